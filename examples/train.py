@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -34,11 +33,9 @@ from train_ranks import Ranks, Stop
 
 from emlio.errors import ConfigError, EmlioError
 from emlio.progress import Progress
-from emlio.receiver.stats import LoaderStats
 from emlio.units import parse_duration_ns
 
 STOPPED = 128 + signal.SIGTERM
-_SINCE = ("batches", "wait_ns", "busy_ns", "assemble_ns", "receive_ns", "network_blocked_ns", "storage_starved_ns")
 
 
 class Training:
@@ -144,7 +141,7 @@ class Training:
         """One epoch, or the rest of one; what to say of it, or None where the run ends before it does."""
         loader, every = self._data.loader, self._options.checkpoint_every
         tally = torch.zeros(3, dtype=torch.float64, device=self._ranks.device)  # loss, right answers, pictures
-        before, begun = loader.stats(), time.monotonic()
+        begun = time.monotonic()
         with ExitStack() as stack:
             shown = self._ranks.rank == 0
             bar = stack.enter_context(Progress(f"epoch {number}", loader.remaining)) if shown else None
@@ -161,7 +158,7 @@ class Training:
                     return None
                 if every and self._steps % every == 0:
                     self.save()
-        stats, elapsed = _since(loader.stats(), before), time.monotonic() - begun
+        stats, elapsed = loader.epoch_stats(), time.monotonic() - begun
         loss, right, count, wait, busy = self._ranks.totals([*tally.tolist(), stats.wait_ns, stats.busy_ns])
         if not count:
             learned = "was complete when the checkpoint was saved"
@@ -211,11 +208,6 @@ class Training:
         """End the log."""
         if self._log is not None:
             os.close(self._log)
-
-
-def _since(now: LoaderStats, before: LoaderStats) -> LoaderStats:
-    """What the loader did in between; its verdict is then of that time."""
-    return replace(now, **{name: getattr(now, name) - getattr(before, name) for name in _SINCE})
 
 
 def _pictures(options: argparse.Namespace, address: str, device: torch.device, *, training: bool) -> Pictures:

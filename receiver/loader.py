@@ -7,6 +7,7 @@ iteration (emlio.receiver.iteration.walk).
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -29,6 +30,7 @@ from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.sizes import name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
 from emlio.receiver.setup.recovery import Recovery
@@ -131,6 +133,7 @@ class EmlioLoader:
         """
         self._pid = os.getpid()
         self._closed = False
+        self._before: LoaderStats | None = None  # at the beginning of the epoch
         world = find_world(rank, world_size, os.environ)
         options = BatchOptions(
             raw=raw,
@@ -177,7 +180,8 @@ class EmlioLoader:
             self._shell = LoaderShell.make(options, policy, config, observer, progress=progress)
             self._finalizer = self._shell.close_with(self)
             self._plan, position = self._shell.start(policy)
-            self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress)
+            name = partial(name_record, self._plan.catalog)
+            self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress, name=name)
         except BaseException:
             self._others.withdraw()
             if hasattr(self, "_finalizer"):
@@ -271,6 +275,7 @@ class EmlioLoader:
         """Iterate over the batches of the next epoch, or the rest of a resumed one. An iteration in progress ends."""
         self._check_usable()
         self._others.check(self._plan, self._walk.position.flow)
+        self._before = self.stats()
         return self._walk.begin(self._next)
 
     def _next(self, handed: Handed) -> MadeBatch:
@@ -309,12 +314,17 @@ class EmlioLoader:
         shell = self._shell
         return LoaderStats.of(
             self._tally,
+            shell.prefetch.hunger,
             shell.engine.figures(),
             assemble_ns=shell.prefetch.worked_ns + shell.kind.waited_ns,
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
             on_error=self._config.recovery.on_error,
         )
+
+    def epoch_stats(self) -> LoaderStats:
+        """Return `stats` of the current epoch alone; between epochs, of the last one."""
+        return self.stats() if self._before is None else self.stats().since(self._before)
 
     def energy(self) -> tuple[EpochEnergy, ...]:
         """Return the energy of ended epochs, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""

@@ -1,20 +1,29 @@
 """The figures of a run and what bounds it, in numbers and in one line.
 
-Covers: the value that `EmlioLoader.stats()` returns, its collection, its verdict. Does not cover:
-counting (emlio.receiver.iteration.tally, emlio.receiver.machine.figures).
+Covers: the value that `EmlioLoader.stats()` returns, its collection, differences between two of
+them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.figures), the
+verdict (emlio.receiver.timing.verdict).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
+from emlio.receiver.timing.verdict import Waits
 from emlio.units import format_duration, format_size
 
 __all__ = ["LoaderStats"]
 
-_SELDOM = 0.05
-"""Below this share of waiting, the loader keeps up and the consumer of batches is the limit."""
+_COUNTERS = (
+    *("batches", "records", "handed_bytes", "received_bytes", "local_bytes", "wait_ns", "busy_ns"),
+    *("first_wait_ns", "records_wait_ns", "records_receive_ns", "assemble_ns", "receive_ns"),
+    *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns"),
+    *("bad_records", "skipped_records", "replaced_records"),
+    *("lost_daemons", "reopened_streams", "moved_shards"),
+)
+"""Totals, which a difference subtracts. The other figures are of the moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +33,26 @@ class LoaderStats:
     Attributes:
         batches: batches handed to the user.
         records: records handed to the user.
+        handed_bytes: bytes of the records of these batches, as they came.
         received_bytes: bytes received from daemons, also those of batches not yet handed out.
         local_bytes: bytes read from this host's disks, likewise.
-        wait_ns: time the user's thread waited for a batch.
+        ahead_bytes: bytes that came and were not handed out: read ahead, or dropped because another
+            epoch was wanted.
+        wait_ns: time the user's thread waited for a batch, or made it.
         busy_ns: time the user's thread was busy between batches.
-        assemble_ns: time the assembling thread worked.
+        first_wait_ns: the part of `wait_ns` before the first batch, which the verdict leaves out.
+        records_wait_ns: the part of `wait_ns` in which no complete batch was here. In the rest the
+            batch was being made.
+        records_receive_ns: the part of `records_wait_ns` in which the receive thread worked.
+        assemble_ns: time spent making batches, in any thread.
         receive_ns: time the receive thread worked.
-        network_blocked_ns: time in which daemons had messages ready, or no memory for more, but no
-            lane or no credit; summed over daemons.
-        storage_starved_ns: time in which daemons had room on a lane but nothing read; summed over
-            daemons.
+        network_blocked_ns: the time in which daemons had messages ready, or no memory for more, and
+            no lane took one. This and the next two are of the time in which the user waited for
+            records, as far as daemons have reported it, and summed over daemons.
+        credit_withheld_ns: the time in which daemons could send nothing because `prefetch` was used
+            up, likewise.
+        storage_starved_ns: the time in which daemons could have sent, but had read nothing,
+            likewise.
         first_batch_ns: from the construction to the first batch, or None before it.
         round_trip_ns: measured over the control connections.
         lanes: data connections that are up.
@@ -55,13 +74,19 @@ class LoaderStats:
 
     batches: int
     records: int
+    handed_bytes: int
     received_bytes: int
     local_bytes: int
+    ahead_bytes: int
     wait_ns: int
     busy_ns: int
+    first_wait_ns: int
+    records_wait_ns: int
+    records_receive_ns: int
     assemble_ns: int
     receive_ns: int
     network_blocked_ns: int
+    credit_withheld_ns: int
     storage_starved_ns: int
     first_batch_ns: int | None
     round_trip_ns: int | None
@@ -81,6 +106,7 @@ class LoaderStats:
     def of(
         cls,
         handed: Tally,
+        hunger: Hunger,
         received: ReceivingFigures,
         *,
         assemble_ns: int,
@@ -92,6 +118,7 @@ class LoaderStats:
 
         Args:
             handed: what was handed to the user.
+            hunger: the user's waits for records.
             received: what was received.
             assemble_ns: as the attribute.
             receive_ns: as the attribute.
@@ -101,8 +128,13 @@ class LoaderStats:
         return cls(
             batches=handed.batches,
             records=handed.records,
+            handed_bytes=handed.size_bytes,
+            ahead_bytes=max(received.received_bytes + received.local_bytes - handed.size_bytes, 0),
             wait_ns=handed.wait_ns,
             busy_ns=handed.busy_ns,
+            first_wait_ns=handed.first_wait_ns,
+            records_wait_ns=hunger.wait_ns,
+            records_receive_ns=hunger.receive_ns,
             first_batch_ns=handed.first_batch_ns,
             skipped_records=handed.bad if on_error == "skip" else 0,
             replaced_records=handed.bad if on_error == "replace" else 0,
@@ -110,6 +142,30 @@ class LoaderStats:
             receive_ns=receive_ns,
             repeated_records=repeated_records,
             **asdict(received),
+        )
+
+    def since(self, before: "LoaderStats") -> Self:
+        """Return what happened between two moments: the totals as differences, the rest as it is now.
+
+        Args:
+            before: the figures of the same loader at the first moment.
+        """
+        changes = {name: getattr(self, name) - getattr(before, name) for name in _COUNTERS}
+        return replace(self, **changes, first_batch_ns=None if before.batches else self.first_batch_ns)
+
+    @property
+    def waits(self) -> Waits:
+        """The times that the verdict rests on."""
+        return Waits(
+            wait_ns=self.wait_ns,
+            busy_ns=self.busy_ns,
+            first_ns=self.first_wait_ns if self.batches > 1 else 0,
+            records_ns=self.records_wait_ns,
+            receive_ns=self.records_receive_ns,
+            lane_ns=self.network_blocked_ns,
+            credit_ns=self.credit_withheld_ns,
+            starved_ns=self.storage_starved_ns,
+            remote=bool(self.received_bytes) or not self.local_bytes,
         )
 
     @property
@@ -120,22 +176,8 @@ class LoaderStats:
 
     @property
     def verdict(self) -> str:
-        """The stage that bounds the run, derived from which queue was empty."""
-        if not self.batches:
-            return "no batch was handed out yet"
-        if self.wait_share < _SELDOM:
-            return f"bound by the training loop (waiting for data {self.wait_share:.0%} of the time)"
-        waiting = f"waiting for data {self.wait_share:.0%} of the time"
-        elapsed = self.wait_ns + self.busy_ns
-        if self.assemble_ns > 0.8 * elapsed:
-            return f"bound by decoding in this process ({waiting})"
-        if self.receive_ns > 0.8 * elapsed:
-            return f"bound by receiving and checking in this process ({waiting})"
-        if not self.received_bytes:
-            return f"bound by this host's disks ({waiting})"
-        if self.storage_starved_ns > self.network_blocked_ns:
-            return f"bound by reading at the daemons ({waiting})"
-        return f"bound by the network ({waiting})"
+        """The stage that bounds the run, derived from what the user's thread waited for."""
+        return str(self.waits) if self.batches else "no batch was handed out yet"
 
     @property
     def recoveries(self) -> str:
@@ -147,16 +189,22 @@ class LoaderStats:
         )
         return ", ".join(f"{_counted(count, one, many)} {became}" for count, one, many, became in counts if count)
 
+    @property
+    def _faults(self) -> str:
+        """The bad records that were handed out in some form, in words."""
+        counts = ((self.skipped_records, "skipped"), (self.replaced_records, "replaced"))
+        return "".join(f", {_counted(count, 'bad record')} {became}" for count, became in counts if count)
+
     def __str__(self) -> str:
         mended = f"; {self.recoveries}" if self.recoveries else ""
-        size = self.received_bytes + self.local_bytes
         if not self.batches:
-            return f"{f'{format_size(size)} is here, ' if size else ''}{self.verdict}{mended}"
+            return f"{f'{format_size(self.ahead_bytes)} is here, ' if self.ahead_bytes else ''}{self.verdict}{mended}"
         elapsed_ns = self.wait_ns + self.busy_ns
-        rate = f" ({format_size(size * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
+        rate = f" ({format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
         first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
-        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {_counted(self.records, 'record')}"
-        return f"{handed_out}; {format_size(size)} with read-ahead{rate}{first}: {self.verdict}{mended}"
+        ahead = f"; {format_size(self.ahead_bytes)} read ahead" if self.ahead_bytes else ""
+        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {_counted(self.records, 'record')}{self._faults}"
+        return f"{handed_out}, {format_size(self.handed_bytes)}{rate}{first}{ahead}: {self.verdict}{mended}"
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

@@ -39,6 +39,7 @@ class StreamReports:
             sent_bytes=totals.sent_bytes,
             blocked_ns=totals.blocked_ns,
             starved_ns=totals.starved_ns,
+            withheld_ns=totals.withheld_ns,
             heard_ns=heard_ns,
             said_ns=self._clock.monotonic_ns() if heard_ns else 0,
         )

@@ -4,13 +4,14 @@ Covers: its credit, the rule for young lanes, the time that it waits and for wha
 its lanes (emlio.daemon.lanes.group), reading (emlio.daemon.reading.stream).
 """
 
+from dataclasses import replace
 from enum import Enum, auto
 
 from emlio.daemon.lanes.group import Lane
 from emlio.daemon.lanes.lane_ramp import LaneRamp
 from emlio.daemon.lanes.stream_totals import StreamTotals
 from emlio.daemon.reading.stream import Stream
-from emlio.session.credits import StreamCredit
+from emlio.session.credits import Place, StreamCredit
 
 __all__ = ["Outlet", "Waits"]
 
@@ -20,9 +21,9 @@ class Waits(Enum):
 
     Attributes:
         TURN: other streams have their turn.
-        READING: no message is ready.
+        READING: no message is ready, and the next one may be sent.
         MEMORY: no message is ready, since reading waits until data under way has left.
-        CREDIT: a message is ready, and the rank allows no more.
+        CREDIT: the rank allows no more, whether or not a message is ready.
         LANE: a message is ready, and no lane may have it.
     """
 
@@ -60,15 +61,42 @@ class Outlet:
         self._start = LaneRamp(lanes if young else 1)
         self._places: dict[int, int] = {}  # positions of lanes in the ramp
         self._since_ns = now_ns
+        self._last: tuple[Place, int] = (0, 0), 1  # of the message sent last: its place and size
 
     def now(self, now_ns: int) -> None:
         """Count the time since the last call for the reason why the stream waited."""
-        waited_ns, self._since_ns = now_ns - self._since_ns, now_ns
-        if self.waits is Waits.READING:
-            self.totals.starved_ns += waited_ns
-        elif self.waits is not Waits.TURN:
-            self.totals.blocked_ns += waited_ns
-            self.totals.withheld_ns += waited_ns if self.waits is Waits.CREDIT else 0
+        totals = self.totals_at(now_ns)
+        self._since_ns = now_ns  # first: another thread may then miss some time, but counts none twice
+        self.totals = totals
+
+    def totals_at(self, now_ns: int) -> StreamTotals:
+        """Return the totals up to this time, with the wait that is not over. Any thread may call this.
+
+        A stream whose last message was read waits for nothing.
+        """
+        totals, waits, waited_ns = replace(self.totals), self.waits, max(now_ns - self._since_ns, 0)
+        if waits is Waits.READING:
+            # What the reading thread has found since the last turn.
+            if self.stream.parked:
+                totals.blocked_ns += waited_ns
+            elif not self.stream.ended:
+                totals.starved_ns += waited_ns
+        elif waits is not Waits.TURN:
+            totals.blocked_ns += waited_ns
+            totals.withheld_ns += waited_ns if waits is Waits.CREDIT else 0
+        return totals
+
+    def sent(self, place: Place, size_bytes: int) -> None:
+        """Note that a message was given to a lane."""
+        self.credit.sent(size_bytes)
+        self._last = place, size_bytes
+
+    @property
+    def waits_for_reading(self) -> Waits:
+        """The reason why the stream waits when no message is ready."""
+        if self.stream.parked:
+            return Waits.MEMORY
+        return Waits.READING if self.credit.allows(*self._last) else Waits.CREDIT
 
     def may_have(self, lane: Lane, now_ns: int) -> bool:
         """Return whether a lane may have a message, by the rule for young lanes."""

@@ -126,7 +126,7 @@ class LaneSender:
     def totals(self, stream: Stream) -> StreamTotals:
         """Return the stream's totals so far."""
         known = self._outlets.get(stream)
-        return known[0].totals if known is not None else StreamTotals()
+        return known[0].totals_at(time.monotonic_ns()) if known is not None else StreamTotals()
 
     @property
     def lanes_lost(self) -> int:
@@ -287,9 +287,7 @@ class LaneSender:
         for _ in range(_MESSAGES_A_TURN):
             outgoing = stream.first()
             if outgoing is None:
-                # No message is ready because reading waits until the network has taken what is
-                # under way.
-                return Waits.MEMORY if stream.parked else Waits.READING
+                return outlet.waits_for_reading
             message = outgoing.message
             if not credit.allows((message.epoch, message.slot), message.size_bytes):
                 return Waits.CREDIT
@@ -300,7 +298,7 @@ class LaneSender:
                 totals.sent_bytes -= message.size_bytes
                 return Waits.LANE
             outlet.gave(lane, now_ns)
-            credit.sent(message.size_bytes)
+            outlet.sent((message.epoch, message.slot), message.size_bytes)
             stream.sent()
         return Waits.TURN
 

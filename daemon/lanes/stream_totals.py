@@ -15,10 +15,9 @@ class StreamTotals:
 
     Attributes:
         sent_bytes: the payload given to lanes.
-        blocked_ns: the time a message was ready and could not leave: the network or the rank is
-            slower.
-        starved_ns: the time a lane could have taken a message and none was ready: reading is
-            slower.
+        blocked_ns: the time a message could not leave: the network or the rank is slower.
+        starved_ns: the time a message could have left and none was ready: reading is slower. Not
+            the time after the last message.
         withheld_ns: the part of `blocked_ns` in which the rank gave the stream no more credit: its
             user is slower.
     """

@@ -105,6 +105,7 @@ class Stream:
     Attributes:
         search: the search for the next record, where the plan has none for a while.
         searching: whether the last call of `produce` found none.
+        ended: whether the last message was read.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Stream:
         self.closed = False
         self.search = Search()
         self.searching = False
+        self.ended = False
         self._feed = feed
         self._pool = pool
         self._memory = memory
@@ -318,6 +320,7 @@ class Stream:
     def _searches_on(self, on_room: "Callable[[Stream], None]") -> bool:
         with self._lock:
             if self.closed or not self.searching:
+                self.ended = True
                 return False  # the rank gets nothing from here, now or later
             if self._is_ahead(self._feed.searched_epoch):
                 return self._park(self._in_flight_bytes - 1, on_room)

@@ -5,7 +5,7 @@ Covers: the command's arguments and output. Does not cover: the checks (emlio.sh
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from emlio.formats.contents import TFRECORD, FieldType
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.opening.choice import DatasetPath, open_dataset
+from emlio.shards.pictures import find_bad_pictures
 from emlio.shards.preview import draw_preview
 from emlio.shards.range_records import bad_ranges
 from emlio.shards.summary import Summary, summarise
@@ -35,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--verify", action="store_true", help="read every byte and check every record's checksum")
     parser.add_argument(
+        "--decode",
+        action="store_true",
+        help="decode every picture and list the records that have one that cannot be decoded (requires Pillow)",
+    )
+    parser.add_argument(
         "--preview",
         metavar="PICTURE",
         type=Path,
@@ -45,12 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show one dataset. Return 1 if a record is corrupt."""
+    """Show one dataset. Return 1 if a record is corrupt, or a picture cannot be decoded."""
     place = DatasetPath.parse(arguments.directory)
     with open_dataset(
         place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
     ) as dataset:
         bad = _verify(dataset) if arguments.verify else None
+        pictures = find_bad_pictures(dataset, progress=True) if arguments.decode else None
+        if pictures is not None:
+            bad = _joined(bad or (), pictures.bad)
         # Features are read from records only if verification found no bad record, or was not
         # requested.
         summary = summarise(dataset, look_inside=not bad)
@@ -61,6 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(_as_text(summary)))
         if bad is not None:
             print(f"  checked      {summary.records:,} records, {len(bad):,} bad")
+        if pictures is not None:
+            names = _list(list(pictures.features))
+            print(f"  decoded      {pictures.pictures:,} pictures of {names}, {len(pictures.bad):,} bad")
         if drawn:
             print(f"  preview      {drawn} images in {arguments.preview}")
     for error in bad or ():
@@ -78,6 +90,14 @@ def _verify(dataset: Dataset) -> list[CorruptRecordError]:
     total = dataset.size_bytes
     found = for_each_shard(range(len(dataset.shards)), check, label="checking", total_bytes=total, progress=True)
     return [error for errors in found for error in errors]
+
+
+def _joined(bad: Sequence[CorruptRecordError], more: Sequence[CorruptRecordError]) -> list[CorruptRecordError]:
+    """Return all bad records, each once, with the first reason."""
+    found: dict[tuple[str, int], CorruptRecordError] = {}
+    for error in (*bad, *more):
+        found.setdefault((error.shard, error.record), error)
+    return list(found.values())
 
 
 def _as_json(summary: Summary, bad: list[CorruptRecordError] | None) -> str:

@@ -68,6 +68,7 @@ class PeerReport:
     sent_bytes: int = 0
     blocked_ns: int = 0
     starved_ns: int = 0
+    withheld_ns: int = 0
 
 
 class RankSession:
@@ -186,6 +187,10 @@ class RankSession:
         question = EnergyRequest(session=self.session, from_ns=from_ns, to_ns=to_ns, recording=recording, first=first)
         return [self._energy.ask(question)]
 
+    def ask_report(self, now_ns: int) -> list[RankInstruction]:
+        """Ask for a report on the stream, beside those that heartbeats bring; nothing without a stream."""
+        return [self._ping(now_ns)] if self.state is RankState.STREAMING else []
+
     def leave(self) -> list[RankInstruction]:
         """End the session; allowed in every state."""
         greeted = self.session and self.state is not RankState.OVER
@@ -293,7 +298,10 @@ class RankSession:
                 # While opening a stream the daemon may still report on the previous one.
                 if self.state is RankState.STREAMING:
                     self.report = PeerReport(
-                        sent_bytes=message.sent_bytes, blocked_ns=message.blocked_ns, starved_ns=message.starved_ns
+                        sent_bytes=message.sent_bytes,
+                        blocked_ns=message.blocked_ns,
+                        starved_ns=message.starved_ns,
+                        withheld_ns=message.withheld_ns,
                     )
                 return []
             case Fault():

@@ -310,8 +310,8 @@ class Ping(_Message, frozen=True, kw_only=True):
 class Pong(_Message, frozen=True, kw_only=True):
     """From the daemon: the answer to a ping, and what held the stream up since it was opened.
 
-    `heard_ns` and `said_ns` are when the ping came and the answer left, by this node's
-    CLOCK_MONOTONIC; 0 if not given.
+    `withheld_ns` is the part of `blocked_ns` in which the rank gave no credit. `heard_ns` and `said_ns`
+    are when the ping came and the answer left, by this node's CLOCK_MONOTONIC; 0 if not given.
     """
 
     nonce: Count
@@ -320,6 +320,7 @@ class Pong(_Message, frozen=True, kw_only=True):
     starved_ns: Count = 0
     heard_ns: Count = 0
     said_ns: Count = 0
+    withheld_ns: Count = 0
 
 
 class Fault(_Message, frozen=True, kw_only=True):

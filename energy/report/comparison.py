@@ -1,8 +1,8 @@
 """A comparison of two jobs.
 
-Covers: which of their epochs correspond, whether their figures may be compared at all, ratios and
-their spread. Pure. Does not cover: reading the reports (emlio.energy.report.job_summary), tables
-for people (emlio.energy.report.comparison_report).
+Covers: which of their epochs correspond, whether their figures may be compared at all, ratios,
+their spread, whether two jobs can be told apart. Pure. Does not cover: reading the reports
+(emlio.energy.report.job_summary), tables for people (emlio.energy.report.comparison_report).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,20 @@ from emlio.energy.report.job_summary import EpochSummary, JobSummary, NodeSummar
 from emlio.energy.values.domain import Method
 from emlio.errors import ConfigError
 
-__all__ = ["MEASURES", "Comparison", "Measure", "Ratio", "compare_jobs"]
+__all__ = ["MEASURES", "Comparison", "Figure", "Measure", "Ratio", "compare_jobs"]
+
+
+_J_OF_KJ = 1e3
+_MOST_IN_JOULES = 10 * _J_OF_KJ
+"""A row whose largest value is smaller is in joules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A value of one epoch and how far off it may be; `error` is 0 where nothing is estimated."""
+
+    value: float
+    error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,28 +34,47 @@ class Measure:
     """One figure of an epoch.
 
     Attributes:
-        name: with its unit.
+        name: with its unit, unless it is an energy.
         of: returns the figure of an epoch; None where it is unknown.
+        is_energy: whether it is in joules; then its unit depends on how large it is.
     """
 
     name: str
-    of: Callable[[EpochSummary], float | None]
+    of: Callable[[EpochSummary], Figure | None]
+    is_energy: bool = False
 
 
-def _kilojoules(domain: str, role: str | None = None) -> Callable[[EpochSummary], float | None]:
-    return lambda epoch: epoch.joules(domain, role, per=1e3)
+def _energy(domain: str, role: str | None = None) -> Callable[[EpochSummary], Figure | None]:
+    def of(epoch: EpochSummary) -> Figure | None:
+        joules = epoch.joules(domain, role)
+        return None if joules is None else Figure(value=joules, error=epoch.error_joules(domain, role))
+
+    return of
+
+
+def _total(epoch: EpochSummary) -> Figure | None:
+    joules = epoch.total.joules
+    return None if joules is None else Figure(value=joules, error=epoch.total.error_joules)
+
+
+def _total_per(divisor: Callable[[EpochSummary], float]) -> Callable[[EpochSummary], Figure | None]:
+    def of(epoch: EpochSummary) -> Figure | None:
+        total, by = _total(epoch), divisor(epoch)
+        return None if total is None or not by else Figure(value=total.value / by, error=total.error / by)
+
+    return of
 
 
 MEASURES = (
-    Measure(name="seconds", of=lambda epoch: epoch.seconds),
-    Measure(name="CPU kJ", of=_kilojoules("cpu")),
-    Measure(name="DRAM kJ", of=_kilojoules("dram")),
-    Measure(name="GPU kJ", of=_kilojoules("gpu")),
-    Measure(name="compute kJ", of=_kilojoules("", "compute")),
-    Measure(name="storage kJ", of=_kilojoules("", "storage")),
-    Measure(name="total kJ", of=lambda epoch: epoch.total_kj),
-    Measure(name="mean W", of=lambda epoch: epoch.mean_watts),
-    Measure(name="J/sample", of=lambda epoch: epoch.joules_per_sample),
+    Measure(name="seconds", of=lambda epoch: Figure(value=epoch.seconds)),
+    Measure(name="CPU", of=_energy("cpu"), is_energy=True),
+    Measure(name="DRAM", of=_energy("dram"), is_energy=True),
+    Measure(name="GPU", of=_energy("gpu"), is_energy=True),
+    Measure(name="compute", of=_energy("", "compute"), is_energy=True),
+    Measure(name="storage", of=_energy("", "storage"), is_energy=True),
+    Measure(name="total", of=_total, is_energy=True),
+    Measure(name="mean W", of=_total_per(lambda epoch: epoch.seconds)),
+    Measure(name="J/sample", of=_total_per(lambda epoch: epoch.samples)),
 )
 """In the order of the tables' rows. The total is of all nodes."""
 
@@ -52,18 +84,21 @@ class Ratio:
     """One measure of both jobs.
 
     Attributes:
-        name: of the measure.
+        name: of the measure, with its unit.
         a: of each epoch of the first job; None where it is unknown.
         b: of the corresponding epochs of the second job.
     """
 
     name: str
-    a: tuple[float | None, ...]
-    b: tuple[float | None, ...]
+    a: tuple[Figure | None, ...]
+    b: tuple[Figure | None, ...]
 
     @property
-    def means(self) -> tuple[float | None, float | None]:
-        """The means over all epochs; None where a value is unknown."""
+    def means(self) -> tuple[Figure | None, Figure | None]:
+        """The means over all epochs; None where a value is unknown.
+
+        An estimate's error is that of its model, in each epoch alike: a mean has the mean error.
+        """
         return _mean(self.a), _mean(self.b)
 
     @property
@@ -81,6 +116,21 @@ class Ratio:
         """The least and the greatest of the epochs' ratios; None with fewer than two."""
         known = [one for one in self.ratios if one is not None]
         return (min(known), max(known)) if len(known) > 1 else None
+
+    @property
+    def told_apart(self) -> bool | None:
+        """True if the two jobs differ by more than their errors.
+
+        They do not if the errors of an epoch's two values overlap, or if the second job has more in
+        one epoch and less in another. None where no error is known: of a single epoch without
+        estimates.
+        """
+        known = [(a, b) for a, b in zip(self.a, self.b, strict=True) if a is not None and b is not None]
+        if not known or (len(known) == 1 and not any(one.error for one in known[0])):
+            return None
+        least = min(b.value - b.error - a.value - a.error for a, b in known)
+        most = max(b.value + b.error - a.value + a.error for a, b in known)
+        return not least <= 0 <= most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +164,7 @@ def compare_jobs(a: JobSummary, b: JobSummary) -> Comparison:
             f"two jobs must have complete epochs in common to be compared, got {_titles(a.whole)} and "
             f"{_titles(b.whole)}"
         )
-    ratios = [
-        Ratio(name=one.name, a=tuple(one.of(left) for left, _ in pairs), b=tuple(one.of(right) for _, right in pairs))
-        for one in MEASURES
-    ]
+    ratios = [_measured(one, pairs) for one in MEASURES]
     common = {left.title for left, _ in pairs}
     return Comparison(
         titles=tuple(left.title for left, _ in pairs),
@@ -126,6 +173,23 @@ def compare_jobs(a: JobSummary, b: JobSummary) -> Comparison:
         remarks=(*_remarks(a, b), *_left_out("A", a, common), *_left_out("B", b, common)),
         estimated=a.estimated or b.estimated,
     )
+
+
+def _measured(measure: Measure, pairs: Sequence[tuple[EpochSummary, EpochSummary]]) -> Ratio:
+    a, b = [measure.of(left) for left, _ in pairs], [measure.of(right) for _, right in pairs]
+    if not measure.is_energy:
+        return Ratio(name=measure.name, a=tuple(a), b=tuple(b))
+    largest = max((abs(one.value) for one in (*a, *b) if one is not None), default=0.0)
+    unit, per = ("J", 1.0) if largest < _MOST_IN_JOULES else ("kJ", _J_OF_KJ)
+    return Ratio(
+        name=f"{measure.name} {unit}",
+        a=tuple(_divided(one, per) for one in a),
+        b=tuple(_divided(one, per) for one in b),
+    )
+
+
+def _divided(one: Figure | None, per: float) -> Figure | None:
+    return None if one is None else Figure(value=one.value / per, error=one.error / per)
 
 
 def _pairs(a: JobSummary, b: JobSummary) -> list[tuple[EpochSummary, EpochSummary]]:
@@ -154,7 +218,7 @@ def _differences(a: JobSummary, b: JobSummary, pairs: Sequence[tuple[EpochSummar
         yield from _differ(f"parts not counted in {left.title}", left.lacks, right.lacks)
         for name, one in (("A", left), ("B", right)):
             yield from (f"{name}, {one.title}: {reason}" for reason in one.impossible)
-            if one.total_kj is None:
+            if one.total.joules is None:
                 yield f"{name}, {one.title}: its energy is not known"
 
 
@@ -211,10 +275,12 @@ def _is_known(ratio: Ratio) -> bool:
     return any(one is not None for one in (*ratio.a, *ratio.b))
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+def _mean(figures: Sequence[Figure | None]) -> Figure | None:
+    known = [one for one in figures if one is not None]
+    if not known or len(known) < len(figures):
+        return None
+    return Figure(value=fmean(one.value for one in known), error=fmean(one.error for one in known))
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return b / a if a and b is not None else None
+def _ratio(a: Figure | None, b: Figure | None) -> float | None:
+    return b.value / a.value if a is not None and a.value and b is not None else None

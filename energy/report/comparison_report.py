@@ -1,12 +1,13 @@
 """Text reports of a comparison of two jobs."""
 
-from emlio.energy.report.comparison import Comparison, Ratio
+from emlio.energy.report.comparison import Comparison, Figure, Ratio
 from emlio.energy.report.text_table import ABSENT, TextTable, figure
 
 __all__ = ["comparison_text"]
 
-_MEANS = ("", "A", "B", "B : A", "epochs' least", "most")
-_SHOWN = ("seconds", "total kJ", "J/sample")
+_MEANS = ("", "A", "B", "B : A", "epochs' least", "most", "told apart")
+_TOLD_APART = {True: "yes", False: "no", None: ABSENT}
+_SHOWN = ("seconds", "total J", "total kJ", "J/sample")
 """The measures shown epoch by epoch; a table of all would be too wide to read."""
 
 
@@ -24,9 +25,17 @@ def comparison_text(found: Comparison, a: str, b: str) -> str:
     if found.remarks:
         parts.append("\n".join(found.remarks))
     parts.append(_means(found).text())
+    if alike := [one.name for one in found.ratios if one.told_apart is False]:
+        parts.append(
+            f"A and B cannot be told apart by {', '.join(alike)}: what they may be off overlaps, or single epochs "
+            "differ in both directions."
+        )
     parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and len(found.titles) > 1)
     if found.estimated:
-        parts.append("~ is an estimate: use the ratio of two estimates on one machine rather than their joules.")
+        parts.append(
+            "~ is an estimate, ± how far its model may be off. On one machine the ratio of two estimates is better known "
+            "than their joules, since part of that error is in both, but how large a part is not known."
+        )
     return "\n\n".join(parts)
 
 
@@ -39,7 +48,10 @@ def _means(found: Comparison) -> TextTable:
 def _mean_row(one: Ratio, found: Comparison) -> tuple[str, ...]:
     a, b = one.means
     least, most = one.spread or (None, None)
-    return (one.name, _cell(a, one, found), _cell(b, one, found), figure(one.ratio), figure(least), figure(most))
+    return (
+        *(one.name, _cell(a, one, found), _cell(b, one, found)),
+        *(figure(one.ratio), figure(least), figure(most), _TOLD_APART[one.told_apart]),
+    )
 
 
 def _by_epoch(found: Comparison, one: Ratio) -> TextTable:
@@ -50,7 +62,8 @@ def _by_epoch(found: Comparison, one: Ratio) -> TextTable:
     return TextTable(title=one.name, header=("", "A", "B", "B : A"), rows=tuple(rows))
 
 
-def _cell(value: float | None, one: Ratio, found: Comparison) -> str:
-    if value is None:
+def _cell(of: Figure | None, one: Ratio, found: Comparison) -> str:
+    if of is None:
         return ABSENT
-    return f"{'~' if found.estimated and one.name != 'seconds' else ''}{figure(value)}"
+    error = f" ±{of.error / abs(of.value):.0%}" if of.error and of.value else ""
+    return f"{'~' if found.estimated and one.name != 'seconds' else ''}{figure(of.value)}{error}"

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from emlio.energy.job.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
 from emlio.energy.job.stage_table import View
 from emlio.energy.report.stage_rows import StageRow, stage_rows
-from emlio.energy.report.text_table import ABSENT, TextTable, figure, joules, kilojoules, kilojoules_of
+from emlio.energy.report.text_table import (
+    ABSENT,
+    EnergyUnit,
+    TextTable,
+    energy,
+    energy_in_words,
+    energy_of,
+    figure,
+    joules,
+    unit_of,
+)
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.plausibility import Verdict
 from emlio.energy.values.spans import Stage
@@ -25,19 +35,8 @@ _MEANS = {
     View.CPU_SHARE: "idle energy by time, energy above it by processor time; GPUs as in blocked",
     View.ABLATION: "differences of runs without a stage",
 }
-_NODES = (
-    *("node", "role", "method", "seconds"),
-    *(f"{domain.upper()} kJ" for domain in DOMAINS),
-    *("total kJ", "mean W", "idle kJ", "above kJ", "clock", "missed"),
-)
 _SHARED = "in compute"
 """Shown where a daemon runs on a training node: its energy is part of that node's."""
-
-_STAGES = (
-    *("stage", "seconds", "time"),
-    *(f"{domain.upper()} kJ" for domain in DOMAINS),
-    *("total kJ", "energy", "idle kJ", "above kJ", "storage kJ"),
-)
 
 
 def text_report(epochs: Sequence[EpochEnergy]) -> str:
@@ -82,7 +81,7 @@ def epoch_headline(epoch: EpochEnergy) -> str:
         whole += f", {epoch.samples:,} samples"
     if epoch.impossible:
         return f"{whole}; the figures cannot be right, see below"
-    whole += f", {joules(epoch.total, 1e9, unit=' kJ')}"
+    whole += f", {energy_in_words(epoch.total)}"
     if epoch.name and not epoch.samples:
         return whole
     return f"{whole}, {joules(epoch.total, 1e6 * epoch.samples, unit=' J/sample') if epoch.samples else ABSENT}"
@@ -92,38 +91,44 @@ def epoch_tables(epoch: EpochEnergy) -> list[TextTable]:
     """Return the table of nodes, and tables of stages in each available view."""
     compute, storage = epoch.with_role(Role.COMPUTE), epoch.with_role(Role.STORAGE)
     stored = sum_of(node.total for node in storage) if storage else None
-    tables = [_nodes_table(epoch)]
+    unit = unit_of(epoch.total.energy_uj, *(node.total.energy_uj for node in epoch.nodes))
+    tables = [_nodes_table(epoch, unit)]
     for view in View:
         rows = stage_rows(compute, view, stored)
         names = compute[0].node if len(compute) == 1 else f"{len(compute)} compute nodes, their seconds added"
-        tables.extend([_stages_table(f"stages of {names}: {view}", rows, epoch.shared)] if rows else [])
+        tables.extend([_stages_table(f"stages of {names}: {view}", rows, unit, epoch.shared)] if rows else [])
         for node in compute if len(compute) > 1 else ():
             rows = stage_rows([node], view)
-            tables.extend([_stages_table(f"stages of {node.node}: {view}", rows)] if rows else [])
+            tables.extend([_stages_table(f"stages of {node.node}: {view}", rows, unit)] if rows else [])
     return tables
 
 
-def _nodes_table(epoch: EpochEnergy) -> TextTable:
-    rows = [_node_row(node) for node in epoch.nodes]
+def _nodes_table(epoch: EpochEnergy, unit: EnergyUnit) -> TextTable:
+    header = (
+        *("node", "role", "method", "seconds"),
+        *(f"{domain.upper()} {unit.name}" for domain in DOMAINS),
+        *(f"total {unit.name}", "mean W", f"idle {unit.name}", f"above {unit.name}", "clock", "missed"),
+    )
+    rows = [_node_row(node, unit) for node in epoch.nodes]
     if len(epoch.nodes) > 1:
-        domains = [kilojoules(sum_of(node.of(domain) for node in epoch.nodes)) for domain in DOMAINS]
+        domains = [energy(sum_of(node.of(domain) for node in epoch.nodes), unit) for domain in DOMAINS]
         idle = [node.idle_uj for node in epoch.nodes]
         rows.append(
             (
                 *("all", ABSENT, _method(epoch.total), figure(epoch.duration_ns / 1e9)),
                 *domains,
-                *_sum_cells(epoch.total, epoch.duration_ns, None if None in idle else sum(filter(None, idle))),
+                *_sum_cells(epoch.total, epoch.duration_ns, None if None in idle else sum(filter(None, idle)), unit),
                 *(ABSENT, str(sum(node.missed for node in epoch.nodes))),
             )
         )
-    return TextTable(title="nodes", header=_NODES, rows=tuple(rows), names=3)
+    return TextTable(title="nodes", header=header, rows=tuple(rows), names=3)
 
 
-def _node_row(node: NodeEnergy) -> tuple[str, ...]:
+def _node_row(node: NodeEnergy, unit: EnergyUnit) -> tuple[str, ...]:
     return (
         *(node.node, node.role, _method(node.total), figure(node.duration_ns / 1e9)),
-        *(kilojoules(node.of(domain)) for domain in DOMAINS),
-        *_sum_cells(node.total, node.duration_ns, node.idle_uj),
+        *(energy(node.of(domain), unit) for domain in DOMAINS),
+        *_sum_cells(node.total, node.duration_ns, node.idle_uj, unit),
         _clock_cell(node),
         str(node.missed),
     )
@@ -135,33 +140,38 @@ def _clock_cell(node: NodeEnergy) -> str:
     return "own" if node.role is Role.COMPUTE else ABSENT
 
 
-def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str, ...]:
+def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None, unit: EnergyUnit) -> tuple[str, ...]:
     """Return the cells for energy, power, idle energy and energy above idle."""
     energy_uj = total.energy_uj
     above_uj = None if energy_uj is None or idle_uj is None else energy_uj - idle_uj
     watts = joules(total, duration_ns / 1000, error=False)
-    return kilojoules(total), watts, _part(idle_uj, total), _part(above_uj, total)
+    return energy(total, unit), watts, _part(idle_uj, total, unit), _part(above_uj, total, unit)
 
 
-def _stages_table(title: str, rows: Sequence[StageRow], shared: Sequence[str] = ()) -> TextTable:
+def _stages_table(title: str, rows: Sequence[StageRow], unit: EnergyUnit, shared: Sequence[str] = ()) -> TextTable:
     whole = rows[-1]
-    return TextTable(title=title, header=_STAGES, rows=tuple(_stage_row(row, whole, shared) for row in rows))
+    header = (
+        *("stage", "seconds", "time"),
+        *(f"{domain.upper()} {unit.name}" for domain in DOMAINS),
+        *(f"total {unit.name}", "energy", f"idle {unit.name}", f"above {unit.name}", f"storage {unit.name}"),
+    )
+    return TextTable(title=title, header=header, rows=tuple(_stage_row(row, whole, unit, shared) for row in rows))
 
 
-def _stage_row(row: StageRow, whole: StageRow, shared: Sequence[str]) -> tuple[str, ...]:
+def _stage_row(row: StageRow, whole: StageRow, unit: EnergyUnit, shared: Sequence[str]) -> tuple[str, ...]:
     energy_uj, all_uj = row.total.energy_uj, whole.total.energy_uj
     part = f"{energy_uj / all_uj:.1%}" if energy_uj is not None and all_uj else ABSENT
     return (
         "total" if row.stage is None else row.stage,
         *(figure(row.duration_ns / 1e9), f"{row.duration_ns / whole.duration_ns:.1%}"),
-        *(kilojoules(row.of(domain)) for domain in DOMAINS),
-        *(kilojoules(row.total), part, _part(row.idle_uj, row.total), _part(row.dynamic_uj, row.total)),
-        _SHARED if row.storage is None and row.stage is Stage.READ and shared else _stored(row),
+        *(energy(row.of(domain), unit) for domain in DOMAINS),
+        *(energy(row.total, unit), part, _part(row.idle_uj, row.total, unit), _part(row.dynamic_uj, row.total, unit)),
+        _SHARED if row.storage is None and row.stage is Stage.READ and shared else _stored(row, unit),
     )
 
 
-def _stored(row: StageRow) -> str:
-    return ABSENT if row.storage is None else kilojoules(row.storage)
+def _stored(row: StageRow, unit: EnergyUnit) -> str:
+    return ABSENT if row.storage is None else energy(row.storage, unit)
 
 
 def epoch_sentences(epoch: EpochEnergy) -> list[str]:
@@ -185,7 +195,7 @@ def epoch_sentences(epoch: EpochEnergy) -> list[str]:
 
 def _shown_only(node: NodeEnergy) -> list[str]:
     return [
-        f"{node.node}: {part.device.name} {figure(part.energy_uj / 1e9)} kJ, which contains others and is not added"
+        f"{node.node}: {part.device.name} {energy_of(part.energy_uj)}, which contains others and is not added"
         for part in node.devices
         if not part.device.adds and part.energy_uj is not None
     ]
@@ -235,13 +245,13 @@ def _method(total: Total) -> str:
 
 def _by_method(total: Total) -> str:
     return " + ".join(
-        f"{'~' if method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)} kJ {method}"
+        f"{'~' if method is Method.ESTIMATED else ''}{energy_of(energy_uj)} {method}"
         for method, energy_uj in total.by_method
     )
 
 
-def _part(energy_uj: int | None, of: Total) -> str:
-    """Return one of a sum's two terms in kilojoules, marked as an estimate if the sum is one."""
+def _part(energy_uj: int | None, of: Total, unit: EnergyUnit) -> str:
+    """Return one of a sum's two terms, marked as an estimate if the sum is one."""
     if energy_uj is None:
         return ABSENT
-    return f"{'~' if of.method is Method.ESTIMATED else ''}{kilojoules_of(energy_uj)}"
+    return f"{'~' if of.method is Method.ESTIMATED else ''}{energy_of(energy_uj, unit)}"

@@ -40,7 +40,7 @@ WORDS = (
     ("cpu-share", "idle energy by time, energy above it by processor time of each stage's threads"),
     ("ablation", "differences of three runs: one reads, one also decodes, one also trains"),
     (
-        "storage kJ",
+        "storage J or kJ",
         "energy of the storage nodes during the epoch: all of it is shown with read, and is not part of the rows",
     ),
 )

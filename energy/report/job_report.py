@@ -12,17 +12,12 @@ from emlio.energy.job.epoch_energy import DOMAINS, WHOLE_RUN, EpochEnergy, Role
 from emlio.energy.job.job_energy import Job
 from emlio.energy.report.epoch_report import epoch_headline, markdown_report, text_report
 from emlio.energy.report.job_document import loader_settings
-from emlio.energy.report.text_table import ABSENT, TextTable, figure, joules
+from emlio.energy.report.text_table import ABSENT, EnergyUnit, TextTable, energy_in_words, figure, joules, unit_of
 from emlio.energy.values.domain import Method
 from emlio.energy.values.total import sum_of
 
 __all__ = ["epochs_table", "job_headline", "job_markdown", "job_sentences", "job_text"]
 
-_EPOCHS = (
-    *("epoch", "seconds", "samples"),
-    *(f"{domain.upper()} kJ" for domain in DOMAINS),
-    *("total kJ", "mean W", "J/sample"),
-)
 _MOST_IN_FULL = 4
 """With more epochs, a terminal shows only the last in full, and all of them in the table."""
 
@@ -65,7 +60,7 @@ def job_headline(job: Job) -> str:
         return f"{said}; the figures cannot be right, see below"
     total, samples = sum_of(one.total for one in epochs), sum(one.samples for one in epochs)
     each = f", {joules(total, 1e6 * samples, unit=' J/sample', error=False)}" if samples else ""
-    return f"{said}, {joules(total, 1e9, unit=' kJ')}{each}"
+    return f"{said}, {energy_in_words(total)}{each}"
 
 
 def epochs_table(job: Job) -> TextTable:
@@ -73,14 +68,20 @@ def epochs_table(job: Job) -> TextTable:
 
     Incomplete epochs are not in the mean.
     """
-    rows = [(one.energy.title + ("" if one.whole else " *"), *_figures([one.energy])) for one in job.epochs]
+    unit = unit_of(*(one.energy.total.energy_uj for one in job.epochs))
+    header = (
+        *("epoch", "seconds", "samples"),
+        *(f"{domain.upper()} {unit.name}" for domain in DOMAINS),
+        *(f"total {unit.name}", "mean W", "J/sample"),
+    )
+    rows = [(one.energy.title + ("" if one.whole else " *"), *_figures([one.energy], unit)) for one in job.epochs]
     whole = [one.energy for one in job.epochs if one.whole]
     if len(whole) > 1:
-        rows.append((f"mean of {len(whole)}", *_figures(whole)))
-    return TextTable(title="epochs", header=_EPOCHS, rows=tuple(rows))
+        rows.append((f"mean of {len(whole)}", *_figures(whole, unit)))
+    return TextTable(title="epochs", header=header, rows=tuple(rows))
 
 
-def _figures(epochs: Sequence[EpochEnergy]) -> tuple[str, ...]:
+def _figures(epochs: Sequence[EpochEnergy], unit: EnergyUnit) -> tuple[str, ...]:
     """Return the cells of the epochs' mean."""
     many = len(epochs)
     duration_ns, samples = sum(one.duration_ns for one in epochs), sum(one.samples for one in epochs)
@@ -89,7 +90,10 @@ def _figures(epochs: Sequence[EpochEnergy]) -> tuple[str, ...]:
     return (
         figure(duration_ns / 1e9 / many),
         f"{round(samples / many):,}",
-        *(joules(one, 1e9 * many, error=False, most_decimals=5) for one in (*known, total)),
+        *(
+            joules(one, unit.microjoules * many, error=False, most_decimals=unit.most_decimals)
+            for one in (*known, total)
+        ),
         joules(total, duration_ns / 1e3, error=False),
         joules(total, 1e6 * samples, error=False) if samples else ABSENT,
     )

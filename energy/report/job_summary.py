@@ -16,11 +16,17 @@ __all__ = ["DeviceSummary", "EpochSummary", "JobSummary", "NodeSummary", "TotalS
 
 
 class TotalSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum; an unknown value is None."""
+    """A sum; an unknown value is None. `error` is of the estimates in it, relative to the sum."""
 
     joules: float | None
     method: str | None = None
+    error: float | None = None
     lacks: tuple[str, ...] = ()
+
+    @property
+    def error_joules(self) -> float:
+        """The possible error in joules; 0 where nothing is estimated."""
+        return abs(self.joules or 0.0) * (self.error or 0.0)
 
 
 class _NodeOfEpoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,28 +57,24 @@ class EpochSummary(msgspec.Struct, frozen=True, kw_only=True):
     impossible: tuple[str, ...]
     nodes: tuple[_NodeOfEpoch, ...]
 
-    def joules(self, domain: str, role: str | None, *, per: float) -> float | None:
+    def joules(self, domain: str, role: str | None) -> float | None:
         """Return the sum of the nodes' energies that are known; None where none is.
 
         Args:
             domain: such as "cpu"; empty for all that add up.
             role: of the nodes; None for all.
-            per: joules in the requested unit.
         """
+        known = [one for one in self._sums(domain, role) if one.joules is not None]
+        return sum(one.joules or 0.0 for one in known) if known else None
+
+    def error_joules(self, domain: str, role: str | None) -> float:
+        """Return the possible error of that sum; 0 where nothing is estimated."""
+        return sum(one.error_joules for one in self._sums(domain, role))
+
+    def _sums(self, domain: str, role: str | None) -> list[TotalSummary]:
         nodes = [one for one in self.nodes if role in (None, one.role)]
         sums = [one.domains.get(domain) if domain else one.total for one in nodes]
-        known = [one.joules for one in sums if one is not None and one.joules is not None]
-        return sum(known) / per if known else None
-
-    @property
-    def total_kj(self) -> float | None:
-        """The energy of all nodes in kilojoules."""
-        return None if self.total.joules is None else self.total.joules / 1e3
-
-    @property
-    def mean_watts(self) -> float | None:
-        """The mean power of all nodes together."""
-        return None if self.total.joules is None else self.total.joules / self.seconds
+        return [one for one in sums if one is not None]
 
     @property
     def lacks(self) -> tuple[str, ...]:

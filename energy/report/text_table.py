@@ -9,15 +9,47 @@ from dataclasses import dataclass
 from emlio.energy.values.domain import Method
 from emlio.energy.values.total import Total
 
-__all__ = ["ABSENT", "TextTable", "figure", "joules", "kilojoules", "kilojoules_of"]
+__all__ = [
+    "ABSENT",
+    "JOULES",
+    "KILOJOULES",
+    "EnergyUnit",
+    "TextTable",
+    "energy",
+    "energy_in_words",
+    "energy_of",
+    "figure",
+    "joules",
+    "unit_of",
+]
 
 ABSENT = "-"
 """An unknown value. It is not 0."""
 
 _DIGITS = 4
 
-_OF_KILOJOULES = 5
-"""Decimals: 10 mJ. Smaller values, as from separately rounded sums, carry no information."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUnit:
+    """A unit of energy.
+
+    Attributes:
+        name: as it is written.
+        microjoules: in one of it.
+        most_decimals: those that make 10 mJ. Smaller values, as from separately rounded sums, carry
+            no information.
+    """
+
+    name: str
+    microjoules: float
+    most_decimals: int
+
+
+JOULES = EnergyUnit(name="J", microjoules=1e6, most_decimals=2)
+KILOJOULES = EnergyUnit(name="kJ", microjoules=1e9, most_decimals=5)
+
+_MOST_IN_JOULES_UJ = 10e9
+"""Tables whose largest energy is smaller are in joules: a thousandth of it must be readable, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +126,33 @@ def joules(
     return f"{least}{about}{figure(total.energy_uj / per, most_decimals)}{unit}{off}"
 
 
-def kilojoules(total: Total) -> str:
-    """Format a sum in kilojoules with its marks.
+def unit_of(*energies_uj: float | None) -> EnergyUnit:
+    """Return the unit for a table of these energies."""
+    largest_uj = max((abs(one) for one in energies_uj if one is not None), default=0.0)
+    return JOULES if largest_uj < _MOST_IN_JOULES_UJ else KILOJOULES
+
+
+def energy(total: Total, unit: EnergyUnit) -> str:
+    """Format a sum in a table of this unit with its marks.
 
     An estimate's error is shown elsewhere; in each cell it would make a table too wide.
     """
-    return joules(total, 1e9, error=False, most_decimals=_OF_KILOJOULES)
+    return joules(total, unit.microjoules, error=False, most_decimals=unit.most_decimals)
 
 
-def kilojoules_of(energy_uj: int) -> str:
-    """Format microjoules as kilojoules."""
-    return figure(energy_uj / 1e9, _OF_KILOJOULES)
+def energy_of(energy_uj: float, unit: EnergyUnit | None = None) -> str:
+    """Format microjoules in this unit, or with the name of the fitting one."""
+    if unit is not None:
+        return figure(energy_uj / unit.microjoules, unit.most_decimals)
+    own = _own_unit(energy_uj)
+    return f"{figure(energy_uj / own.microjoules)} {own.name}"
+
+
+def energy_in_words(total: Total) -> str:
+    """Format a sum with its marks, its unit and its error."""
+    own = _own_unit(total.energy_uj or 0)
+    return joules(total, own.microjoules, unit=f" {own.name}")
+
+
+def _own_unit(energy_uj: float) -> EnergyUnit:
+    return JOULES if abs(energy_uj) < KILOJOULES.microjoules else KILOJOULES

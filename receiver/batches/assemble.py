@@ -19,12 +19,14 @@ from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.placement.reorder import WholeBatch
-from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
 from emlio.receiver.records.decoded import IDS, SEEDS, Decoded
 
 __all__ = ["Assembler"]
 
 Seeder = Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.uint64]]
+
+_SEED_BITS = np.uint64((1 << 63) - 1)
 
 
 class Assembler:
@@ -106,7 +108,7 @@ class Assembler:
         if columns is None:
             columns = self._records.columns(pieces, len(good))
         decoded = self._decoded(batch.epoch, columns, batch.ids[good], pieces)
-        return decoded.take(np.searchsorted(good, chosen), len(reasons))
+        return decoded.take(np.searchsorted(good, chosen), len(reasons), first_fault(batch.ids, reasons))
 
     def _decoded(
         self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64], pieces: Sequence[Piece]
@@ -114,8 +116,8 @@ class Assembler:
         if self._ids:
             columns[IDS] = ids
         if self._seeder is not None:
-            # Signed numbers, because every framework has them.
-            columns[SEEDS] = self._seeder(epoch, ids).view(np.int64)
+            # Signed numbers, because every framework has them, and none below 0, because generators refuse those.
+            columns[SEEDS] = (self._seeder(epoch, ids) & _SEED_BITS).view(np.int64)
         notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
         return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0, notes=notes)
 

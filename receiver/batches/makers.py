@@ -15,7 +15,7 @@ from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.source_columns import SourceColumns
 from emlio.receiver.batches.workers import Workers
 from emlio.receiver.placement.reorder import WholeBatch
-from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
 from emlio.receiver.records.decoded import Decoded
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S
@@ -31,10 +31,12 @@ class Made:
     Attributes:
         value: the value for the user.
         bad: the number of bad records in the batch.
+        fault: the first of them that was found.
     """
 
     value: Any
     bad: int
+    fault: RecordFault | None = None
 
 
 class Maker(Protocol):
@@ -92,7 +94,7 @@ class ColumnMaker:
         decoded = self._assembler.decode(batch)
         value = self._finish(self._assembler.batch(decoded))
         self.worked_ns += time.monotonic_ns() - begun_ns
-        return Made(value=value, bad=decoded.bad)
+        return Made(value=value, bad=decoded.bad, fault=decoded.fault)
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
@@ -127,10 +129,12 @@ class PipeMaker:
         decoded = self._assembler.decode(batch)
         faults = self._columns.faults(decoded)
         if faults:
-            decoded = decoded.take(self._policy.settle(decoded.ids, decoded.with_paths(faults)), len(faults))
+            reasons = decoded.with_paths(faults)
+            fault = first_fault(decoded.ids, reasons)
+            decoded = decoded.take(self._policy.settle(decoded.ids, reasons), len(faults), fault)
         decoded = replace(decoded, columns=self._columns.fit(decoded))
         self.worked_ns += time.monotonic_ns() - begun_ns
-        return Made(value=decoded, bad=decoded.bad)
+        return Made(value=decoded, bad=decoded.bad, fault=decoded.fault)
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
@@ -269,7 +273,7 @@ class _Job:
         self._samples, self._failures = [], {}
 
     def _finish(self) -> Made:
-        decoded, samples = self._decoded, self._samples
+        decoded, samples, fault = self._decoded, self._samples, self._decoded.fault
         if self._fatal is not None:
             raise self._told(self._failures[self._fatal], self._fatal)
         if self._failures:
@@ -282,7 +286,8 @@ class _Job:
                 # the count.
                 raise error from self._failures[first]
             samples = [samples[place] for place in places.tolist()]
-        return Made(value=self._collate(samples), bad=decoded.bad + len(self._failures))
+            fault = fault or first_fault(decoded.ids, reasons)
+        return Made(value=self._collate(samples), bad=decoded.bad + len(self._failures), fault=fault)
 
     def _told(self, error: BaseException, place: int) -> BaseException:
         """Return the user's own error, with a note on where it came from."""

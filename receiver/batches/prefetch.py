@@ -19,12 +19,15 @@ from threading import RLock, Thread
 from typing import Any, Protocol, TypeVar
 
 from emlio.errors import ClosedError
+from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.batches.makers import Made, Maker
 from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
+from emlio.receiver.timing.turn_work import TurnWork
 
 __all__ = ["MadeBatch", "MadeBatches", "Prefetch"]
 
@@ -44,6 +47,7 @@ class MadeBatch:
         bad: the number of bad records in it.
         size_bytes: of all its records, as received.
         value: the value for the user.
+        fault: the first bad record that was found, if there is any.
     """
 
     epoch: int
@@ -52,6 +56,7 @@ class MadeBatch:
     bad: int
     size_bytes: int
     value: Any
+    fault: RecordFault | None = None
 
 
 class MadeBatches(Protocol):
@@ -91,11 +96,15 @@ class Prefetch:
 
     Attributes:
         delivered: the generation and size of each taken batch, to be read by the receive thread.
+        receiving: the work of the receive thread.
+        hunger: the waits in which no batch was here.
     """
 
     def __init__(self, maker: Maker, work: WorkObserver = UNOBSERVED_WORK) -> None:
         """Create the queues; owns the maker, and tells `work` when it makes batches."""
         self.delivered: deque[tuple[int, int]] = deque()
+        self.receiving = TurnWork()
+        self.hunger = Hunger(self.receiving)
         self._maker = maker
         self._make_batch = work.observed(maker.make)
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread
@@ -108,8 +117,6 @@ class Prefetch:
         self._generation = 0
         self._closed = False
         self._working = False
-        self._hungry = False
-        self._hungers = 0
         self._thread = Thread(target=self._run, name="emlio-assemble", daemon=True)
 
     @property
@@ -139,7 +146,7 @@ class Prefetch:
     @property
     def hungry(self) -> bool:
         """Return whether the user waits and no batch is here."""
-        return self._hungry
+        return self.hunger.now
 
     @property
     def ahead(self) -> int:
@@ -149,7 +156,7 @@ class Prefetch:
     @property
     def hungers(self) -> int:
         """The number of times that the user had to wait because no batch was here."""
-        return self._hungers
+        return self.hunger.times
 
     def start(self) -> None:
         """Start the thread, if batches are made ahead."""
@@ -175,6 +182,8 @@ class Prefetch:
             # Nothing may follow a batch that could not be made, or one would be missing unnoticed.
             if generation == self._generation and self._spoiled is None:
                 self._whole.append(batch)
+        if self._maker.ahead:
+            self.hunger.came()
         (self._making if self._maker.ahead else self._user).ring()
 
     def fail(self, error: BaseException) -> None:
@@ -196,11 +205,12 @@ class Prefetch:
                 return None
             self._making.ring()  # `taken` may have been interrupted before it did this
             try:
-                self._hungry = not (self._whole or self._working or self._pending)
-                self._hungers += self._hungry
+                if not (self._whole or self._working or self._pending):
+                    self.hunger.begin()
                 self._user.wait(left)
             finally:
-                self._hungry = False
+                self.hunger.now = False  # no call, so no interrupt can come before it
+                self.hunger.end()
         return found
 
     def _find(self) -> MadeBatch | None:
@@ -391,4 +401,5 @@ def _made(batch: WholeBatch, made: Made) -> MadeBatch:
         bad=made.bad,
         size_bytes=batch.size_bytes,
         value=made.value,
+        fault=made.fault,
     )

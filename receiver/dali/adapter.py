@@ -31,7 +31,7 @@ from emlio.receiver.dali.graph import PipeOptions, build, build_for_one, name_ou
 from emlio.receiver.dali.inputs import Inputs
 from emlio.receiver.dali.probe import find_faults
 from emlio.receiver.iteration.epoch_pass import Handed
-from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
 from emlio.receiver.records.decoded import Decoded
 from emlio.receiver.torch_adapter import cuda_stream, from_dlpack
 
@@ -197,7 +197,7 @@ class DaliPipe:
                 continue
             done = self._under_way[0]
             value = self._finish(outputs, done.decoded)
-            made = replace(done.batch, value=value, bad=done.decoded.bad)
+            made = replace(done.batch, value=value, bad=done.decoded.bad, fault=done.decoded.fault)
             # Python handles signals where a call ends, so not between these lines.
             handed.ready = made
             del self._under_way[0]
@@ -352,12 +352,13 @@ class DaliPipe:
         self._under_way[0] = replace(self._under_way[0], error=error)
 
     def _without(self, failed: _UnderWay, faults: dict[int, str], error: Exception) -> _UnderWay:
+        ids, reasons = failed.decoded.ids, failed.decoded.with_paths(faults)
         try:
-            places = self._policy.settle(failed.decoded.ids, failed.decoded.with_paths(faults))
+            places = self._policy.settle(ids, reasons)
         except CorruptRecordError as told:
             told.__cause__ = error
             return replace(failed, error=told)
-        return replace(failed, decoded=failed.decoded.take(places, len(faults)))
+        return replace(failed, decoded=failed.decoded.take(places, len(faults), first_fault(ids, reasons)))
 
 
 def _raise_interrupt(error: Exception) -> None:

@@ -33,7 +33,15 @@ from emlio.receiver.engine.hello import greeting
 from emlio.receiver.engine.questions import DaemonQuestions
 from emlio.receiver.local.plane import LocalPlane
 from emlio.receiver.local.shard_reader import LocalShards
-from emlio.receiver.machine.events import BatchTaken, Begun, Event, Sought, TargetsChanged, TimePassed
+from emlio.receiver.machine.events import (
+    BatchTaken,
+    Begun,
+    Event,
+    ReportsWanted,
+    Sought,
+    TargetsChanged,
+    TimePassed,
+)
 from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import (
     Answered,
@@ -71,6 +79,9 @@ _QUIET_MS = 5
 
 _ANSWER_S = 5.0
 
+_REPORT_NS = 100_000_000
+"""Between the reports that daemons are asked for while the user waits: what do their streams wait for?"""
+
 _KEPT_BYTES = 128 << 20
 """Freed memory kept per thread (docs/adr/0007-freed-memory.md); one receives all messages."""
 
@@ -79,13 +90,13 @@ class Engine:
     """Owns the receive thread. Public methods may be called from any thread.
 
     Attributes:
-        worked_ns: time the receive thread did not spend waiting.
         questions: the questions of other threads to the daemons.
     """
 
     def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock, *, progress: bool = False) -> None:
         """Prepare the thread; with `progress`, a line is shown while shards of this host are indexed."""
-        self.worked_ns = 0
+        self._work = prefetch.receiving
+        self._report_ns = 0
         self._config = config
         self._prefetch = prefetch
         self._clock = clock
@@ -214,6 +225,11 @@ class Engine:
         except Empty:
             return "the receive thread does not answer"
 
+    @property
+    def worked_ns(self) -> int:
+        """Time the receive thread did not spend waiting."""
+        return self._work.total_ns
+
     def figures(self) -> ReceivingFigures:
         """Return totals since the engine was made."""
         return self._machine.figures()
@@ -258,6 +274,7 @@ class Engine:
             _LOG.exception("the receive thread failed")
             self._fail(EmlioError(f"internal error while receiving: {error!r}"))
         finally:
+            self._work.end()
             self._leave()
             self._ready.ring()
             self._calls.end()
@@ -281,6 +298,7 @@ class Engine:
         """Wait, pass all events to the machine, and then tell it that time has passed."""
         ready = set(self._network.wait(self._timeout_ms(), [*self._control.things(), *self._lanes.things()]))
         begun_ns = time.monotonic_ns()
+        self._work.begin()
         self._calls.hear()
         if self._stop:
             return
@@ -291,10 +309,14 @@ class Engine:
         here = self._here.events(ready) if self._here is not None else ()
         for event in chain(self._control.events(ready), self._lanes.events(ready), here):
             self._handle(event)
-        self._handle(TimePassed(hungry=self._prefetch.hungry, quiet=not ready))
+        hungry = self._prefetch.hungry
+        if hungry and begun_ns >= self._report_ns:
+            self._report_ns = begun_ns + max(_REPORT_NS, self._machine.pool.sources.round_trip_ns() or 0)
+            self._handle(ReportsWanted())
+        self._handle(TimePassed(hungry=hungry, quiet=not ready))
         self.questions.tick()
         self._carry_out(self._machine.take())
-        self.worked_ns += time.monotonic_ns() - begun_ns
+        self._work.end()
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the machine, carry out its instructions, and pass on the results."""

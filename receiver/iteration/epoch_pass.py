@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.threads.short_traces import shorten_trace
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
@@ -34,6 +35,10 @@ class Handed:
         ended: whether the pass reached the end of its epoch.
         count: how many batches were handed out.
         furthest: the highest number among them.
+        records: how many records the plan has for them.
+        bad: how many of these are bad.
+        fault: the first bad one.
+        told: whether the user was told of them.
     """
 
     def __init__(self) -> None:
@@ -41,6 +46,9 @@ class Handed:
         self.ended = False
         self.count = 0
         self.furthest = -1
+        self.records = self.bad = 0
+        self.fault: RecordFault | None = None
+        self.told = False
 
     @property
     def is_prefix(self) -> bool:
@@ -109,13 +117,19 @@ class Iteration(Iterator[Any]):
         handed.count += 1
         if made.step > handed.furthest:
             handed.furthest = made.step
+        handed.records += made.count
+        handed.bad += made.bad
+        if handed.fault is None:
+            handed.fault = made.fault
         tally.batches += 1
         tally.bad += made.bad
+        tally.size_bytes += made.size_bytes
         tally.records += made.count - made.bad if tally.skips else made.count
         tally.wait_ns += now_ns - came_ns
         if self._left_ns is not None:
             tally.busy_ns += came_ns - self._left_ns
         if tally.first_batch_ns is None:
+            tally.first_wait_ns = now_ns - came_ns
             tally.first_batch_ns = now_ns - tally.born_ns
         self._left_ns = now_ns
         handed.ready = None

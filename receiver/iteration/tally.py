@@ -16,8 +16,10 @@ class Tally:
     Attributes:
         batches, records: batches and records handed out.
         bad: bad records of those batches.
+        size_bytes: bytes of their records, as they came.
         wait_ns: time the user waited for batches.
         busy_ns: time the user was busy between batches.
+        first_wait_ns: the part of `wait_ns` before the first batch.
         first_batch_ns: from the loader's creation to the first batch, or None before it.
         born_ns: when the loader was made.
         skips: whether bad records are left out, rather than replaced.
@@ -25,7 +27,8 @@ class Tally:
 
     def __init__(self, *, skips: bool) -> None:
         """Begin to count now."""
-        self.batches = self.records = self.bad = self.wait_ns = self.busy_ns = 0
+        self.batches = self.records = self.bad = self.size_bytes = self.wait_ns = self.busy_ns = 0
+        self.first_wait_ns = 0
         self.first_batch_ns: int | None = None
         self.born_ns = time.monotonic_ns()
         self.skips = skips

@@ -7,6 +7,7 @@ Covers: beginning, continuing, leaving and ending passes; epochs and states that
 not cover: counting the batches of a pass (emlio.receiver.iteration.epoch_pass), receiving.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from emlio.errors import ClosedError, ConfigError
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.bad_record_words import bad_records_warning
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.position import UserPosition, moved
 from emlio.receiver.iteration.tally import Tally
@@ -22,6 +24,8 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.observers import EpochObserver
 
 __all__ = ["BatchFlow", "EpochWalk"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 
 class BatchFlow(Protocol):
@@ -52,6 +56,7 @@ class EpochWalk:
         observer: EpochObserver,
         *,
         progress: bool,
+        name: Callable[[int], str] = str,
     ) -> None:
         """Begin at a position.
 
@@ -62,6 +67,7 @@ class EpochWalk:
             tally: counts the batches handed out.
             observer: told of passes.
             progress: whether each pass shows a progress bar.
+            name: returns the place of a record in words, by its global id.
         """
         self.position = position
         self._flow = flow
@@ -69,6 +75,7 @@ class EpochWalk:
         self._tally = tally
         self._observer = observer
         self._shows_progress = progress
+        self._name = name
         self._handed: Handed | None = None  # the pass in progress
         self._flows_at: tuple[int, int] | None = None
 
@@ -128,9 +135,20 @@ class EpochWalk:
         self.position, self._flows_at, self._handed = position, flows_at, None
 
     def end(self) -> None:
-        """Tell the observer that the pass in progress ends, if there is one."""
-        if self._handed is not None:
+        """Tell the observer that the pass in progress ends, if there is one, and the user of bad records in it."""
+        handed = self._handed
+        if handed is not None:
             self._observer.epoch_ended(whole=self.position.at_end)
+            self._tell_of_bad(handed)
+
+    def _tell_of_bad(self, handed: Handed) -> None:
+        if not handed.bad or handed.told:
+            return
+        handed.told = True
+        fault = handed.fault
+        place = "not known" if fault is None else self._name(fault.record)
+        on_error = self._config.recovery.on_error
+        _LOG.warning("%s", bad_records_warning(handed, self.position.epoch, on_error, place))
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next pass. If it is the one that comes anyway, a resumed one continues."""
@@ -151,4 +169,6 @@ class EpochWalk:
         """Go to the position of a state."""
         position = copy(self.position)
         position.load(state)
+        if self._handed is not None:
+            self._tell_of_bad(self._handed)
         self.position, self._handed = position, None

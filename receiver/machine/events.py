@@ -30,6 +30,7 @@ __all__ = [
     "MessageRead",
     "ReadingFailed",
     "RefusalExplained",
+    "ReportsWanted",
     "Said",
     "Sought",
     "TargetsChanged",
@@ -83,6 +84,11 @@ class TimePassed:
 
     hungry: bool
     quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsWanted:
+    """The user waits for a batch: ask the daemons what their streams wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +197,4 @@ class ReadingFailed:
 
 ControlEvent = CallFailed | Connected | AddressRefused | RefusalExplained | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
-Event = Begun | TargetsChanged | Sought | BatchTaken | TimePassed | ControlEvent | DataEvent
+Event = Begun | TargetsChanged | Sought | BatchTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent

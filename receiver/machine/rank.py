@@ -30,6 +30,7 @@ from emlio.receiver.machine.events import (
     MessageRead,
     ReadingFailed,
     RefusalExplained,
+    ReportsWanted,
     Said,
     Sought,
     TargetsChanged,
@@ -42,6 +43,7 @@ from emlio.receiver.machine.lane_set import LaneReader
 from emlio.receiver.machine.loss_words import waiting_for
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.stream_waits import StreamWaits
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.setup.config import LoaderConfig
@@ -81,6 +83,7 @@ class RankMachine:
         self._over = False
         self.intake = Intake(config, self._out, self._move_shard, ahead=ahead)
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
+        self._waits = StreamWaits()
 
     # ---- events in, instructions out ----------------------------------------------------------------------------------
 
@@ -131,14 +134,14 @@ class RankMachine:
 
     def figures(self) -> ReceivingFigures:
         """Return totals since the machine was made. Any thread may call this."""
-        totals, pool = self.intake.totals, self.pool
-        blocked_ns, starved_ns = pool.sources.reports()
+        totals, pool, waits = self.intake.totals, self.pool, self._waits
         return ReceivingFigures(
             received_bytes=totals.received_bytes,
             local_bytes=totals.local_bytes,
             bad_records=totals.bad_records,
-            network_blocked_ns=blocked_ns,
-            storage_starved_ns=starved_ns,
+            network_blocked_ns=waits.lane_ns,
+            credit_withheld_ns=waits.credit_ns,
+            storage_starved_ns=waits.starved_ns,
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
@@ -163,6 +166,8 @@ class RankMachine:
                 self._go_to(epoch, origin, generation)
             case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused() | RefusalExplained():
                 self._control_event(event)
+            case ReportsWanted():
+                self._ask_reports()
             case ReadingFailed(error=error):
                 raise error
             case TargetsChanged(targets=targets):
@@ -177,6 +182,13 @@ class RankMachine:
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)
 
+    def _ask_reports(self) -> None:
+        for source in self.pool.sources:
+            asking = source.conversation.ask_report(self._out.now_ns)
+            if asking and not source.contact.closed:
+                self._waits.ask(source, self._out.now_ns)
+                self.pool.guard(source, partial(self.pool.carry_out, source, asking))
+
     def _control_event(self, event: ControlEvent) -> None:
         source = self.pool.sources.number(event.source)
         if source is None or source.contact.closed:
@@ -184,6 +196,7 @@ class RankMachine:
         match event:
             case Said(data=data):
                 self.pool.guard(source, partial(self.pool.hear, source, data))
+                self._waits.hear(source, self._out.now_ns)
             case CallFailed(error=error):
                 self.pool.lose(source, error)
             case LinkEnded(event=ended):

@@ -52,11 +52,6 @@ class Sources:
         deadlines += [source.lanes_deadline_ns() for source in self._all]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def reports(self) -> tuple[int, int]:
-        """Return how long the daemons' streams were blocked, and starved by slow reading, in ns."""
-        talks = [source.conversation.report for source in self._all]
-        return sum(report.blocked_ns for report in talks), sum(report.starved_ns for report in talks)
-
     def round_trip_ns(self) -> int | None:
         """Return the longest of the daemons' shortest round trips."""
         found = [source.conversation.round_trip_ns for source in self._all]

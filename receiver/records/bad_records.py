@@ -16,7 +16,7 @@ import numpy.typing as npt
 from emlio.arguments import like
 from emlio.errors import ConfigError, CorruptRecordError
 
-__all__ = ["BadRecordPolicy", "RecordPlace"]
+__all__ = ["BadRecordPolicy", "RecordFault", "RecordPlace", "first_fault"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,28 @@ class RecordPlace:
     shard: str
     record: int
     offset: int
+
+    @property
+    def text(self) -> str:
+        """The place in words."""
+        where = f" at byte {self.offset}" if self.offset >= 0 else ""
+        return f"record {self.record} of shard {self.shard}{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFault:
+    """A bad record: its global id, and what is wrong with it."""
+
+    record: int
+    reason: str
+
+
+def first_fault(ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> RecordFault | None:
+    """Return the first of a batch's bad records, given its ids and the reasons by position; None without any."""
+    if not reasons:
+        return None
+    first = min(reasons)
+    return RecordFault(record=int(ids[first]), reason=reasons[first])
 
 
 class BadRecordPolicy:
@@ -73,7 +95,7 @@ class BadRecordPolicy:
 
     def describe(self, record_id: int) -> str:
         """Return the record's place, in words."""
-        return _describe(self._locate(record_id))
+        return self._locate(record_id).text
 
     def absent(
         self, record_id: int, name: str, there: Sequence[str], *, others: bool
@@ -90,7 +112,7 @@ class BadRecordPolicy:
         """
         found = self._locate(record_id)
         text = (
-            f"requested features (fields=, or a pipeline's inputs) must be in the records: {_describe(found)} has no "
+            f"requested features (fields=, or a pipeline's inputs) must be in the records: {found.text} has no "
             f"{name!r}{', nor has any other of its batch' if others else ''}, only "
             f"{', '.join(map(repr, there)) or 'none'}{like(name, there)}"
         )
@@ -107,7 +129,7 @@ class BadRecordPolicy:
         if self.on_error != "raise":
             way = f"all {len(ids)} records of the batch are bad, so the batch would be empty"
         return CorruptRecordError(
-            f"{_describe(found)}: {reasons[first]}{more}; {way}",
+            f"{found.text}: {reasons[first]}{more}; {way}",
             shard=found.shard,
             record=found.record,
             offset=found.offset,
@@ -116,8 +138,3 @@ class BadRecordPolicy:
 
 def _nowhere(record: int) -> RecordPlace:
     raise AssertionError(f"record {record} was named before there was a plan")
-
-
-def _describe(place: RecordPlace) -> str:
-    where = f" at byte {place.offset}" if place.offset >= 0 else ""
-    return f"record {place.record} of shard {place.shard}{where}"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.formats.whole_file import with_path
+from emlio.receiver.records.bad_records import RecordFault
 
 __all__ = ["IDS", "SEEDS", "Decoded"]
 
@@ -28,6 +29,7 @@ class Decoded:
         columns: features by name, each with one item per record.
         ids: (n,) the records' global ids.
         bad: the number of bad records in the batch.
+        fault: the first of them that was found.
         notes: what was told of each record beside its bytes; empty if nothing was.
     """
 
@@ -35,17 +37,19 @@ class Decoded:
     columns: Mapping[str, Any]
     ids: npt.NDArray[np.int64]
     bad: int
+    fault: RecordFault | None = None
     notes: Sequence[bytes] = ()
 
-    def take(self, places: npt.NDArray[np.int64], bad: int) -> Self:
-        """Return the records at these positions, in this order; `bad` more are bad."""
+    def take(self, places: npt.NDArray[np.int64], bad: int, fault: RecordFault | None = None) -> Self:
+        """Return the records at these positions, in this order; `bad` more are bad, first of them `fault`."""
         picked: list[int] = places.tolist()
         columns: dict[str, Any] = {
             name: column[places] if isinstance(column, np.ndarray) else _taken(column, picked)
             for name, column in self.columns.items()
         }
         notes = [self.notes[place] for place in picked] if self.notes else ()
-        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad, notes=notes)
+        first = self.fault or fault
+        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad, fault=first, notes=notes)
 
     def with_path(self, place: int, reason: str) -> str:
         """Return what is wrong with a record, with the path of its file if that is known."""

@@ -1,1 +1,1 @@
-"""The times that a loader notes of its own work: decoding, waiting, and processor time."""
+"""The times that a loader notes of its own work: decoding, waiting, processor time; what they say."""

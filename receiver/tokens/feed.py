@@ -27,7 +27,7 @@ from emlio.planner.token_state import TokenState
 from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.placement.reorder import WholeBatch
-from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
 from emlio.receiver.records.sizes import Ask, gather_sizes
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import PATIENCE_S
@@ -123,7 +123,8 @@ class PoolMaker:
             self._policy.settle(batch.ids, reasons)
         views = slotted_views(batch.pieces, batch.count)
         decode = self._assembler.decode
-        made = Made(value=[None if view is None else decode(view) for view in views], bad=len(reasons))
+        value = [None if view is None else decode(view) for view in views]
+        made = Made(value=value, bad=len(reasons), fault=first_fault(batch.ids, reasons))
         self.worked_ns += time.monotonic_ns() - begun_ns
         return made
 
@@ -187,6 +188,7 @@ class TokenWork:
         self._of: TokenEpoch | None = None
         self._pools_here = 0  # the first pool of the share that is not among the records yet
         self._records: list[Any] = []
+        self._fault: RecordFault | None = None  # the first among the records
 
     def know(self, contents: Contents) -> None:
         """Learn what the records are.
@@ -224,8 +226,17 @@ class TokenWork:
         # A record counts where its first piece is, so that a record in several rows or batches
         # counts once.
         begun: list[int] = batch.records[batch.begins == 0].tolist()
-        bad = sum(self._records[place] is None for place in begun)
-        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(begun), bad=bad, size_bytes=0, value=value)
+        whole = [record.nbytes for place in begun if (record := self._records[place]) is not None]
+        bad = len(begun) - len(whole)
+        made = MadeBatch(
+            epoch=epoch.epoch,
+            step=step,
+            count=len(begun),
+            bad=bad,
+            size_bytes=sum(whole) + self._frame_bytes * len(begun),
+            value=value,
+            fault=self._fault if bad else None,
+        )
         self.maker.worked_ns += time.monotonic_ns() - begun_ns
         return made
 
@@ -254,7 +265,7 @@ class TokenWork:
                     f"internal error: pool {wanted[1]} of epoch {wanted[0]} must come next, "
                     f"got pool {pool.step} of epoch {pool.epoch}"
                 )
-            records = pool.value
+            records, self._fault = pool.value, self._fault or pool.fault
             # Python handles signals where a call ends, so not between these lines.
             self._records += records
             self._pools_here += 1
@@ -262,7 +273,7 @@ class TokenWork:
 
     def drop(self) -> None:
         """Drop what was fetched."""
-        self._share, self._of, self._records = None, None, []
+        self._share, self._of, self._fault, self._records = None, None, None, []
 
 
 def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:

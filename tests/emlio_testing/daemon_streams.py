@@ -49,6 +49,7 @@ def open_streams(
     absent_records: int = 0,
     cipher: str = "",
     one_session: bool = False,
+    epochs: int | None = None,
 ) -> Generator[list[Stream]]:
     """Open `count` streams of the dataset in `folder`, with records in order.
 
@@ -64,6 +65,7 @@ def open_streams(
             here; then records are shuffled.
         cipher: if given, records are sealed with it; `opener_of` opens them.
         one_session: whether each stream follows the one before in the same session.
+        epochs: the number of epochs that are wanted; None for no end.
     """
     shards = OpenShards(open_dataset("numbers", folder))
     held = len(shards.dataset.entries)
@@ -77,7 +79,7 @@ def open_streams(
         feed = Feed(
             plan=plan,
             rank=0,
-            position=StreamPosition(epoch=0, origin=0, slot=0),
+            position=StreamPosition(epoch=0, origin=0, slot=0, end=epochs),
             owned=np.arange(len(catalog.shards)) < held,
             local=np.where(np.arange(len(catalog.shards)) < held, np.arange(len(catalog.shards)), -1),
             shards=shards,

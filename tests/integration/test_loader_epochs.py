@@ -19,6 +19,8 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.opening.choice import open_dataset
+from emlio.tfrecord import FRAME_BYTES
+from emlio.units import format_size
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import listening_ports
@@ -256,3 +258,17 @@ def test_the_numbers_of_a_run_add_up(daemon: Daemon) -> None:
     assert stats.received_bytes >= sum(8 + 16 for _ in range(_RECORDS))
     assert np.array([stats.bad_records, stats.skipped_records, stats.replaced_records]).sum() == 0
     assert f"{_RECORDS} records" in str(stats)
+
+
+def test_the_bytes_of_a_run_are_those_that_were_handed_out_and_read_ahead_is_apart(daemon: Daemon) -> None:
+    with _loader(daemon) as loader:
+        sizes = [sum(len(record) + FRAME_BYTES for batch in loader for record in batch["record"]) for _ in range(2)]
+        assert settles(lambda: loader.stats().received_bytes > sum(sizes), 10.0)  # epochs after these
+        stats, epoch = loader.stats(), loader.epoch_stats()
+        assert stats.handed_bytes == sum(sizes)
+        assert (epoch.handed_bytes, epoch.records, epoch.batches) == (sizes[1], _RECORDS, len(loader))
+        assert stats.ahead_bytes == stats.received_bytes - sum(sizes) > 0
+        assert f" records, {format_size(sum(sizes))} (" in str(stats)
+        assert f"; {format_size(stats.ahead_bytes)} read ahead: " in str(stats)
+        next(iter(loader))
+        assert loader.epoch_stats().batches == 1

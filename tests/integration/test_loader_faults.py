@@ -250,7 +250,9 @@ def test_a_damaged_record_is_an_error_that_names_shard_and_record(folder: Path) 
             assert loader.stats().bad_records >= 1  # the next epoch's may have come already
 
 
-def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_counted(folder: Path) -> None:
+def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with _daemon(folder) as daemon:
         _damage(folder, 1, 7)
         bad = 30 + 7
@@ -258,12 +260,23 @@ def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_count
             assert sorted(_ids(loader)) == [identity for identity in range(_RECORDS) if identity != bad]
             assert (loader.stats().skipped_records, loader.stats().replaced_records) == (1, 0)
             assert loader.stats().records == _RECORDS - 1
+            assert f"{_RECORDS - 1} records, 1 bad record skipped, " in str(loader.stats())
+            assert len(_ids(loader)) == _RECORDS - 1
+        warnings = [one.message for one in caplog.records if "records are bad" in one.message]
+        assert len(warnings) == 2, "one for each epoch"
+        assert warnings[1].startswith(
+            f"epoch 1: 1 of {_RECORDS} records are bad and were left out. The first is record 7 of shard "
+            "train-00001-of-00002.tfrecord: "
+        )
+        assert "CRC32C" in warnings[1]
+        caplog.clear()
         with _loader(daemon.endpoint, on_error="replace") as loader:
             ids = _ids(loader)
             assert len(ids) == _RECORDS
             assert set(range(_RECORDS)) - set(ids) == {bad}
             assert (loader.stats().skipped_records, loader.stats().replaced_records) == (0, 1)
             assert loader.stats().records == _RECORDS
+        assert f"epoch 0: 1 of {_RECORDS} records are bad and were replaced by other records" in caplog.text
         with _loader(daemon.endpoint, verify="none") as loader:
             assert sorted(_ids(loader)) == list(range(_RECORDS))
             assert loader.stats().bad_records == 0

@@ -98,15 +98,18 @@ def test_a_damaged_record_is_an_error_that_names_it_until_the_job_goes_on(
 
 @_WAYS
 def test_a_damaged_record_leaves_padding_where_it_is_to_be_skipped_and_is_counted_once(
-    folder: Path, daemon: str, way: dict[str, Any]
+    folder: Path, daemon: str, way: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with _loader(daemon, **way) as loader:
         whole = list(loader)
+        stats = loader.stats()
+        assert stats.handed_bytes == stats.received_bytes - stats.ahead_bytes > 4 * sum(_LENGTHS)
     _damage(folder)
     with _loader(daemon, on_error="skip", **way) as loader:
         batches = list(loader)
         stats = loader.stats()
         assert (stats.skipped_records, stats.records) == (1, len(_LENGTHS) - 1)
+    assert f"epoch 0: 1 of {len(_LENGTHS)} records are bad and were left out. The first is record 30 of" in caplog.text
     assert [batch["tokens"].shape for batch in batches] == [batch["tokens"].shape for batch in whole]
     named = chain.from_iterable(batch["__id__"].tolist() for batch in batches)
     assert set(named) == set(range(len(_LENGTHS)))

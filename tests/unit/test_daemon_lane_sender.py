@@ -103,7 +103,7 @@ class Message:
 class Ready:
     """A stream of six messages, read already."""
 
-    session, stream, label, parked, closed = 7, 1, "session 7", False, False
+    session, stream, label, parked, closed, ended = 7, 1, "session 7", False, False, False
 
     def __init__(self, *, apart: bool) -> None:
         self._messages = deque(self._read(slot, apart=apart) for slot in range(6))
@@ -274,3 +274,46 @@ def test_one_sessions_lanes_are_tried_every_two_milliseconds_at_first() -> None:
         for now_ns in range(begun_ns, begun_ns + 300_000_000, 1_000_000):
             turn(sender, now_ns)
     assert min(socket.tries.values()) >= 100
+
+
+@pytest.mark.parametrize(
+    ("parked", "ended", "allowed_bytes", "waits"),
+    [
+        (False, False, 1 << 60, "starved"),
+        (False, True, 1 << 60, ""),
+        (True, False, 1 << 60, "blocked"),
+        (False, False, 6 * MESSAGE, "blocked withheld"),
+        (False, True, 6 * MESSAGE, "blocked withheld"),
+    ],
+    ids=["slow reading", "all is sent", "no memory", "no credit", "all is sent, no credit"],
+)
+def test_an_idle_stream_is_starved_only_where_it_could_send(
+    parked: bool, ended: bool, allowed_bytes: int, waits: str
+) -> None:
+    with sender_over(Socket()) as sender:
+        sender.admitted(lane_group(SECRET), 0)
+        ready = Ready(apart=False)
+        stream = cast("Stream", ready)
+        sender._obey()
+        cast("Any", sender._socket).says.append(Said(lane_name(SECRET, 0), encode_credit(Credit(read_bytes=0))))
+        sender._listen()
+        credit = Credit(read_bytes=0, stream=1, allowed_bytes=allowed_bytes, epoch=1 << 40)
+        sender.attach(stream, lane_group(SECRET), lanes=1, credit=credit)
+        for second in range(3):
+            turn(sender, FAR + second * 1_000_000_000)
+        assert stream.first() is None
+        outlet, _ = sender._outlets[stream]
+        ready.parked, ready.ended = parked, ended  # as the reading thread finds after the last turn
+        sender._queue(*sender._outlets[stream])
+        turn(sender, FAR + 10 * 1_000_000_000)
+        before = outlet.totals_at(FAR + 10 * 1_000_000_000)
+        after = outlet.totals_at(FAR + 15 * 1_000_000_000)  # the wait is not over, and is told of
+        waited = {
+            "starved": after.starved_ns - before.starved_ns,
+            "blocked": after.blocked_ns - before.blocked_ns,
+            "withheld": after.withheld_ns - before.withheld_ns,
+        }
+        assert waited == {name: 5_000_000_000 if name in waits else 0 for name in waited}
+        sender._queue(*sender._outlets[stream])
+        turn(sender, FAR + 15 * 1_000_000_000)
+        assert outlet.totals == after

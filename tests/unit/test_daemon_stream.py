@@ -108,6 +108,17 @@ def test_a_closed_stream_reads_nothing_and_wakes_nobody(folder: Path) -> None:
         assert woken == []
 
 
+def test_a_stream_has_ended_once_its_last_message_was_read(folder: Path) -> None:
+    with open_streams(folder, epochs=1) as (stream,):
+        gatherer = Gatherer()
+        for _ in range(50):
+            assert stream.produce(gatherer, 1 << 30, lambda _: None)
+            assert not stream.ended
+        assert not stream.produce(gatherer, 1 << 30, lambda _: None)
+        assert stream.ended
+        assert not stream.parked
+
+
 def test_a_stream_whose_next_record_is_far_away_searches_until_it_is_closed(folder: Path) -> None:
     woken: list[Stream] = []
     with open_streams(folder, absent_records=1 << 39) as (stream,):

@@ -9,7 +9,7 @@ import pytest
 from emlio.cli import main
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.journal import JournalEpoch
-from emlio.energy.report.comparison import Comparison, compare_jobs
+from emlio.energy.report.comparison import Comparison, Figure, Ratio, compare_jobs
 from emlio.energy.report.comparison_report import comparison_text
 from emlio.energy.report.job_document import job_document
 from emlio.energy.report.job_summary import JobSummary, summary_of
@@ -49,10 +49,10 @@ def test_a_job_that_draws_half_has_half_of_everything_but_time(tmp_path: Path) -
     ratios = {one.name: one.ratio for one in found.ratios}
     assert ratios == {
         "seconds": 1,
-        "CPU kJ": pytest.approx(0.5),
-        "DRAM kJ": pytest.approx(0.5),
-        "compute kJ": pytest.approx(0.5),
-        "total kJ": pytest.approx(0.5),
+        "CPU J": pytest.approx(0.5),
+        "DRAM J": pytest.approx(0.5),
+        "compute J": pytest.approx(0.5),
+        "total J": pytest.approx(0.5),
         "mean W": pytest.approx(0.5),
         "J/sample": pytest.approx(0.5),
     }
@@ -142,8 +142,8 @@ def test_jobs_without_an_epoch_in_common_are_refused(tmp_path: Path) -> None:
 
 def test_a_figure_that_only_one_has_has_no_ratio(tmp_path: Path) -> None:
     found = _compared(tmp_path, devices=[make_device()], watts=[100])
-    assert _ratio(found, "DRAM kJ") is None
-    assert "DRAM kJ" in comparison_text(found, "a", "b")
+    assert _ratio(found, "DRAM J") is None
+    assert "DRAM J" in comparison_text(found, "a", "b")
 
 
 def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Path) -> None:
@@ -152,10 +152,52 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
     b = _summary(make_job(tmp_path / "b", **usual, watts=[25]))
     text = comparison_text(compare_jobs(a, b), "one", "other")
     assert text.startswith("A: one\nB: other\n\nin the mean of 2 epochs\n")
-    (total,) = [line.split() for line in text.splitlines() if line.startswith("  total kJ")]
-    assert total == ["total", "kJ", "~0.4500", "~0.2250", "0.5000", "0.5000", "0.5000"]
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("  total J")]
+    assert total == ["total", "J", "~450.0", "±50%", "~225.0", "±50%", "0.5000", "0.5000", "0.5000", "no"]
+    assert "A and B cannot be told apart by seconds, CPU J, compute J, total J, mean W, J/sample: " in text
     (seconds,) = [line.split() for line in text.splitlines() if line.startswith("  seconds")]
     assert seconds[1:3] == ["9.000", "9.000"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told_apart"),
+    [
+        ([(10, 0)], [(9, 0)], None),
+        ([(10, 0), (10, 0)], [(9, 0), (8, 0)], True),
+        ([(10, 0), (10, 0)], [(11, 0), (12, 0)], True),
+        ([(10, 0), (10, 0)], [(9, 0), (11, 0)], False),
+        ([(10, 0), (20, 0)], [(9, 0), (19, 0)], True),
+        ([(10, 0), (10, 0)], [(10, 0), (10, 0)], False),
+        ([(10, 1)], [(8.5, 1)], False),
+        ([(10, 1)], [(7.9, 1)], True),
+        ([(10, 1), (10, 1)], [(7, 1), (8.5, 1)], False),
+        ([None, (10, 1)], [(3, 1), None], None),
+    ],
+)
+def test_two_jobs_are_told_apart_only_where_their_errors_do_not_overlap(
+    a: Sequence[tuple[float, float] | None], b: Sequence[tuple[float, float] | None], told_apart: bool | None
+) -> None:
+    left, right = (
+        tuple(None if one is None else Figure(value=one[0], error=one[1]) for one in side) for side in (a, b)
+    )
+    assert Ratio(name="J", a=left, b=right).told_apart is told_apart
+
+
+def test_measured_jobs_are_told_apart_by_their_epochs(tmp_path: Path) -> None:
+    found = _compared(tmp_path, watts=[50, 10])
+    assert {one.name: one.told_apart for one in found.ratios if one.name in ("seconds", "total J")} == {
+        "seconds": False,
+        "total J": True,
+    }
+    text = comparison_text(found, "a", "b")
+    assert "A and B cannot be told apart by seconds: what they may be off overlaps" in text
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("  total J")]
+    assert total[-1] == "yes"
+
+
+def test_large_energies_are_compared_in_kilojoules(tmp_path: Path) -> None:
+    found = _compared(tmp_path, watts=[1500, 10])
+    assert [one.name for one in found.ratios][1:3] == ["CPU kJ", "DRAM J"]
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ def test_many_epochs_are_a_table_and_the_last_in_full(tmp_path: Path) -> None:
 def test_a_report_of_estimates_says_that_they_are_and_by_which_model(tmp_path: Path) -> None:
     folder = make_job(tmp_path / "job", devices=[MODEL], watts=[50], epochs=[make_epoch(0, 1, 11)])
     text = job_text(read_job([folder]))
-    assert text.splitlines()[0] == "1 epoch on 1 compute node: 10.00 s, ≥~0.5000 kJ ±50%, ≥~0.5000 J/sample"
+    assert text.splitlines()[0] == "1 epoch on 1 compute node: 10.00 s, ≥~500.0 J ±50%, ≥~0.5000 J/sample"
     assert "~: an estimate, not a measurement; for ratios on one machine, not between machines" in text
     assert "model of gpu-1, CPU: 20 to 100 W" in text
 

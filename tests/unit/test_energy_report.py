@@ -11,7 +11,7 @@ from emlio.energy.job.epoch_energy import EpochEnergy, NodeRecord, Role, measure
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.report.epoch_document import report_document
 from emlio.energy.report.epoch_report import markdown_report, text_report
-from emlio.energy.report.text_table import TextTable, figure
+from emlio.energy.report.text_table import TextTable, figure, unit_of
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
@@ -154,8 +154,20 @@ def test_the_report_says_in_a_line_what_the_epoch_took() -> None:
 def test_estimates_have_a_mark_and_their_error_and_what_lacks_something_is_a_least() -> None:
     text = text_report([_epoch(COMPUTE, STORAGE)])
     assert text.splitlines()[0] == "epoch 3: 10.00 s, 1,000 samples, ≥~2.900 kJ ±5%, ≥~2.900 J/sample ±5%"
-    assert "all: 2.600 kJ measured + ~0.3000 kJ estimated" in text
+    assert "all: 2.600 kJ measured + ~300.0 J estimated" in text
     assert "≥: the sums do not include DRAM of storage-1" in text
+
+
+def test_small_energies_are_in_joules_and_large_ones_in_kilojoules() -> None:
+    plain = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
+    small = text_report([_epoch(replace(COMPUTE, series=_series([plain], [1]), baseline=Baseline.given({})))])
+    assert small.splitlines()[0].startswith("epoch 3: 10.00 s, 1,000 samples, ≥10.00 J, ≥0.01000 J/sample")
+    assert "total J" in small
+    assert "kJ" not in small
+    large = text_report([_epoch(replace(COMPUTE, series=_series([plain], [1100]), baseline=Baseline.given({})))])
+    assert "total kJ" in large
+    assert "idle kJ" in large
+    assert [unit_of(*energies).name for energies in ((), (None, 9e9), (9e9, -10e9))] == ["J", "J", "kJ"]
 
 
 def test_every_node_has_its_row_and_what_is_not_known_is_a_dash() -> None:
@@ -167,25 +179,25 @@ def test_every_node_has_its_row_and_what_is_not_known_is_a_dash() -> None:
         "compute",
         "measured",
         "10.00",
-        "0.5000",
-        "0.1000",
-        "2.000",
-        "2.600",
+        "500.0",
+        "100.0",
+        "2,000",
+        "2,600",
         "260.0",
-        "0.8500",
-        "1.750",
+        "850.0",
+        "1,750",
         "own",
         "2",
     ]
-    assert storage[:9] == ["storage-1", "storage", "estimated", "±50%", "10.00", "~0.3000", "-", "-", "≥~0.3000"]
+    assert storage[:9] == ["storage-1", "storage", "estimated", "±50%", "10.00", "~300.0", "-", "-", "≥~300.0"]
     assert "gpu-1: psys 4.000 kJ, which contains others and is not added" in text
 
 
 def test_stages_add_up_to_the_nodes_total_and_storage_stands_beside_read() -> None:
     text = text_report([_epoch(COMPUTE, STORAGE)])
-    assert _row(text, "train")[:8] == ["train", "4.000", "40.0%", "0.2000", "0.04000", "0.8000", "1.040", "40.0%"]
-    assert _row(text, "read")[6:] == ["1.560", "60.0%", "0.5100", "1.050", "≥~0.3000"]
-    assert _row(text, "total")[6:] == ["2.600", "100.0%", "0.8500", "1.750", "≥~0.3000"]
+    assert _row(text, "train")[:8] == ["train", "4.000", "40.0%", "200.0", "40.00", "800.0", "1,040", "40.0%"]
+    assert _row(text, "read")[6:] == ["1,560", "60.0%", "510.0", "1,050", "≥~300.0"]
+    assert _row(text, "total")[6:] == ["2,600", "100.0%", "850.0", "1,750", "≥~300.0"]
     assert _row(text, "preprocess")[-1] == "-"
 
 
@@ -237,7 +249,7 @@ def test_an_epoch_without_samples_has_no_energy_of_one() -> None:
 def test_the_same_report_can_be_had_in_markdown() -> None:
     text = markdown_report([_epoch(COMPUTE, STORAGE)])
     assert text.startswith("### epoch 3: 10.00 s")
-    assert "| gpu-1 | compute | measured | 10.00 | 0.5000 | 0.1000 | 2.000 | 2.600 |" in text
+    assert "| gpu-1 | compute | measured | 10.00 | 500.0 | 100.0 | 2,000 | 2,600 |" in text
     assert "* gpu-1, CPU: plausible" in text
 
 

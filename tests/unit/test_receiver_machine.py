@@ -22,6 +22,7 @@ from emlio.receiver.machine.events import (
     LaneEvent,
     LinkEnded,
     LinkEvent,
+    ReportsWanted,
     Said,
     Sought,
     TargetsChanged,
@@ -34,7 +35,7 @@ from emlio.receiver.machine.source_state import SourceState
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.states import RankState
-from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Welcome, encode_control
+from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Pong, Welcome, encode_control
 
 S = 1_000_000_000
 HEARTBEAT_NS = S
@@ -326,3 +327,28 @@ def test_a_daemon_that_is_called_again_hears_what_it_held_and_the_generation_tha
     rank.tell(LinkEnded(1, LinkEvent.BROKEN))
     again = hellos(rank.tell(TimePassed(hungry=False, quiet=True)))
     assert {(said.generation, said.held) for said in again} == {(3, agreement.plan.catalog.fingerprint)}
+
+
+def test_daemons_report_what_their_streams_waited_for_only_while_the_user_waits() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+
+    def report(daemon: int, blocked: int, withheld: int, starved: int, sent: int = 0) -> tuple[int, int, int]:
+        rank.now_ns += 10
+        rank.say(daemon, Pong(nonce=0, sent_bytes=sent, blocked_ns=blocked, withheld_ns=withheld, starved_ns=starved))
+        found = rank.machine.figures()
+        return found.network_blocked_ns, found.credit_withheld_ns, found.storage_starved_ns
+
+    assert report(0, 100, 60, 50) == (0, 0, 0), "nobody waited"
+    asked = [one for one in rank.tell(ReportsWanted()) if isinstance(one, Say)]
+    assert sorted(one.source for one in asked) == [0, 1]
+    assert report(0, 107, 63, 52) == (4, 3, 2)
+    assert report(0, 200, 100, 100) == (4, 3, 2), "the next one was not asked for"
+    assert report(1, 10, 0, 0) == (14, 3, 2), "since it was asked"
+    rank.tell(ReportsWanted())
+    assert report(0, 200, 100, 100, sent=50) == (14 + 20, 3, 2), "all was sent, and is under way"
+    stream = rank.source(0).conversation.stream
+    rank.source(0).conversation.stream += 1  # it was opened again
+    rank.tell(ReportsWanted())
+    assert report(0, 0, 0, 6) == (34, 3, 8)
+    assert rank.source(0).conversation.stream == stream + 1

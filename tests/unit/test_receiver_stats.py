@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.stats import LoaderStats
+from emlio.receiver.timing.turn_work import TurnWork
 
 _S = 1_000_000_000
 
@@ -16,13 +18,19 @@ def _stats(**changes: Any) -> LoaderStats:
     fields: dict[str, Any] = {
         "batches": 100,
         "records": 6400,
+        "handed_bytes": 640_000_000,
         "local_bytes": 0,
-        "received_bytes": 640_000_000,
+        "received_bytes": 700_000_000,
+        "ahead_bytes": 60_000_000,
         "wait_ns": 5 * _S,
         "busy_ns": 5 * _S,
+        "first_wait_ns": 0,
+        "records_wait_ns": 0,
+        "records_receive_ns": 0,
         "assemble_ns": 0,
         "receive_ns": 0,
         "network_blocked_ns": 0,
+        "credit_withheld_ns": 0,
         "storage_starved_ns": 0,
         "first_batch_ns": 30_000_000,
         "round_trip_ns": None,
@@ -37,46 +45,132 @@ def _stats(**changes: Any) -> LoaderStats:
     return LoaderStats(**(fields | changes))
 
 
+_MAKING = "bound by decoding in this process (waiting for data 50% of the time: "
+_STORAGE = (
+    "bound by reading at the daemons (waiting for data 50% of the time: 10% for batches being made, 40% for records"
+)
+_NETWORK = "bound by the network (waiting for data 50% of the time: 10% for batches being made, 40% for records"
+
+
 @pytest.mark.parametrize(
     ("changes", "verdict"),
     [
         ({"batches": 0}, "no batch was handed out yet"),
         ({"wait_ns": _S // 10, "busy_ns": 10 * _S}, "bound by the training loop (waiting for data 1% of the time)"),
-        ({"assemble_ns": 9 * _S, "receive_ns": 9 * _S}, "bound by decoding in this process (waiting for data 50% of"),
-        ({"receive_ns": 9 * _S}, "bound by receiving and checking in this process"),
-        ({"storage_starved_ns": 2, "network_blocked_ns": 1}, "bound by reading at the daemons"),
-        ({"storage_starved_ns": 1, "network_blocked_ns": 2}, "bound by the network"),
+        ({"storage_starved_ns": 9 * _S}, f"{_MAKING}50% for batches being made, 0% for records)"),
+        ({"records_wait_ns": _S, "storage_starved_ns": _S}, f"{_MAKING}40% for batches being made, 10% for records)"),
+        ({"assemble_ns": 9 * _S, "records_wait_ns": 4 * _S, "storage_starved_ns": 4 * _S}, f"{_STORAGE}; daemons "),
+        (
+            {"records_wait_ns": 4 * _S, "records_receive_ns": 3_500_000_000, "storage_starved_ns": _S},
+            "bound by receiving and checking in this process (waiting for data 50% of the time: 10% for ",
+        ),
+        (
+            {"records_wait_ns": 4 * _S, "received_bytes": 0, "local_bytes": 5},
+            "bound by this host's disks (waiting for data 50% of the time: 10% for batches being made, 40% for records)",
+        ),
+        ({"records_wait_ns": 4 * _S}, "bound by the network or reading at the daemons (waiting for data 50% of "),
+        (
+            {"records_wait_ns": 4 * _S, "storage_starved_ns": 2 * _S, "network_blocked_ns": _S},
+            f"{_STORAGE}; daemons had nothing read for 2 s, could not send for 1 s)",
+        ),
+        (
+            {"records_wait_ns": 4 * _S, "storage_starved_ns": _S, "network_blocked_ns": 2 * _S},
+            f"{_NETWORK}; daemons had nothing read for 1 s, could not send for 2 s)",
+        ),
+        (
+            {"records_wait_ns": 4 * _S, "storage_starved_ns": 1, "credit_withheld_ns": 4 * _S},
+            f"{_NETWORK}; daemons had",
+        ),
+        (
+            # Seven daemons have used up their credit while the batch waits for the eighth.
+            {"records_wait_ns": 4 * _S, "storage_starved_ns": 4 * _S, "credit_withheld_ns": 28 * _S},
+            f"{_STORAGE}; daemons had nothing read for 4 s, had no credit for 28 s)",
+        ),
     ],
 )
-def test_the_verdict_follows_from_which_queue_was_empty(changes: dict[str, Any], verdict: str) -> None:
+def test_the_verdict_follows_from_what_the_user_waited_for(changes: dict[str, Any], verdict: str) -> None:
     assert _stats(**changes).verdict.startswith(verdict)
+
+
+def test_batches_made_in_the_users_thread_are_not_blamed_on_the_storage() -> None:
+    """Forty-four batches of 250 kB from the page cache, and 5 ms for each: the daemon's report says nothing of it."""
+    stats = _stats(
+        wait_ns=96_000_000,
+        busy_ns=220_000_000,
+        records_wait_ns=7_000_000,
+        assemble_ns=89_000_000,
+        receive_ns=14_000_000,
+        storage_starved_ns=300_000_000,
+    )
+    assert stats.verdict == (
+        "bound by decoding in this process (waiting for data 30% of the time: 28% for batches being made, "
+        "2% for records)"
+    )
+
+
+def test_the_wait_for_the_first_batch_bounds_nothing() -> None:
+    first: dict[str, Any] = {"wait_ns": _S, "busy_ns": 7 * _S, "first_wait_ns": _S, "records_wait_ns": _S}
+    stats = _stats(**first)
+    assert stats.verdict == "bound by the training loop (waiting for data 0% of the time after the first batch)"
+    assert stats.wait_share == 1 / 8
+    assert _stats(**first, batches=1).verdict.startswith("bound by the network or reading at the daemons (waiting ")
+    later = {**first, "wait_ns": 2 * _S, "records_wait_ns": 2 * _S, "storage_starved_ns": _S}
+    assert _stats(**later).verdict == (
+        "bound by reading at the daemons (waiting for data 12% of the time after the first batch: 0% for batches being "
+        "made, 12% for records; daemons had nothing read for 1 s)"
+    )
 
 
 def test_the_line_holds_amounts_rate_start_and_verdict() -> None:
     line = str(_stats())
-    assert line.startswith("100 batches, 6,400 records; 640 MB with read-ahead (64 MB/s), first after 30 ms: bound by ")
+    assert line.startswith(
+        "100 batches, 6,400 records, 640 MB (64 MB/s), first after 30 ms; 60 MB read ahead: bound by "
+    )
+    assert "read ahead" not in str(_stats(ahead_bytes=0))
     assert "\n" not in line
+
+
+def test_the_line_says_how_many_records_were_left_out_or_replaced() -> None:
+    assert str(_stats(skipped_records=43)).startswith("100 batches, 6,400 records, 43 bad records skipped, 640 MB ")
+    assert str(_stats(replaced_records=1)).startswith("100 batches, 6,400 records, 1 bad record replaced, 640 MB ")
+
+
+def test_a_difference_is_of_totals_and_leaves_what_is_of_the_moment() -> None:
+    before = _stats(batches=60, handed_bytes=400_000_000, received_bytes=500_000_000, wait_ns=2 * _S, lanes=7)
+    epoch = _stats(storage_starved_ns=5).since(before)
+    assert (epoch.batches, epoch.handed_bytes, epoch.received_bytes) == (40, 240_000_000, 200_000_000)
+    assert (epoch.wait_ns, epoch.busy_ns, epoch.storage_starved_ns) == (3 * _S, 0, 5)
+    assert (epoch.ahead_bytes, epoch.lanes, epoch.first_batch_ns) == (60_000_000, 1, None)
+    whole = {**asdict(_stats()), **dict.fromkeys(("batches", "wait_ns", "handed_bytes"), 0)}
+    assert _stats().since(LoaderStats(**whole)).first_batch_ns == 30_000_000
 
 
 def test_a_run_without_time_divides_by_nothing() -> None:
     assert _stats(wait_ns=0, busy_ns=0).wait_share == 0.0
     line = str(_stats(wait_ns=0, busy_ns=0, first_batch_ns=None))
-    assert line.startswith("100 batches, 6,400 records; 640 MB with read-ahead: bound by ")
+    assert line.startswith("100 batches, 6,400 records, 640 MB; 60 MB read ahead: bound by ")
 
 
 def test_a_single_thing_is_not_in_the_plural() -> None:
     line = str(_stats(batches=1, records=1, lost_daemons=1, reopened_streams=1, moved_shards=1))
-    assert line.startswith("1 batch, 1 record; ")
+    assert line.startswith("1 batch, 1 record, ")
     assert line.endswith("; 1 loss of a daemon, 1 stream opened again, 1 shard moved to faster daemons")
     line = str(_stats(lost_daemons=2, reopened_streams=1234, moved_shards=3))
     assert line.endswith("; 2 losses of a daemon, 1,234 streams opened again, 3 shards moved to faster daemons")
 
 
 def test_before_the_first_batch_there_is_no_rate_and_no_start() -> None:
-    nothing: dict[str, Any] = {"batches": 0, "records": 0, "wait_ns": 0, "busy_ns": 0, "first_batch_ns": None}
-    assert str(_stats(**nothing)) == "640 MB is here, no batch was handed out yet"
-    assert str(_stats(**nothing, received_bytes=0)) == "no batch was handed out yet"
-    assert str(_stats(**nothing, received_bytes=0, lost_daemons=1)) == "no batch was handed out yet; 1 loss of a daemon"
+    nothing: dict[str, Any] = {
+        "batches": 0,
+        "records": 0,
+        "handed_bytes": 0,
+        "wait_ns": 0,
+        "busy_ns": 0,
+        "first_batch_ns": None,
+    }
+    assert str(_stats(**nothing)) == "60 MB is here, no batch was handed out yet"
+    assert str(_stats(**nothing, ahead_bytes=0)) == "no batch was handed out yet"
+    assert str(_stats(**nothing, ahead_bytes=0, lost_daemons=1)) == "no batch was handed out yet; 1 loss of a daemon"
 
 
 @pytest.mark.parametrize(("on_error", "skipped", "replaced"), [("raise", 0, 0), ("skip", 3, 0), ("replace", 0, 3)])
@@ -85,14 +179,22 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
 ) -> None:
     tally = Tally(skips=on_error == "skip")
     tally.batches, tally.records, tally.bad, tally.wait_ns, tally.busy_ns, tally.first_batch_ns = 1, 2, 3, 4, 5, 6
+    tally.size_bytes, tally.first_wait_ns = 60, 12
+    hunger = Hunger(TurnWork())
+    hunger.wait_ns, hunger.receive_ns = 10, 11
     names = [field.name for field in fields(ReceivingFigures)]
     received: dict[str, Any] = {name: 100 + number for number, name in enumerate(names)} | {"protection": "clear"}
     stats = LoaderStats.of(
-        tally, ReceivingFigures(**received), assemble_ns=7, receive_ns=8, repeated_records=9, on_error=on_error
+        tally, hunger, ReceivingFigures(**received), assemble_ns=7, receive_ns=8, repeated_records=9, on_error=on_error
     )
     assert asdict(stats) == received | {
         "batches": 1,
         "records": 2,
+        "handed_bytes": 60,
+        "ahead_bytes": 100 + 101 - 60,
+        "first_wait_ns": 12,
+        "records_wait_ns": 10,
+        "records_receive_ns": 11,
         "skipped_records": skipped,
         "replaced_records": replaced,
         "wait_ns": 4,

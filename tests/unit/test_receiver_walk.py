@@ -1,6 +1,7 @@
 """A loader's walk through epochs: where records flow from, what is left, and what an observer is told."""
 
 import dis
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from emlio.receiver.iteration.position import Position, UserPosition
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.observer import Unobserved
+from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
 _STEPS = 4
@@ -37,6 +40,15 @@ class _Flow:
         return MadeBatch(epoch=position.epoch, step=step, count=2, bad=0, size_bytes=1, value=(position.epoch, step))
 
 
+class _Faulty(_Flow):
+    """Hands out batches with a bad record each but the first."""
+
+    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
+        made = super().next(handed, position)
+        fault = RecordFault(record=made.step, reason="it is torn")
+        return replace(made, bad=1, fault=fault) if made.step else made
+
+
 class _Watching(Unobserved):
     """Notes what it is told; see `LoaderObserver`."""
 
@@ -51,16 +63,34 @@ class _Watching(Unobserved):
         self.told.append(("ended", whole))
 
 
-def _walk(**changes: Any) -> tuple[EpochWalk, _Flow, _Watching]:
+def _walk(flow: _Flow | None = None, **changes: Any) -> tuple[EpochWalk, _Flow, _Watching]:
     config = LoaderConfig(**({
         "address": Address.parse("emlio://a/x"), "batch_size": 2, "rows": 2, "shuffle": Shuffle(), "seed": 1,
         "drop_last": False, "pad": False, "rank": 0, "world_size": 1, "job": "j", "in_order": True,
         "prefetch_bytes": 1 << 20,
     } | changes))  # fmt: skip
     catalog = Catalog(shards=(ShardEntry(name="a", records=2 * _STEPS, size_bytes=100, digest="x"),))
-    flow, watching = _Flow(), _Watching()
+    flow, watching = flow or _Flow(), _Watching()
     position = Position(Plan(catalog, config.spec))
-    return EpochWalk(position, flow, config, Tally(skips=False), watching, progress=False), flow, watching
+    walk = EpochWalk(position, flow, config, Tally(skips=False), watching, progress=False, name="number {}".format)
+    return walk, flow, watching
+
+
+def test_bad_records_are_told_of_once_in_each_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    walk, _, _ = _walk(flow=_Faulty(), recovery=Recovery(on_error="skip"))
+    for _ in walk.begin(walk.next):
+        assert not caplog.records, "not before the epoch's end"
+    walk.end()
+    next(rest := walk.begin(walk.next))
+    walk.end()
+    assert [one.message for one in caplog.records] == [
+        "epoch 0: 3 of 8 records are bad and were left out. The first is number 1: it is torn. "
+        "`emlio inspect --verify --decode DIR` lists such records"
+    ]
+    next(rest)
+    walk.set_epoch(5)  # the epoch is left early
+    assert caplog.records[-1].message.startswith("epoch 1: 1 of 4 records are bad and were left out. The first is ")
+    assert len(caplog.records) == 2
 
 
 def test_whole_epochs_follow_each_other_without_being_sought() -> None:

@@ -230,6 +230,53 @@ def test_inspect_reports_every_bad_record(images: Path, capsys: pytest.CaptureFi
     assert bad[1]["offset"] == int(shards[0].offsets[12])
 
 
+def test_inspect_finds_pictures_that_cannot_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def example(record: int) -> bytes:
+        picture = jpeg(record)
+        torn = {3: picture[: len(picture) // 2], 17: b"no picture", 21: picture[:-2]}
+        return encode_example({"image/encoded": torn.get(record, picture), "label": record, "name": b"of a file"})
+
+    make_dataset(tmp_path, records=40, shards=3, payload=example)
+    assert call(inspect, tmp_path, "--verify") == 0, "the checksums are right"
+    capsys.readouterr()
+    assert call(inspect, tmp_path, "--decode") == 1
+    out = capsys.readouterr()
+    assert "decoded      40 pictures of image/encoded, 3 bad" in out.out
+    told = [line.partition(": record ")[2] for line in out.err.splitlines()]
+    assert [(line.split()[0], "image/encoded: " in line) for line in told] == [("3", True), ("4", True), ("8", True)]
+    assert "Pillow cannot decode it: OSError: " in told[0]
+    assert "Pillow cannot decode it: UnidentifiedImageError: cannot identify image file" in told[1]
+    assert "BytesIO" not in told[1]
+    with open_dataset("d", tmp_path) as dataset:
+        damage(dataset.shards[1].path, int(dataset.shards[1].offsets[4]) + 30)
+        damage(dataset.shards[2].path, int(dataset.shards[2].offsets[0]) + 30)
+    assert call(inspect, tmp_path, "--decode", "--verify", "--json") == 1
+    bad = json.loads(capsys.readouterr().out)["bad_records"]
+    assert sorted((entry["shard"][6:11], entry["record"]) for entry in bad) == [
+        ("00000", 3),
+        ("00001", 4),
+        ("00001", 8),
+        ("00002", 0),
+    ], "each once"
+
+
+def test_inspect_decodes_pictures_that_are_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(6):
+        folder = tmp_path / "cats" if number % 2 else tmp_path / "dogs"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(jpeg(number) if number != 5 else jpeg(number)[:200])
+    assert call(inspect, tmp_path, "--decode") == 1
+    out = capsys.readouterr()
+    assert "decoded      6 pictures of data, 1 bad" in out.out
+    assert out.err.count("\n") == 1
+    assert "cats/5.jpg" in out.err
+
+
+def test_inspect_has_nothing_to_decode_without_pictures(foreign: Path) -> None:
+    with pytest.raises(DatasetError, match="nothing to decode, no picture in the sampled records"):
+        call(inspect, foreign, "--decode")
+
+
 def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(inspect, foreign) == 0
     assert "features     unknown: the sampled records are not tf.train.Example" in capsys.readouterr().out

@@ -1,0 +1,64 @@
+"""The times in which the user waited for records, while no complete batch was here.
+
+Covers: counting them, and how much of them the receive thread worked. Does not cover: waiting
+(emlio.receiver.batches.prefetch), waits for a batch that is being made.
+"""
+
+import time
+from collections.abc import Callable
+
+from emlio.receiver.timing.turn_work import TurnWork
+
+__all__ = ["Hunger"]
+
+
+class Hunger:
+    """The waits of one loader for records.
+
+    `begin` and `end` belong to the user's thread, `came` to the receive thread.
+
+    Attributes:
+        now: whether the user waits and no batch is here.
+        times: how often that was so.
+        wait_ns: how long, in all.
+        receive_ns: for how much of it the receive thread worked.
+    """
+
+    def __init__(self, receiving: TurnWork, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Begin without a wait.
+
+        Args:
+            receiving: the work of the receive thread.
+            now_ns: tells the time.
+        """
+        self.now = False
+        self.times = 0
+        self.wait_ns = 0
+        self.receive_ns = 0
+        self._receiving = receiving
+        self._now_ns = now_ns
+        self._begun: tuple[int, int] | None = None
+        self._came: tuple[int, int] | None = None
+
+    def begin(self) -> None:
+        """Note that the user begins to wait, and no batch is here."""
+        self._came = None
+        self._begun = self._now_ns(), self._receiving.total_ns
+        self.times += 1
+        self.now = True
+
+    def came(self) -> None:
+        """Note that a complete batch is here, if one was waited for: from now on it is being made."""
+        if self.now and self._came is None:
+            self._came = self._now_ns(), self._receiving.total_ns
+
+    def end(self) -> None:
+        """Note the end of the wait, if there is one."""
+        begun, self._begun = self._begun, None
+        self.now = False
+        if begun is None:
+            return
+        ended_ns, worked_ns = self._came or (self._now_ns(), self._receiving.total_ns)
+        wait_ns = max(ended_ns - begun[0], 0)
+        self.wait_ns += wait_ns
+        self.receive_ns += min(max(worked_ns - begun[1], 0), wait_ns)
