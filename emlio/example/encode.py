@@ -122,6 +122,8 @@ def _array_body(name: str, value: npt.NDArray[Any]) -> tuple[bytes, list[bytes |
     flat = value.reshape(-1)
     if flat.dtype.kind == "f":
         return _FLOATS, _packed(_floats(flat))
+    if flat.dtype.kind == "S" and not flat.size:
+        return _BYTES, []
     if flat.dtype.kind not in "bui":
         raise ConfigError(f"feature {name!r}: an array must hold whole numbers, floats or booleans, got {flat.dtype}")
     if flat.dtype == np.uint64 and flat.size and int(flat.max()) >= 1 << 63:
