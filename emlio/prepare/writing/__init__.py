@@ -1,0 +1,1 @@
+"""What emlio.Writer is made of: values, columns, the shards of one part, the finished dataset."""
