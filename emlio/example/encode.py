@@ -15,7 +15,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.example.varint import pack_varints
 
-__all__ = ["FeatureValue", "encode_example"]
+__all__ = ["FeatureValue", "encode_example", "example_parts"]
 
 FeatureValue: TypeAlias = (
     bytes
@@ -54,13 +54,25 @@ def encode_example(features: Mapping[str, FeatureValue]) -> bytes:
     Raises:
         ConfigError: a value cannot be stored; the message names the feature.
     """
+    return b"".join(example_parts(features))
+
+
+def example_parts(features: Mapping[str, FeatureValue]) -> list[bytes | memoryview]:
+    """Return the pieces of the serialised Example; bytes are not copied, so they must not change.
+
+    Args:
+        features: see `encode_example`.
+
+    Raises:
+        ConfigError: a value cannot be stored; the message names the feature.
+    """
     parts: list[bytes | memoryview] = []
     size = 0
     # Protobuf sorts by UTF-8 bytes, which is code point order. Only its C core puts "ab" before
     # "a".
     for name in sorted(features):
         size += _append_entry(parts, name, features[name])
-    return b"".join((b"\x0a", _varint(size), *parts))
+    return [b"\x0a" + _varint(size), *parts]
 
 
 def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValue) -> int:

@@ -8,6 +8,7 @@ unfinished dataset (emlio.prepare.writing.part_files), their final names (emlio.
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -91,6 +92,10 @@ class Writer:
             raise ConfigError(f"shard_size {error}") from error
         if self._shard_bytes < LEAST_SHARD_BYTES:
             raise ConfigError(f"shard_size must be at least {LEAST_SHARD_BYTES} bytes, got {self._shard_bytes}")
+        if append_to is not None and Path(append_to).resolve() == self._out.resolve():
+            raise ConfigError(
+                f"append_to must be another folder than that of the new dataset, got {append_to} for both"
+            )
         self._part, self._parts = _checked_part(part)
         self._columns: Columns | None = parse_schema(schema)
         self._verify = verify
@@ -100,26 +105,27 @@ class Writer:
         self._stopped: str | None = None
         self._files = PartFiles.of(self._out, self._part)
         self._folder_lock = FolderLock(self._out)
+        self._part_lock: FileLock | None = None
         try:
             self._part_lock = self._locked_part()
-        except BaseException:
-            self._folder_lock.close()
-            raise
-        try:
             with locked(self._out / LOCK):
-                begun = begin(
-                    self._out,
-                    self._part,
-                    self._parts,
-                    append_to=Path(append_to) if append_to is not None else None,
-                    overwrite=overwrite,
-                    verify=verify,
-                )
+                try:
+                    begun = begin(
+                        self._out,
+                        self._part,
+                        self._parts,
+                        append_to=Path(append_to) if append_to is not None else None,
+                        overwrite=overwrite,
+                        verify=verify,
+                    )
+                finally:
+                    shutil.rmtree(self._out / UNPACKED_NAME, ignore_errors=True)
         except BaseException:
             self._unlock()
+            if self._folder_lock.made:
+                with suppress(OSError):  # kept if it is not empty
+                    self._out.rmdir()
             raise
-        finally:
-            shutil.rmtree(self._out / UNPACKED_NAME, ignore_errors=True)
         self._begun = begun
         self._shards = list(begun.shards)
         self._written = sum(shard.records for shard in self._shards) if begun.finished is None else begun.finished
@@ -207,7 +213,7 @@ class Writer:
                 self._stop("the writer is closed")
 
     def _append(self, record: EncodedRecord) -> None:
-        size = len(record.data) + FRAME_BYTES
+        size = record.size_bytes + FRAME_BYTES
         if self._shard is not None and self._shard.size_bytes + size > self._shard_bytes:
             self._finish_shard()
         if self._shard is None:
@@ -224,9 +230,9 @@ class Writer:
         self._written += finished.records
 
     def _check_record(self, record: EncodedRecord) -> None:
-        if len(record.data) + FRAME_BYTES > MAX_PAYLOAD_BYTES:
+        if record.size_bytes + FRAME_BYTES > MAX_PAYLOAD_BYTES:
             raise ConfigError(
-                f"record {self._next}: must have at most {MAX_PAYLOAD_BYTES - FRAME_BYTES} bytes, has {len(record.data)}"
+                f"record {self._next}: must have at most {MAX_PAYLOAD_BYTES - FRAME_BYTES} bytes, has {record.size_bytes}"
             )
         base = self._begun.base
         if base and self._shard is None and not self._shards:
@@ -259,7 +265,8 @@ class Writer:
             self._unlock()
 
     def _unlock(self) -> None:
-        self._part_lock.close()
+        if self._part_lock is not None:
+            self._part_lock.close()
         self._folder_lock.close()
 
 

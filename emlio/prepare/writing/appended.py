@@ -32,8 +32,6 @@ def appended_dataset(out: Path, old: Path) -> Appended:
         ConfigError: it cannot be appended to.
         DatasetError: there is none.
     """
-    if old.resolve() == out.resolve():
-        raise ConfigError(f"append_to must be another folder than that of the new dataset, got {old} for both")
     with _opened(out, old) as dataset:
         digest = hashlib.blake2b(digest_size=16)
         for shard in dataset.tfrecord_shards:

@@ -5,6 +5,7 @@ files. Does not cover: writing and finishing.
 """
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def begin(out: Path, part: int, parts: int, *, append_to: Path | None, overwrite
         writing = None
     if writing is None:
         _clear(out, names, files, overwrite=overwrite)
+        shutil.rmtree(out / UNPACKED_NAME, ignore_errors=True)
         base = appended_dataset(out, append_to) if append_to is not None else None
         writing = Writing(parts=parts, base=base)
         write_document(out / WRITING, writing)

@@ -11,13 +11,15 @@ from typing import Any, cast
 from typing_extensions import Buffer
 
 from emlio.errors import ConfigError
-from emlio.example import FeatureValue, encode_example
+from emlio.example import FeatureValue, example_parts
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.tally import LABEL_FEATURE, FeatureForm, Tally
 from emlio.prepare.writing.values import KINDS, Kind, features_of, form_of_feature, kind_of, may_be, plain
 from emlio.shards.tfrecord.mapping import Feature
 
 __all__ = ["RAW", "Columns", "EncodedRecord", "check_features", "encode_record", "kept_columns", "parse_schema"]
+
+_LARGE_BYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,15 @@ class EncodedRecord:
     """A record's bytes, and what is counted of it.
 
     Attributes:
-        data: its bytes.
+        parts: its bytes, in pieces that do not change.
+        size_bytes: of all of them.
         columns: those it was encoded with.
         forms: of its features that hold values; None for a raw record.
         label: its class, or None.
     """
 
-    data: bytes
+    parts: tuple[bytes | memoryview, ...]
+    size_bytes: int
     columns: Columns
     forms: Mapping[str, FeatureForm] | None = None
     label: int | None = None
@@ -61,7 +65,7 @@ class EncodedRecord:
     def count(self, tally: Tally) -> None:
         """Count it."""
         if self.forms is None:
-            tally.add(Record(parts=(self.data,)))
+            tally.add(Record(parts=self.parts))
         else:
             tally.add_known(self.forms, self.label)
 
@@ -103,7 +107,8 @@ def encode_record(record: object, number: int, columns: Columns | None) -> Encod
             raise ConfigError(
                 f"record {number}: must have the columns {_names(columns.kinds)} {columns.source}, got raw bytes"
             )
-        return EncodedRecord(data=bytes(cast("Buffer", record)), columns=RAW)
+        data = bytes(cast("Buffer", record))
+        return EncodedRecord(parts=(data,), size_bytes=len(data), columns=RAW)
     if not isinstance(record, Mapping):
         raise ConfigError(f"record {number}: must be a dict of columns, or bytes, got {type(record).__name__}")
     if columns is not None and not columns.kinds:
@@ -122,13 +127,16 @@ def encode_record(record: object, number: int, columns: Columns | None) -> Encod
             raise ConfigError(f"record {number}, column {name!r}: {error}") from error
         features.update(made)
     try:
-        data = encode_example(features)
+        parts = tuple(example_parts(features))
     except ConfigError as error:
         raise ConfigError(f"record {number}: {error}") from error
+    size = sum(map(len, parts))
     forms = {name: form_of_feature(value) for name, value in features.items()}
     label = features.get(LABEL_FEATURE)
     return EncodedRecord(
-        data=data,
+        # Of small records one piece is written faster, large ones are not copied.
+        parts=parts if size >= _LARGE_BYTES else (b"".join(parts),),
+        size_bytes=size,
         columns=Columns(kinds) if columns is None else columns,
         forms={name: form for name, form in forms.items() if form[1]},
         label=label if isinstance(label, int) else None,

@@ -10,7 +10,7 @@ cover: what they protect.
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emlio.errors import ConfigError
@@ -19,7 +19,7 @@ __all__ = ["FileLock", "FolderLock", "is_locked", "locked"]
 
 
 class FileLock:
-    """A locked file, which is made if it does not exist. `close` unlocks it."""
+    """A locked file, which is made if it does not exist. `close` unlocks and removes it."""
 
     def __init__(self, path: Path, *, wait: bool) -> None:
         """Lock the file.
@@ -33,23 +33,25 @@ class FileLock:
             OSError: it cannot be made.
         """
         self._fd = -1
+        self._path = path
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 _lock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The last process removes the file, perhaps just before this one locks it.
-                if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                # Another process removes the file, perhaps just before this one locks it.
+                if _is_at(fd, path):
                     self._fd, fd = fd, -1
                     return
-            except FileNotFoundError:
-                continue
             finally:
                 if fd >= 0:
                     os.close(fd)
 
     def close(self) -> None:
-        """Unlock the file. Closing again does nothing."""
+        """Unlock the file, and remove it before. Closing again does nothing."""
         if self._fd >= 0:
+            with suppress(OSError):
+                if _is_at(self._fd, self._path):
+                    self._path.unlink()
             os.close(self._fd)
             self._fd = -1
 
@@ -58,6 +60,9 @@ class FolderLock:
     """A folder, made if it does not exist, that other commands must not write to; several writers may.
 
     `close` unlocks it.
+
+    Attributes:
+        made: whether it did not exist.
     """
 
     def __init__(self, out: Path) -> None:
@@ -66,6 +71,7 @@ class FolderLock:
         Raises:
             ConfigError: it cannot be written, or another command writes to it.
         """
+        self.made = not out.exists()
         try:
             out.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -110,6 +116,14 @@ def is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Return whether an open file is still the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(fd: int, how: int) -> None:

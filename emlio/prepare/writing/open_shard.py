@@ -55,7 +55,7 @@ class OpenShard:
             DatasetError: the disk is full or broken.
         """
         record.count(self._tally)
-        self._frames.append(Record(parts=(record.data,)))
+        self._frames.append(Record(parts=record.parts))
         self._columns = record.columns
         self.records += 1
 

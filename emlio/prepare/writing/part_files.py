@@ -23,7 +23,7 @@ import msgspec
 
 from emlio.errors import DatasetError
 from emlio.prepare.disk import disk_error
-from emlio.prepare.targets.target import LABELS_NAME
+from emlio.prepare.targets.target import LABELS_NAME, is_target_file
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.tfrecord.index import index_name
 from emlio.shards.tfrecord.mapping import Feature
@@ -210,9 +210,14 @@ BASE: Final = ".base"
 
 
 def is_part_file(name: str) -> bool:
-    """Return whether a file of a dataset that is being written may have this name."""
+    """Return whether a file of a dataset that is being written may have this name.
+
+    A temporary file may be on the way to a final name, too.
+    """
     temporary = _TEMPORARY.fullmatch(name)
-    return _NAME.fullmatch(temporary["name"] if temporary is not None else name) is not None
+    if temporary is not None:
+        return _NAME.fullmatch(temporary["name"]) is not None or is_target_file(temporary["name"])
+    return _NAME.fullmatch(name) is not None
 
 
 def remove_files(out: Path, names: Iterable[str]) -> None:

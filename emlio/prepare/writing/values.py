@@ -106,7 +106,7 @@ def features_of(name: str, value: Any, kind: Kind) -> dict[str, FeatureValue]:
             return {name: items or np.empty(0, np.int64)}
         if kind == "float32":
             return {name: np.array(items, np.float64)}
-        return {name: [bytes(_octets(item)) for item in items] if items else np.empty(0, "S1")}
+        return {name: [_octets(item) for item in items] if items else np.empty(0, "S1")}
     if kind == "int64":
         return {name: int(value)}
     if kind == "float32":
@@ -197,13 +197,11 @@ def _png(image: Any) -> bytes:
     return file.getvalue()
 
 
-def _octets(value: Any) -> bytes | bytearray | memoryview:
-    if isinstance(value, memoryview):
-        view = cast("memoryview[int]", value)
-        return view if view.c_contiguous and view.ndim == 1 else view.tobytes()
+def _octets(value: Any) -> bytes:
+    """Return bytes that do not change; those of `bytes` are not copied."""
     if isinstance(value, str):
         try:
             return value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise ConfigError(f"must be text that can be encoded as UTF-8, got {value!r:.80}") from error
-    return cast("bytes | bytearray", value)
+    return bytes(cast("bytes | bytearray | memoryview", value))
