@@ -1,1 +1,1 @@
-"""What emlio.Writer is made of: values, columns, the shards of one part, the finished dataset."""
+"""The parts of emlio.Writer: values, columns, the shards of one part, the finished dataset."""

@@ -34,7 +34,7 @@ __all__ = ["Begun", "begin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What a writer found, or made.
+    """The part of a dataset that a writer found, or began.
 
     Attributes:
         writing: what is written in the folder.

@@ -36,7 +36,7 @@ class Columns:
 
     @property
     def source(self) -> str:
-        """What says so, for errors."""
+        """Their origin, for errors."""
         return "in the schema" if self.named else "in the first record"
 
 

@@ -45,7 +45,7 @@ class OpenShard:
 
     @property
     def size_bytes(self) -> int:
-        """How much it holds."""
+        """The bytes that it holds."""
         return self._file.size_bytes
 
     def append(self, record: EncodedRecord) -> None:

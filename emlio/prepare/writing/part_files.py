@@ -77,7 +77,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """What is written in a folder.
+    """The dataset that is written in a folder.
 
     Attributes:
         parts: in how many parts.
@@ -206,7 +206,7 @@ class PartFiles:
 
 
 BASE: Final = ".base"
-"""What the names of shards begin with that are appended to."""
+"""The begin of the names of shards that are appended to."""
 
 
 def is_part_file(name: str) -> bool:
