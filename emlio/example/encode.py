@@ -98,6 +98,11 @@ def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValu
 
 def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryview]]:
     """Return the kind's tag and the content of the list message."""
+    # The most frequent kinds first: the checks of abstract types below cost more than the encoding.
+    if type(value) is bytes:
+        return _BYTES, [b"\x0a" + _varint(len(value)), value]
+    if type(value) is int and -1 <= value >> 63 <= 0:
+        return _INTS, _packed(_varint(value & _UINT64))
     if isinstance(value, _SINGLES):
         return _BYTES, _bytes_list(cast("list[bytes]", [value]))
     if isinstance(value, np.ndarray):

@@ -6,7 +6,7 @@ bytes. Does not cover: single values (emlio.prepare.writing.values).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from typing_extensions import Buffer
 
@@ -20,6 +20,9 @@ from emlio.shards.tfrecord.mapping import Feature
 __all__ = ["RAW", "Columns", "EncodedRecord", "check_features", "encode_record", "kept_columns", "parse_schema"]
 
 _LARGE_BYTES = 32 << 10
+
+_USUAL: Final[Mapping[type, Kind]] = {bytes: "bytes", float: "float32", int: "int64"}
+"""Types that are features as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,8 @@ def check_features(record: EncodedRecord, number: int, features: Mapping[str, Fe
 
 def _column(name: str, value: object, columns: Columns | None) -> tuple[dict[str, FeatureValue], Kind]:
     """Return a value's features and its column's kind."""
+    if columns is not None and _USUAL.get(type(value)) == columns.kinds[name]:
+        return {name: cast("bytes | int | float", value)}, columns.kinds[name]
     value = plain(value)
     kind = kind_of(value) if columns is None else columns.kinds[name]
     if kind is None:
@@ -182,12 +187,14 @@ def _column(name: str, value: object, columns: Columns | None) -> tuple[dict[str
 
 
 def _check_names(record: Mapping[object, object], number: int, columns: Columns | None) -> None:
+    if columns is not None and record.keys() == columns.kinds.keys():
+        return
     if not record:
         raise ConfigError(f"record {number}: must have at least one column, has none")
     for name in record:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"record {number}: a column's name must be text, got {name!r}")
-    if columns is None or record.keys() == columns.kinds.keys():
+    if columns is None:
         return
     names = cast("Mapping[str, object]", record)
     lacking, more = columns.kinds.keys() - names.keys(), names.keys() - columns.kinds.keys()
