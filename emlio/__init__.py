@@ -8,13 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emlio.prepare.writer import Writer
     from emlio.receiver.addresses.security import Security
     from emlio.receiver.dali.pipeline import DaliPipeline
     from emlio.receiver.loader import EmlioLoader
     from emlio.receiver.setup.recovery import Recovery
     from emlio.tokens import TokenBatches
 
-__all__ = ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "__version__"]
+__all__ = ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "Writer", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ _LAZY = {
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",
     "TokenBatches": "emlio.tokens",
+    "Writer": "emlio.prepare.writer",
 }
 
 

@@ -7,6 +7,6 @@ of an image's bytes.
 
 from emlio.example.columns import Column, ColumnDecoder, Piece
 from emlio.example.decode import parse_example
-from emlio.example.encode import FeatureValue, encode_example
+from emlio.example.encode import FeatureValue, encode_example, example_parts
 
-__all__ = ["Column", "ColumnDecoder", "FeatureValue", "Piece", "encode_example", "parse_example"]
+__all__ = ["Column", "ColumnDecoder", "FeatureValue", "Piece", "encode_example", "example_parts", "parse_example"]

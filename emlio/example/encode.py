@@ -15,7 +15,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.example.varint import pack_varints
 
-__all__ = ["FeatureValue", "encode_example"]
+__all__ = ["FeatureValue", "encode_example", "example_parts"]
 
 FeatureValue: TypeAlias = (
     bytes
@@ -54,13 +54,25 @@ def encode_example(features: Mapping[str, FeatureValue]) -> bytes:
     Raises:
         ConfigError: a value cannot be stored; the message names the feature.
     """
+    return b"".join(example_parts(features))
+
+
+def example_parts(features: Mapping[str, FeatureValue]) -> list[bytes | memoryview]:
+    """Return the pieces of the serialised Example; bytes are not copied, so they must not change.
+
+    Args:
+        features: see `encode_example`.
+
+    Raises:
+        ConfigError: a value cannot be stored; the message names the feature.
+    """
     parts: list[bytes | memoryview] = []
     size = 0
     # Protobuf sorts by UTF-8 bytes, which is code point order. Only its C core puts "ab" before
     # "a".
     for name in sorted(features):
         size += _append_entry(parts, name, features[name])
-    return b"".join((b"\x0a", _varint(size), *parts))
+    return [b"\x0a" + _varint(size), *parts]
 
 
 def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValue) -> int:
@@ -86,6 +98,11 @@ def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValu
 
 def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryview]]:
     """Return the kind's tag and the content of the list message."""
+    # The most frequent kinds first: the checks of abstract types below cost more than the encoding.
+    if type(value) is bytes:
+        return _BYTES, [b"\x0a" + _varint(len(value)), value]
+    if type(value) is int and -1 <= value >> 63 <= 0:
+        return _INTS, _packed(_varint(value & _UINT64))
     if isinstance(value, _SINGLES):
         return _BYTES, _bytes_list(cast("list[bytes]", [value]))
     if isinstance(value, np.ndarray):
@@ -122,6 +139,8 @@ def _array_body(name: str, value: npt.NDArray[Any]) -> tuple[bytes, list[bytes |
     flat = value.reshape(-1)
     if flat.dtype.kind == "f":
         return _FLOATS, _packed(_floats(flat))
+    if flat.dtype.kind == "S" and not flat.size:
+        return _BYTES, []
     if flat.dtype.kind not in "bui":
         raise ConfigError(f"feature {name!r}: an array must hold whole numbers, floats or booleans, got {flat.dtype}")
     if flat.dtype == np.uint64 and flat.size and int(flat.max()) >= 1 << 63:

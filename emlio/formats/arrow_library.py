@@ -7,8 +7,8 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 (emlio.formats.arrow_rows), which groups are read (emlio.reading.row_group_source).
 """
 
+import io
 import json
-import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -272,7 +272,7 @@ class _ArrowStream(Table):
         Raises:
             DatasetError: it is cut off, or goes on.
         """
-        self._file.seek(0, os.SEEK_END)
+        self._file.seek(0, io.SEEK_END)
         size = self._file.tell()
         self._file.seek(place)
         if self._file.read(len(_END_MARK)) != _END_MARK or size != place + len(_END_MARK):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Writer
 from emlio.cli import main as emlio
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
@@ -192,6 +192,50 @@ def test_tensorflow_reads_synthetic_examples_as_we_do(tmp_path: Path) -> None:
     assert [received[number] for number in range(500)] == [row["features"] for row in rows]
     numbers = [int.from_bytes(bytes.fromhex(row["features"]["image/encoded"][0])[:8], "little") for row in rows]
     assert numbers == list(range(500))
+
+
+def test_tensorflow_reads_what_the_writer_wrote_bit_for_bit(tmp_path: Path) -> None:
+    columns: list[dict[str, Any]] = [
+        {
+            "bytes": bytes([number]) * number,
+            "text": f"Größe {number}",
+            "number": -number,
+            "real": number / 3,
+            "tokens": np.arange(number % 5 + 1, dtype=np.int32),
+            "names": [f"n{one}" for one in range(number % 3 + 1)],
+            "matrix": np.full((2, 3), number, np.float64),
+        }
+        for number in range(50)
+    ]
+    with Writer(tmp_path / "data", shard_size="2kB") as writer:
+        for record in columns:
+            writer.write(record)
+    features: dict[str, tuple[str, int | None]] = {
+        "bytes": ("bytes", 1),
+        "text": ("bytes", 1),
+        "number": ("int64", 1),
+        "real": ("float", 1),
+        "tokens": ("int64", None),
+        "names": ("bytes", None),
+        "matrix/data": ("bytes", 1),
+        "matrix/dtype": ("bytes", 1),
+        "matrix/shape": ("int64", 2),
+    }
+    rows = [row["features"] for row in _read_by_tensorflow(tmp_path / "data", features)]
+    assert rows == [
+        {
+            "bytes": [record["bytes"].hex()],
+            "text": [record["text"].encode().hex()],
+            "number": [record["number"]],
+            "real": [float(np.float32(record["real"])).hex()],
+            "tokens": record["tokens"].tolist(),
+            "names": [name.encode().hex() for name in record["names"]],
+            "matrix/data": [record["matrix"].tobytes().hex()],
+            "matrix/dtype": [b"<f8".hex()],
+            "matrix/shape": [2, 3],
+        }
+        for record in columns
+    ]
 
 
 def test_tensorflow_reads_converted_image_folders(tmp_path: Path) -> None:

@@ -226,6 +226,11 @@ def test_importing_emlio_loads_none_of_what_is_heavy() -> None:
     assert {"zmq", "numpy", "emlio.receiver"} <= _loaded_by("import emlio; emlio.EmlioLoader")
 
 
+def test_the_writer_loads_neither_sockets_nor_the_training_side() -> None:
+    heavy = {"zmq", "torch", "PIL", "pyarrow", "emlio.receiver", "emlio.daemon"}
+    assert _loaded_by("import emlio; emlio.Writer") & heavy == set()
+
+
 @pytest.fixture(scope="module")
 def vendors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which torch, DALI and TensorFlow are installed, as far as an import can tell."""
@@ -259,7 +264,15 @@ def test_the_loader_finds_torch_without_loading_it(vendors: Path) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert emlio.__all__ == ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "__version__"]
+    assert emlio.__all__ == [
+        "DaliPipeline",
+        "EmlioLoader",
+        "Recovery",
+        "Security",
+        "TokenBatches",
+        "Writer",
+        "__version__",
+    ]
     assert emlio.EmlioLoader.__module__ == "emlio.receiver.loader"
     with pytest.raises(AttributeError, match="no attribute 'EmlioLoder'"):
         emlio.EmlioLoder  # type: ignore[attr-defined]  # noqa: B018  # a slip of the finger must be told

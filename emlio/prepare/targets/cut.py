@@ -10,12 +10,13 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.units import format_size
 
-__all__ = ["MOST_SHARDS", "cut"]
+__all__ = ["LEAST_SHARD_BYTES", "MOST_SHARDS", "cut"]
 
 MOST_SHARDS = 99_999
 """Shard numbers have five digits in file names."""
 
-_LEAST_SHARD_BYTES = 1024
+LEAST_SHARD_BYTES = 1024
+"""Smaller shards would be mostly names and descriptions."""
 
 
 def cut(sizes_bytes: npt.NDArray[np.int64], *, shard_bytes: int | None, shards: int | None) -> npt.NDArray[np.int64]:
@@ -37,8 +38,8 @@ def cut(sizes_bytes: npt.NDArray[np.int64], *, shard_bytes: int | None, shards: 
     if (shard_bytes is None) == (shards is None):
         raise ConfigError("give either the size of a shard or the number of shards, not both and not neither")
     if shard_bytes is not None:
-        if shard_bytes < _LEAST_SHARD_BYTES:
-            raise ConfigError(f"the size of a shard must be at least {_LEAST_SHARD_BYTES} bytes, got {shard_bytes}")
+        if shard_bytes < LEAST_SHARD_BYTES:
+            raise ConfigError(f"the size of a shard must be at least {LEAST_SHARD_BYTES} bytes, got {shard_bytes}")
         shards = min(max(-(-total // shard_bytes), 1), max(records, 1))
     assert shards is not None
     if not 1 <= shards <= MOST_SHARDS:

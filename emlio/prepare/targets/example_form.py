@@ -21,7 +21,7 @@ from emlio.prepare.sample import Sample
 from emlio.prepare.targets.image_example import image_features
 from emlio.prepare.targets.record import Record
 
-__all__ = ["example_record"]
+__all__ = ["array_features", "example_record"]
 
 
 def example_record(sample: Sample) -> Record:
@@ -65,7 +65,7 @@ def _features(name: str, value: Any, *, whole_arrays: bool) -> dict[str, Feature
             return (
                 {name: array.item()}
                 if not array.ndim and not whole_arrays
-                else _of_array(name, array, whole=whole_arrays)
+                else array_features(name, array, whole=whole_arrays)
             )
         case Decimal():
             return {name: str(value)}
@@ -73,7 +73,14 @@ def _features(name: str, value: Any, *, whole_arrays: bool) -> dict[str, Feature
             return {name: json.dumps(value)}
 
 
-def _of_array(name: str, array: npt.NDArray[Any], *, whole: bool) -> dict[str, FeatureValue]:
+def array_features(name: str, array: npt.NDArray[Any], *, whole: bool) -> dict[str, FeatureValue]:
+    """Return an array as features.
+
+    Args:
+        name: of the column.
+        array: of any shape; of one dimension it is a feature of its own, if no bits are lost.
+        whole: whether it becomes bytes, a shape and a type in any case.
+    """
     if array.ndim == 1 and not whole:
         if array.dtype.kind in "iu" and array.dtype.itemsize <= 4:
             return {name: array.astype(np.int64)}

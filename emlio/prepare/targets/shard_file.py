@@ -21,6 +21,9 @@ _WRITE_BYTES = 1 << 20
 _WRITE_PIECES = 1000
 """The kernel accepts at most 1024 pieces per call."""
 
+_FLUSH_BYTES = 8 << 20
+"""From so many new bytes on the disk begins to write them, so that it works while records are made."""
+
 
 class ShardFile:
     """A shard under a temporary name. It belongs to one thread.
@@ -50,6 +53,7 @@ class ShardFile:
         self._temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         self._pieces: list[Buffer] = []
         self._waiting_bytes = 0
+        self._flushed_bytes = 0
         try:
             self._fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -129,5 +133,13 @@ class ShardFile:
                 del pieces[:done]
                 if written:
                     pieces[0] = pieces[0][written:]
+            self._flush()
         except OSError as error:
             raise disk_error(self.path, self._expected_bytes, error) from error
+
+    def _flush(self) -> None:
+        """Let the disk write what the kernel holds; pages that are on the disk are freed."""
+        new = self.size_bytes - self._flushed_bytes
+        if new >= _FLUSH_BYTES:
+            os.posix_fadvise(self._fd, self._flushed_bytes, new, os.POSIX_FADV_DONTNEED)
+            self._flushed_bytes = self.size_bytes

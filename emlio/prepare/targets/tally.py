@@ -5,20 +5,24 @@ that are not tf.train.Example; for those, only labels that came with them are co
 """
 
 from collections import Counter
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from emlio.errors import DatasetError
 from emlio.example import parse_example
 from emlio.prepare.targets.record import Record
 from emlio.shards.tfrecord.mapping import Feature
 
-__all__ = ["LABEL_FEATURE", "Tally"]
+__all__ = ["LABEL_FEATURE", "FeatureForm", "Tally"]
 
 LABEL_FEATURE = "image/class/label"
 """The feature that is counted if a record came without a label."""
 
 _MOST_LABELS = 1_000_000
 """The limit of labels in a mapping; with more, the feature is a number rather than a class."""
+
+FeatureForm: TypeAlias = tuple[Literal["bytes", "float", "int64"], int]
+"""The kind of a feature's values in one record, and how many there are: one or more."""
 
 
 class Tally:
@@ -42,6 +46,19 @@ class Tally:
             found = self._look(record)
             if label is None and found is not None:
                 label = found
+        self._count(label)
+
+    def add_known(self, forms: Mapping[str, FeatureForm], label: int | None) -> None:
+        """Count one record whose features are known, so that it need not be parsed.
+
+        Args:
+            forms: of the features that hold values.
+            label: its class, or None.
+        """
+        self._merge(forms)
+        self._count(label)
+
+    def _count(self, label: int | None) -> None:
         self._records += 1
         if label is not None:
             self._labels[label] += 1
@@ -69,26 +86,26 @@ class Tally:
             self._looking = False
             self._features = {}
             return None
-        for name, values in parsed.items():
-            if not values:
-                continue
-            kind = _kind(values[0])
+        self._merge({name: (_kind(values[0]), len(values)) for name, values in parsed.items() if values})
+        labels = parsed.get(LABEL_FEATURE)
+        return labels[0] if labels and len(labels) == 1 and isinstance(labels[0], int) else None
+
+    def _merge(self, forms: Mapping[str, FeatureForm]) -> None:
+        for name, (kind, values) in forms.items():
             known = self._features.get(name)
             if name in self._mixed:
                 continue
             if known is None:
                 # A feature that first appears late was missing before, so it has no shape common to
                 # all records.
-                self._features[name] = Feature(kind=kind, shape=None if self._records else (len(values),))
+                self._features[name] = Feature(kind=kind, shape=None if self._records else (values,))
             elif known.kind != kind:
                 self._mixed.add(name)
                 del self._features[name]
-            elif known.shape is not None and known.shape != (len(values),):
+            elif known.shape is not None and known.shape != (values,):
                 self._features[name] = Feature(kind=known.kind)
-        for name in self._features.keys() - parsed.keys():
+        for name in self._features.keys() - forms.keys():
             self._features[name] = Feature(kind=self._features[name].kind)
-        labels = parsed.get(LABEL_FEATURE)
-        return labels[0] if labels and len(labels) == 1 and isinstance(labels[0], int) else None
 
 
 def _kind(value: memoryview | int | float) -> Literal["bytes", "float", "int64"]:

@@ -21,7 +21,19 @@ from emlio.errors import ConfigError
 from emlio.prepare.disk import disk_error
 from emlio.shards.files.atomic_file import write_atomically
 
-__all__ = ["LABELS_NAME", "TARGETS", "TARS", "TFRECORDS", "UNPACKED_NAME", "TargetFiles", "settle", "sole_writer"]
+__all__ = [
+    "LABELS_NAME",
+    "MAKERS",
+    "TARGETS",
+    "TARS",
+    "TFRECORDS",
+    "UNPACKED_NAME",
+    "TargetFiles",
+    "is_target_file",
+    "recipe_in",
+    "settle",
+    "sole_writer",
+]
 
 _RECIPE = "prepared.json"
 """The description of how the dataset was made. It is written first: a directory that holds it may be continued."""
@@ -34,11 +46,18 @@ UNPACKED_NAME = ".emlio-convert-unpacked"
 folder of this name."""
 
 _OURS = re.compile(
-    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.idx|\.tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"
+    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy|\.digest\.json)?|\.idx|\.tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"
     r"|\.?skipped_shard_\d{5}\.txt|\.?prepared\.json|labels\.txt"
 )
-_MAKERS = ("emlio convert", "emlio synth")
+MAKERS: Final = ("emlio convert", "emlio synth")
+"""The commands that make datasets, as they name themselves in a recipe."""
+
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp")
+
+
+def is_target_file(name: str) -> bool:
+    """Return whether a file of a dataset may have this name."""
+    return _OURS.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +163,8 @@ def settle(
         DatasetError: it cannot be written.
     """
     there = sorted(path.name for path in out.iterdir() if path.name != UNPACKED_NAME)
-    found, recipe = _recipe_in(out)
-    same, ours = recipe.get("digest") == digest, recipe.get("made_by") in _MAKERS
+    found, recipe = recipe_in(out)
+    same, ours = recipe.get("digest") == digest, recipe.get("made_by") in MAKERS
     foreign = [name for name in there if not (ours and _OURS.fullmatch(name))]
     if foreign and (force or not same):
         raise ConfigError(
@@ -179,7 +198,7 @@ def _clear(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _recipe_in(out: Path) -> tuple[str, dict[str, object]]:
+def recipe_in(out: Path) -> tuple[str, dict[str, object]]:
     """Return the name of the recipe in a directory, and the recipe; an empty one if there is none."""
     for files in (TFRECORDS, TARS):
         with suppress(OSError, msgspec.MsgspecError):

@@ -5,6 +5,7 @@ the index and the mapping beside it (emlio.prepare.targets.shard_set).
 """
 
 import struct
+from array import array
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -36,8 +37,9 @@ class TfrecordShard:
 
     def __init__(self, file: ShardFile) -> None:
         self._file = file
-        self._starts: list[int] = []
-        self._crcs: list[int] = []
+        # Twelve bytes a record; lists of numbers would take ten times that.
+        self._starts = array("q")
+        self._crcs = array("I")
 
     def append(self, record: Record) -> int:
         """Add one record and return its size in the file.
@@ -64,7 +66,7 @@ class TfrecordShard:
             DatasetError: the disk is full or broken, or holds other bytes than were written.
         """
         framing = Framing(
-            offsets=np.array([*self._starts, self._file.size_bytes], dtype=np.int64),
+            offsets=np.append(np.array(self._starts, dtype=np.int64), self._file.size_bytes),
             data_crcs=np.array(self._crcs, dtype=np.uint32),
         )
 

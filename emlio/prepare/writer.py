@@ -1,0 +1,284 @@
+"""The public writer of datasets.
+
+Covers: records one by one into shards of a size, going on after an interruption, parts in several
+processes, threads. Does not cover: values and columns (emlio.prepare.writing.columns), files of an
+unfinished dataset (emlio.prepare.writing.part_files), their final names (emlio.prepare.writing.finish).
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from typing_extensions import Buffer
+
+from emlio.errors import ClosedError, ConfigError
+from emlio.objects.address import ObjectAddress
+from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
+from emlio.prepare.targets.target import UNPACKED_NAME
+from emlio.prepare.writing.begin import begin
+from emlio.prepare.writing.columns import (
+    Columns,
+    EncodedRecord,
+    check_features,
+    encode_record,
+    kept_columns,
+    parse_schema,
+)
+from emlio.prepare.writing.finish import finish_if_complete
+from emlio.prepare.writing.locks import FileLock, FolderLock, locked
+from emlio.prepare.writing.open_shard import OpenShard
+from emlio.prepare.writing.part_files import LOCK, PartFiles, PartShard, write_document
+from emlio.tfrecord import FRAME_BYTES
+from emlio.units import parse_size
+from emlio.wire.limits import MAX_PAYLOAD_BYTES
+
+__all__ = ["Writer"]
+
+_MOST_PARTS = 99_999
+
+
+class Writer:
+    """Writes a dataset of TFRecord shards, with indexes and mappings, as `emlio convert` makes it.
+
+        with emlio.Writer("/data/pets") as writer:
+            for picture, label in pictures[writer.written :]:
+                writer.write({"image/encoded": picture, "image/class/label": label})
+
+    After an interruption, the same program continues: finished shards stay. Threads may share a
+    writer; the order of the records is then that of the calls. `close` finishes the dataset. Leaving
+    the `with` block by an exception does not.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        shard_size: str | int = "256MB",
+        schema: Mapping[str, str] | None = None,
+        append_to: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        part: tuple[int, int] = (0, 1),
+        verify: bool = False,
+    ) -> None:
+        """Begin a dataset, or continue an unfinished one.
+
+        Args:
+            folder: of the dataset; made if it does not exist.
+            shard_size: the most bytes of a shard, unless a single record is larger.
+            schema: the kind of each column: "bytes", "str", "int64", "float32" or "array"; by default
+                the columns of the first record, with its kinds.
+            append_to: the folder of a dataset whose records come first. It stays as it is.
+            overwrite: drop what is there: a complete dataset, or this part of an unfinished one.
+            part: which part this writer writes, and how many there are. The writers of a dataset may
+                be in several processes. Records are in the order of the parts.
+            verify: read each shard back from the disk and compare.
+
+        Raises:
+            ConfigError: an argument is invalid; the folder holds a complete dataset or something
+                else; another process writes this part.
+            DatasetError: the dataset to append to is invalid; the disk is full or broken.
+        """
+        if ObjectAddress.is_one(str(folder)):
+            raise ConfigError(f"folder must be a folder of this host, got {folder}. Write there, then copy the files")
+        self._out = Path(folder)
+        try:
+            self._shard_bytes = parse_size(shard_size)
+        except ConfigError as error:
+            raise ConfigError(f"shard_size {error}") from error
+        if self._shard_bytes < LEAST_SHARD_BYTES:
+            raise ConfigError(f"shard_size must be at least {LEAST_SHARD_BYTES} bytes, got {self._shard_bytes}")
+        if append_to is not None and Path(append_to).resolve() == self._out.resolve():
+            raise ConfigError(
+                f"append_to must be another folder than that of the new dataset, got {append_to} for both"
+            )
+        self._part, self._parts = _checked_part(part)
+        self._columns: Columns | None = parse_schema(schema)
+        self._verify = verify
+        self._lock = Lock()
+        self._pid = os.getpid()
+        self._shard: OpenShard | None = None
+        self._stopped: str | None = None
+        self._files = PartFiles.of(self._out, self._part)
+        self._folder_lock = FolderLock(self._out)
+        self._part_lock: FileLock | None = None
+        try:
+            self._part_lock = self._locked_part()
+            with locked(self._out / LOCK):
+                try:
+                    begun = begin(
+                        self._out,
+                        self._part,
+                        self._parts,
+                        append_to=Path(append_to) if append_to is not None else None,
+                        overwrite=overwrite,
+                        verify=verify,
+                    )
+                finally:
+                    shutil.rmtree(self._out / UNPACKED_NAME, ignore_errors=True)
+        except BaseException:
+            self._unlock()
+            if self._folder_lock.made:
+                with suppress(OSError):  # kept if it is not empty
+                    self._out.rmdir()
+            raise
+        self._begun = begun
+        self._shards = list(begun.shards)
+        self._written = sum(shard.records for shard in self._shards) if begun.finished is None else begun.finished
+        self._next = self._written
+        self._may_write = self._written == 0
+        if self._columns is None and self._shards:
+            self._columns = kept_columns(self._shards[0].columns)
+        if begun.finished is not None:
+            self._stop("the dataset is complete")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the dataset."""
+        return self._out
+
+    @property
+    def written(self) -> int:
+        """The number of this part's records in finished shards: those that a caller skips after an interruption."""
+        self._may_write = True
+        return self._written
+
+    def write(self, record: Mapping[str, object] | Buffer) -> None:
+        """Add a record.
+
+        Args:
+            record: its columns, or bytes that are stored as they are. It may be changed after the call.
+
+        Raises:
+            ConfigError: it cannot be stored; the message names its number and the column. The writer
+                can go on without it.
+            DatasetError: the disk is full or broken. The writer has stopped; a new one continues.
+            ClosedError: the writer is closed, or has stopped.
+        """
+        self._check_open()
+        if not self._may_write:
+            raise ConfigError(
+                f"{self._out}: holds {self._written} records of an earlier run. Skip as many as writer.written says, or "
+                "drop them with overwrite=True"
+            )
+        known = self._columns
+        encoded = encode_record(record, self._next, known)
+        with self._lock:
+            self._check_open()
+            if known is None and self._columns is not None:  # another thread wrote the first record meanwhile
+                encoded = encode_record(record, self._next, self._columns)
+            self._check_record(encoded)
+            self._columns = encoded.columns
+            try:
+                self._append(encoded)
+            except BaseException:
+                self._stop("the writer stopped after an error; a new one continues after its finished shards")
+                raise
+            self._next += 1
+
+    def close(self) -> None:
+        """Finish this part, and the dataset if it is the last one. Closing again does nothing.
+
+        Raises:
+            ConfigError: there are no records, or parts have different columns.
+            DatasetError: the disk is full or broken; a new writer continues.
+        """
+        with self._lock:
+            if self._stopped is not None or self._pid != os.getpid():
+                return
+            try:
+                if self._shard is not None:
+                    self._finish_shard()
+                with locked(self._out / LOCK):
+                    write_document(self._files.closed, len(self._shards))
+                    finish_if_complete(self._out, self._begun.writing)
+            finally:
+                self._stop("the writer is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        with self._lock:
+            if self._stopped is None:
+                self._stop("the writer is closed")
+
+    def _append(self, record: EncodedRecord) -> None:
+        size = record.size_bytes + FRAME_BYTES
+        if self._shard is not None and self._shard.size_bytes + size > self._shard_bytes:
+            self._finish_shard()
+        if self._shard is None:
+            self._shard = OpenShard(self._files, len(self._shards), max(self._shard_bytes, size))
+        self._shard.append(record)
+
+    def _finish_shard(self) -> None:
+        assert self._shard is not None
+        if len(self._shards) >= MOST_SHARDS:
+            raise ConfigError(f"{self._out}: must have at most {MOST_SHARDS} shards. Write it again with larger ones")
+        finished: PartShard = self._shard.finish(verify=self._verify)
+        self._shard = None
+        self._shards.append(finished)
+        self._written += finished.records
+
+    def _check_record(self, record: EncodedRecord) -> None:
+        if record.size_bytes + FRAME_BYTES > MAX_PAYLOAD_BYTES:
+            raise ConfigError(
+                f"record {self._next}: must have at most {MAX_PAYLOAD_BYTES - FRAME_BYTES} bytes, has {record.size_bytes}"
+            )
+        base = self._begun.base
+        if base and self._shard is None and not self._shards:
+            check_features(record, self._next, base[0].features, self._begun.writing.base_path)
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise ClosedError("the writer belongs to another process. Make one in each process, with part=")
+        if self._stopped is not None:
+            raise ClosedError(f"{self._out}: {self._stopped}")
+
+    def _locked_part(self) -> FileLock:
+        try:
+            return FileLock(self._files.lock, wait=False)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{self._out}: another process writes part {self._part} of {self._parts}. Wait, or choose another part"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"{self._out}: must be a writable directory: {error.strerror or error}") from error
+
+    def _stop(self, reason: str) -> None:
+        """Drop the unfinished shard and unlock."""
+        self._stopped = reason
+        try:
+            if self._shard is not None:
+                self._shard.close()
+                self._shard = None
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._part_lock is not None:
+            self._part_lock.close()
+        self._folder_lock.close()
+
+
+def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
+    try:
+        number, parts = (int(one) for one in part)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"part must be a number and how many parts there are, such as (3, 8), got {part!r}"
+        ) from error
+    if not 0 <= number < parts <= _MOST_PARTS:
+        raise ConfigError(
+            f"part must be a number from 0 and how many parts there are, at most {_MOST_PARTS}, got {part!r}"
+        )
+    return number, parts

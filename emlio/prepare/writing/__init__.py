@@ -1,0 +1,1 @@
+"""The parts of emlio.Writer: values, columns, the shards of one part, the finished dataset."""
