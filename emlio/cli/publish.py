@@ -95,7 +95,8 @@ def _folder(arguments: argparse.Namespace) -> Path:
         folder = parse_path(named) if named is not None else config.parent / DATASETS_BESIDE
     if not folder.is_dir():
         raise ConfigError(
-            f"the folder of descriptions must exist, and the daemon must watch it: {folder} does not exist"
+            f"the folder of descriptions must exist, and the daemon must watch it: {folder} does not exist. Make it, and "
+            "start the daemon again"
         )
     return folder
 

@@ -25,7 +25,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
-from emlio.formats.whole_file import file_notes
+from emlio.formats.whole_file import any_files, file_notes
 from emlio.progress import Progress
 from emlio.shards.dataset import Dataset, Notes, RangeShard
 from emlio.shards.files.file_table import FileTable
@@ -46,6 +46,17 @@ from emlio.wire.limits import MAX_NAME_LENGTH
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
+
+_PACKED = "Compressed files are not looked into: unpack them, tars to plain ones, to serve what they hold"
+_HINTS = {
+    ".gz": _PACKED,
+    ".tgz": _PACKED,
+    ".zst": _PACKED,
+    ".zip": _PACKED,
+    ".bin": "If they hold tokens, say so: ?format=tokens&window=LENGTH&dtype=uint16",
+    ".csv": "If their lines name files, convert them: emlio convert TABLE.csv OUT",
+}
+"""By the ending that most files of a folder have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +174,10 @@ def make_index(
     _check_names(layout, where)
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
-        raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
+        told = " with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
+        raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none{told}")
     _tell_unused(name, chosen, tree, layout)
+    _tell_unpacked(name, chosen, tree)
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
@@ -173,6 +186,16 @@ def make_index(
     except OSError as error:
         _LOG.warning("dataset %s: its index cannot be saved, so every start builds it again: %s", name, error)
         return RangeIndex(about=about, arrays=arrays, checksums=checksums)
+
+
+def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles) -> None:
+    """Warn of files that are records whole and may be meant otherwise."""
+    if chosen.name != any_files.name:
+        return
+    ending = max(tree.endings, key=lambda each: tree.endings[each])
+    hint = _HINTS.get(ending)
+    if hint is not None:
+        _LOG.warning("dataset %s: each of its %s files is a record, as a whole. %s", name, ending, hint)
 
 
 def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
