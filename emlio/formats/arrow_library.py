@@ -9,6 +9,7 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def open_table(file: IO[bytes], kind: Kind, where: str, common: object = None) -
         raise DatasetError(f"{where}: a group of its rows must fit into memory: {str(error)[:300]}") from error
 
 
-class Table:
+class Table(ABC):
     """An open file. A subclass for each form of file says where its groups are."""
 
     def __init__(self, where: str) -> None:
@@ -86,14 +87,15 @@ class Table:
         self._rows = ArrowRows(self._arrow, _load("pyarrow.compute"), where)
 
     @property
+    @abstractmethod
     def schema(self) -> Any:
         """Its schema, pyarrow's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def groups(self) -> list[Group]:
         """Return its groups that have rows, in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read(self, place: int, names: list[str] | None) -> Any:
         """Return a group as a table of pyarrow's.
 
@@ -101,7 +103,6 @@ class Table:
             place: see `Group`.
             names: columns of the schema to read, at least; None for all.
         """
-        raise NotImplementedError
 
     @property
     def common(self) -> object:

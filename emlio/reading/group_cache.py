@@ -69,7 +69,7 @@ class GroupCache:
         self._closed = False
         self._lock = Lock()
         # The garbage collector may drop a stream, which gives groups back, at any place, also where this
-        # thread has the lock. So what is given back waits here for whoever takes the lock next.
+        # thread has the lock. So groups that are given back wait here until a thread takes the lock.
         self._given_back: deque[KeptGroup] = deque()
         self._making = Semaphore(_THREADS)
 
@@ -184,7 +184,7 @@ class GroupCache:
                 return
 
     def _drop(self, group: KeptGroup) -> None:
-        """Keep a group no longer, whoever uses it."""
+        """Keep a group no longer, even if it is in use."""
         if group.kept:
             group.kept = False
             del self._groups[group.key]
@@ -206,7 +206,7 @@ class GroupCache:
         try:
             with self._making:  # making one takes several times its memory
                 made = make()
-        except BaseException as error:  # noqa: BLE001  # whoever waits for the group gets the error
+        except BaseException as error:  # noqa: BLE001  # those that wait for the group get the error
             with self._locked():
                 self._drop(group)  # the next one to need it tries again
                 if not group.made.done():

@@ -32,7 +32,7 @@ _RECORDS, _BATCH, _EPOCHS = 300, 20, 2
 _BATCHES = _RECORDS // _BATCH
 _MESSAGE = 128 << 10
 _SLOWER = 8
-"""How much slower than a whole batch without any bottleneck the slow part is."""
+"""The slow part takes so many times as long as a whole batch without a bottleneck."""
 
 _LEAST_S = 0.004
 _TIMES = 3

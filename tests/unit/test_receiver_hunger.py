@@ -30,7 +30,7 @@ def test_a_wait_lasts_until_it_is_ended() -> None:
 
 def test_what_a_batch_takes_to_be_made_is_no_wait_for_records() -> None:
     waits = _Waits()
-    waits.hunger.came()  # nobody waits
+    waits.hunger.came()  # while no thread waits
     waits.hunger.begin()
     waits.clock.advance(5)
     waits.hunger.came()

@@ -28,7 +28,7 @@ def answer(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str]:
 
 
 def outcome(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str, int]:
-    """Whether it came to an end, the mechanism it was told, and the obstacle to connecting."""
+    """The outcome of a connection: if it ended, the mechanism that it was told, the obstacle to it."""
     until = time.monotonic() + wait_s
     with closing(MechanismQuestion(host, port)) as question:
         while not question.over and (left_s := until - time.monotonic()) > 0:
