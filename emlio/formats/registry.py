@@ -14,7 +14,7 @@ from emlio.formats.format import Files, Format, GroupFormat
 from emlio.formats.json_lines import json_lines
 from emlio.formats.mds import mds
 from emlio.formats.record_form import RecordForm
-from emlio.formats.tables import arrow_tables, parquet_tables
+from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.formats.tar import tars
 from emlio.formats.tfrecord_form import ExampleRecords
 from emlio.formats.token_files import flat_tokens, indexed_tokens

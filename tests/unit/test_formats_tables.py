@@ -17,11 +17,11 @@ import pyarrow.parquet
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats import arrow_library
 from emlio.formats.contents import Contents, FieldType
-from emlio.formats.packed_rows import PackedColumn, PackedColumns
 from emlio.formats.registry import find_format
-from emlio.formats.tables import Tables, arrow_tables, parquet_tables
+from emlio.formats.tabular import arrow_library
+from emlio.formats.tabular.packed_rows import PackedColumn, PackedColumns
+from emlio.formats.tabular.tables import Tables, arrow_tables, parquet_tables
 from emlio_testing.format_files import MemoryFiles, records_in, row_of
 
 _ROWS = 7

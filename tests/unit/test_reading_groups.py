@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.formats.tables import Tables
+from emlio.formats.tabular.tables import Tables
 from emlio.objects.address import ObjectAddress
 from emlio.objects.requests import Requests
 from emlio.planner.catalog import Catalog
@@ -203,7 +203,7 @@ def test_files_that_were_written_anew_are_indexed_anew(folder: Path) -> None:
 def test_an_index_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_dataset("d", folder) as first:
         entries = first.entries
-    monkeypatch.setattr("emlio.formats.tables.Tables.ranges", None)
+    monkeypatch.setattr("emlio.formats.tabular.tables.Tables.ranges", None)
     with open_dataset("d", folder) as again:
         assert again.entries == entries
         source = _source(again, 1 << 30)
@@ -221,7 +221,7 @@ def test_one_more_file_leaves_the_index_of_the_others(folder: Path, monkeypatch:
         indexed.append(shard.name)
         return real(self, files, shard, settings)
 
-    monkeypatch.setattr("emlio.formats.tables.Tables.ranges", counted)
+    monkeypatch.setattr("emlio.formats.tabular.tables.Tables.ranges", counted)
     with open_dataset("d", folder) as dataset:
         assert dataset.records == _RECORDS + dataset.shards[0].records
         source = _source(dataset, 1 << 30)

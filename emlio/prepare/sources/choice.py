@@ -11,7 +11,7 @@ from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.registry import find_format
-from emlio.formats.tables import arrow_tables, parquet_tables
+from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
 from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
 from emlio.prepare.sources.class_names import ClassNames

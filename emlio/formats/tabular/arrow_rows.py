@@ -1,7 +1,7 @@
 """Columns and rows of pyarrow's tables, as they are sent.
 
 Covers: which types can be sent, sizes and bytes of rows. Does not cover: files
-(emlio.formats.arrow_library), the rows' form (emlio.formats.packed_rows).
+(emlio.formats.tabular.arrow_library), the rows' form (emlio.formats.tabular.packed_rows).
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.packed_rows import PackedColumn, PackedColumns
+from emlio.formats.tabular.packed_rows import PackedColumn, PackedColumns
 
 __all__ = ["ArrowRows"]
 

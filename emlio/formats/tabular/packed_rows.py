@@ -6,7 +6,7 @@
 All numbers are little-endian, without gaps. A null has numbers of 0, or no bytes.
 
 Covers: the columns' description, reading a row. Does not cover: making rows of tables
-(emlio.formats.arrow_library).
+(emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Callable, Mapping, Sequence

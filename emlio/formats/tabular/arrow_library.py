@@ -4,7 +4,7 @@ pyarrow (extra `parquet`) is imported here only, on hosts that serve such files.
 without it.
 
 Covers: opening a file, its columns, its groups. Does not cover: making rows of a group
-(emlio.formats.arrow_rows), which groups are read (emlio.reading.row_group_source).
+(emlio.formats.tabular.arrow_rows), which groups are read (emlio.reading.row_group_source).
 """
 
 import io
@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.arrow_rows import ArrowRows
-from emlio.formats.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
+from emlio.formats.tabular.arrow_rows import ArrowRows
+from emlio.formats.tabular.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
 __all__ = ["ARROW_FILE", "Group", "Kind", "Table", "open_table"]
 

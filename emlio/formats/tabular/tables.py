@@ -4,7 +4,7 @@ Rows are no ranges of such a file. They are read by groups, row groups of Parque
 of Arrow, and each row gets a range in the bytes that are made of its group.
 
 Covers: recognising them, their rows, columns at the rank. Does not cover: reading groups in the
-plan's order (emlio.reading.group_source), pyarrow (emlio.formats.arrow_library).
+plan's order (emlio.reading.group_source), pyarrow (emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.arrow_library import Kind, open_table
 from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 from emlio.formats.record_form import RecordForm
+from emlio.formats.tabular.arrow_library import Kind, open_table
+from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 
 __all__ = ["Tables", "arrow_tables", "parquet_tables", "role_columns"]
 
