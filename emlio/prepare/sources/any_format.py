@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.example import Piece
-from emlio.formats import mds, tables
+from emlio.formats import mds
 from emlio.formats.each_record import IMAGE, LABEL
 from emlio.formats.registry import form_of, format_named
+from emlio.formats.tabular import tables
 from emlio.formats.whole_file import WholeFiles
 from emlio.planner.catalog import Catalog
 from emlio.prepare.sample import Sample
