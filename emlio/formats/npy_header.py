@@ -4,6 +4,7 @@ Covers: the header, an array on the file's bytes. Does not cover: archives (emli
 """
 
 import io
+import threading
 from dataclasses import dataclass
 from tokenize import TokenError
 from typing import Any
@@ -16,6 +17,12 @@ from emlio.errors import DatasetError
 __all__ = ["MOST_HEADER_BYTES", "NpyHeader", "read_npy", "read_npy_header"]
 
 MOST_HEADER_BYTES = 1 << 16
+
+# NumPy reads a header with Python's own parser. That of Python 3.11 counts its depth once for all threads, so that it
+# may stop with a SystemError when two threads parse at the same time: ours take turns, and one that met another
+# library's thread tries again.
+_PARSER = threading.Lock()
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +56,35 @@ def read_npy_header(head: bytes) -> NpyHeader:
     Raises:
         DatasetError: there is none, or the array holds Python objects.
     """
-    file = io.BytesIO(head)
     try:
+        header = _parsed(head)
+    except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
+        raise DatasetError(f"must be a .npy file: {str(error)[:200]}") from error
+    if header.dtype.hasobject:
+        raise DatasetError(
+            f"must be an array of numbers, holds Python objects ({header.dtype}), which are never unpickled"
+        )
+    if any(length < 0 for length in header.shape):
+        raise DatasetError(f"must have a shape without negative lengths, has {header.shape}")
+    return header
+
+
+def _parsed(head: bytes) -> NpyHeader:
+    for attempt in range(_ATTEMPTS):
+        file = io.BytesIO(head)
         version = np.lib.format.read_magic(file)
         reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if reader is None:
             raise DatasetError(f"must be a .npy file of version 1.0 or 2.0, is of {version[0]}.{version[1]}")
-        shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
-    except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
-        raise DatasetError(f"must be a .npy file: {str(error)[:200]}") from error
-    if dtype.hasobject:
-        raise DatasetError(f"must be an array of numbers, holds Python objects ({dtype}), which are never unpickled")
-    if any(length < 0 for length in shape):
-        raise DatasetError(f"must have a shape without negative lengths, has {shape}")
-    return NpyHeader(shape=tuple(shape), dtype=dtype, fortran=fortran, begin=file.tell())
+        try:
+            with _PARSER:
+                shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
+        except SystemError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        return NpyHeader(shape=tuple(shape), dtype=dtype, fortran=fortran, begin=file.tell())
+    raise AssertionError("the last attempt returns or raises")
 
 
 def read_npy(data: memoryview) -> npt.NDArray[Any]:
