@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
-from emlio.planner.order import Order, make_order
+from emlio.planner.order import Order
 from emlio.planner.spec import PlanSpec
 
 __all__ = ["CHUNK", "EpochPlan", "stretches", "walk"]
@@ -40,6 +40,7 @@ class EpochPlan:
         spec: the spec.
         epoch: its number, in [0, 2**63).
         origin: the number of places of the epoch that were handed out before, over all ranks.
+        length: the number of places of the whole epoch.
         steps: the number of batches of each rank; the same for all.
         repeated: the number of samples handed out for the second time in this epoch, over all
             ranks.
@@ -49,6 +50,7 @@ class EpochPlan:
     spec: PlanSpec
     epoch: int
     origin: int = 0
+    length: int = field(init=False)
     steps: int = field(init=False)
     repeated: int = field(init=False)
     _order: Order = field(init=False, repr=False, compare=False)
@@ -56,17 +58,19 @@ class EpochPlan:
     _tail: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        records = self.catalog.records
+        length = self.spec.sampling.places(self.catalog)
         if not 0 <= self.epoch < 2**63:
             raise ConfigError(f"epoch must be in [0, 2**63), got {self.epoch}")
-        if not 0 <= self.origin <= records:
-            raise ConfigError(f"origin must be in [0, {records}], got {self.origin}")
-        full_steps, rest = divmod(records - self.origin, self.spec.batch_size * self.spec.world_size)
+        if not 0 <= self.origin <= length:
+            raise ConfigError(f"origin must be in [0, {length}], got {self.origin}")
+        full_steps, rest = divmod(length - self.origin, self.spec.batch_size * self.spec.world_size)
         tail = 0 if self.spec.drop_last else rest
+        object.__setattr__(self, "length", length)
         object.__setattr__(self, "_full_steps", full_steps)
         object.__setattr__(self, "_tail", tail)
         object.__setattr__(self, "steps", full_steps + (tail > 0))
-        object.__setattr__(self, "_order", make_order(self.catalog, self.spec.shuffle, self.spec.seed, self.epoch))
+        order = self.spec.sampling.order(self.catalog, self.spec.shuffle, self.spec.seed, self.epoch)
+        object.__setattr__(self, "_order", order)
         wanted = self.spec.world_size * (self.spec.batch_size if self.spec.pad else 1)
         object.__setattr__(self, "repeated", max(wanted - tail, 0) if tail else 0)
 
@@ -103,7 +107,7 @@ class EpochPlan:
         """Return the number of places handed out after `step` steps: the next origin."""
         if not 0 <= step <= self.steps:
             raise ConfigError(f"step must be in [0, {self.steps}], got {step}")
-        return min(self.origin + step * self.spec.batch_size * self.spec.world_size, self.catalog.records)
+        return min(self.origin + step * self.spec.batch_size * self.spec.world_size, self.length)
 
     def places(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
         """Return the places of the rank's slots from `first_slot` up to before `end_slot`."""
@@ -121,7 +125,7 @@ class EpochPlan:
         if in_full < places.size:
             tail = places[in_full:]
             tail += self.origin + self._full_steps * batch * world + self._tail_run(rank)[0] - full_slots
-            tail %= self.catalog.records
+            tail %= self.length
         return places
 
     def ids(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:

@@ -25,20 +25,23 @@ class Plan:
     Attributes:
         catalog: the dataset.
         spec: the spec.
+        places: the number of places of an epoch.
         digest: 64 hex digits that two sides compare before they work together.
     """
 
-    __slots__ = ("catalog", "digest", "spec")
+    __slots__ = ("catalog", "digest", "places", "spec")
 
     def __init__(self, catalog: Catalog, spec: PlanSpec) -> None:
         samples = spec.batch_size * spec.world_size
-        if spec.drop_last and samples > catalog.records:
+        places = spec.sampling.places(catalog)
+        if spec.drop_last and samples > places:
             raise ConfigError(
-                f"with drop_last batch_size x world_size must be at most the {catalog.records} records of the "
-                f"dataset, got {spec.batch_size} x {spec.world_size} = {samples}: an epoch would have no steps"
+                f"with drop_last batch_size x world_size must be at most the {places} records of the "
+                f"epoch, got {spec.batch_size} x {spec.world_size} = {samples}: an epoch would have no steps"
             )
         self.catalog: Final = catalog
         self.spec: Final = spec
+        self.places: Final = places
         self.digest: Final = self._digest()
 
     def epoch(self, epoch: int, origin: int = 0) -> EpochPlan:
@@ -57,7 +60,7 @@ class Plan:
         Two builds that compute differently must not have equal digests.
         """
         spec = self.spec
-        inputs = (
+        inputs: tuple[object, ...] = (
             PLAN_VERSION,
             self.catalog.fingerprint,
             spec.seed,
@@ -67,6 +70,9 @@ class Plan:
             int(spec.drop_last),
             int(spec.pad),
         )
+        chosen = str(spec.sampling)
+        if chosen:
+            inputs = (*inputs, chosen)
         state = hashlib.sha256("/".join(str(value) for value in inputs).encode())
         for number in _PROBED_EPOCHS:
             epoch = self.epoch(number)

@@ -49,7 +49,7 @@ class Pools:
         self.plan = plan
         self.lengths = lengths
         self._handed_out = handed_out
-        self._full, self._tail = divmod(plan.catalog.records - plan.origin, plan.spec.batch_size * plan.spec.world_size)
+        self._full, self._tail = divmod(plan.length - plan.origin, plan.spec.batch_size * plan.spec.world_size)
 
     def __len__(self) -> int:
         return self.plan.steps

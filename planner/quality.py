@@ -66,12 +66,13 @@ def measure_quality(
     """
     if block_records < 1 or samples < 1:
         raise ConfigError(f"block_records and samples must be at least 1, got {block_records} and {samples}")
-    records = plan.catalog.records
+    order = plan.epoch(epoch)
+    records = order.length
     length = min(plan.spec.batch_size, samples, records)
     batches = min(samples // length, records // length)
     firsts = np.array([number * (records // length) // batches * length for number in range(batches)], dtype=np.int64)
     places = firsts[:, np.newaxis] + np.arange(length, dtype=np.int64)
-    ids = plan.epoch(epoch).ids_at(places.ravel())
+    ids = order.ids_at(places.ravel())
     shards = plan.catalog.shards_of(ids).reshape(places.shape)
     ids = ids.reshape(places.shape)
     full_blocks, rest = divmod(records, block_records)

@@ -8,6 +8,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
+from emlio.planner.sampling import EVERYTHING, Sampling
 
 __all__ = ["PlanSpec"]
 
@@ -28,6 +29,7 @@ class PlanSpec:
         drop_last: whether to leave out the last step if it is not full.
         pad: whether to fill the last step by beginning the order again; not together with
             drop_last.
+        sampling: which records an epoch consists of.
     """
 
     seed: int = 0
@@ -36,6 +38,7 @@ class PlanSpec:
     world_size: int = 1
     drop_last: bool = False
     pad: bool = False
+    sampling: Sampling = EVERYTHING
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

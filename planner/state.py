@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Self, cast
 
 from emlio.errors import ConfigError, PlanError
-from emlio.planner.catalog import Catalog
 from emlio.planner.order import PLAN_VERSION, Shuffle
-from emlio.planner.spec import PlanSpec
+from emlio.planner.plan import Plan
+from emlio.planner.sampling import sampling_mark
 
 __all__ = ["PlanState", "check_same_order", "state_value"]
 
@@ -25,6 +25,7 @@ class PlanState:
         fingerprint: the fingerprint of the dataset.
         seed: the seed of the plan.
         shuffle: the shuffle mode of the plan.
+        sampling: the mark of the plan's sampling; "" for every record once.
         epoch: the current epoch.
         consumed: the number of places of this epoch that were handed out, over all ranks.
     """
@@ -34,6 +35,7 @@ class PlanState:
     shuffle: Shuffle
     epoch: int
     consumed: int
+    sampling: str = ""
 
     def __post_init__(self) -> None:
         for name, value in (("seed", self.seed), ("epoch", self.epoch), ("consumed", self.consumed)):
@@ -44,7 +46,7 @@ class PlanState:
 
     def to_json(self) -> dict[str, str | int]:
         """Return a dictionary of less than 1 KB for json.dumps."""
-        return {
+        document: dict[str, str | int] = {
             "version": PLAN_VERSION,
             "fingerprint": self.fingerprint,
             "seed": self.seed,
@@ -52,6 +54,7 @@ class PlanState:
             "epoch": self.epoch,
             "consumed": self.consumed,
         }
+        return document | {"sampling": self.sampling} if self.sampling else document
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
@@ -70,28 +73,30 @@ class PlanState:
             shuffle=Shuffle.parse(_text(document, "shuffle")),
             epoch=_integer(document, "epoch"),
             consumed=_integer(document, "consumed"),
+            sampling=_text(document, "sampling") if "sampling" in document else "",
         )
 
-    def check(self, catalog: Catalog, spec: PlanSpec) -> None:
-        """Check that a job on this dataset with this spec may continue from here.
+    def check(self, plan: Plan) -> None:
+        """Check that a job with this plan may continue from here.
 
         Raises:
             PlanError: the state is of another dataset, seed or shuffle; the error names both
                 values.
         """
-        check_same_order(self.fingerprint, self.seed, self.shuffle, catalog, spec)
-        if self.consumed > catalog.records:
+        check_same_order(self.fingerprint, self.seed, self.shuffle, self.sampling, plan)
+        if self.consumed > plan.places:
             raise PlanError(
-                f"a state must have consumed at most the dataset's {catalog.records} records, got {self.consumed}"
+                f"a state must have consumed at most the {plan.places} records of an epoch, got {self.consumed}"
             )
 
 
-def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, catalog: Catalog, spec: PlanSpec) -> None:
-    """Check that a state's dataset, seed and shuffle are those of the plan.
+def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, sampling: str, plan: Plan) -> None:
+    """Check that a state's dataset, seed, shuffle and sampling are those of the plan.
 
     Raises:
         PlanError: one differs; the error names both values.
     """
+    catalog, spec = plan.catalog, plan.spec
     if fingerprint != catalog.fingerprint:
         raise PlanError(
             f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}. "
@@ -102,6 +107,11 @@ def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, catalog: Cat
     if shuffle != spec.shuffle:
         raise PlanError(
             f"state of another order: it was saved with {shuffle.argument}, this loader has {spec.shuffle.argument}"
+        )
+    if sampling != sampling_mark(spec.sampling):
+        raise PlanError(
+            "state of another choice of records: "
+            f"it was saved with {sampling or 'all records'}, this loader has {sampling_mark(spec.sampling) or 'all records'}"
         )
 
 

@@ -22,6 +22,7 @@ from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.permutation import Permutation
 from emlio.planner.pools import Pools, Share
+from emlio.planner.sampling import sampling_mark
 from emlio.planner.token_groups import TokenGroup, TokenGroups
 from emlio.planner.token_state import TOKEN_VERSION, TokenLayer, TokenState
 
@@ -232,7 +233,7 @@ class TokenEpoch:
         group = self._groups.at(step + self._done) if step >= 0 else None
         if group is None and step != self.steps:
             raise ConfigError(f"step must be in [0, {self.steps}], got {step}")
-        origin = group.first_place if group is not None else plan.catalog.records
+        origin = group.first_place if group is not None else plan.length
         layers: list[TokenLayer] = []
         needed_from = origin
         for reach in reversed(self._reaches):
@@ -246,6 +247,7 @@ class TokenEpoch:
             fingerprint=plan.catalog.fingerprint,
             seed=plan.spec.seed,
             shuffle=plan.spec.shuffle,
+            sampling=sampling_mark(plan.spec.sampling),
             tokens=self._tokens,
             epoch=plan.epoch,
             consumed=origin,

@@ -72,6 +72,7 @@ class TokenState:
         fingerprint: the fingerprint of the dataset.
         seed: the seed of the plan.
         shuffle: the shuffle mode of the plan.
+        sampling: the mark of the plan's sampling; "" for every record once.
         tokens: the tokens of the whole dataset: tokens of another width give other batches.
         epoch: the current epoch.
         consumed: the number of places before the current group.
@@ -86,6 +87,7 @@ class TokenState:
     epoch: int
     consumed: int
     layers: tuple[TokenLayer, ...] = ()
+    sampling: str = ""
 
     def __post_init__(self) -> None:
         for name in ("seed", "tokens", "epoch", "consumed"):
@@ -102,7 +104,7 @@ class TokenState:
 
     def to_json(self) -> dict[str, object]:
         """Return a dictionary for json.dumps: less than 1 KB with up to ten layers."""
-        return {
+        document: dict[str, object] = {
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "seed": self.seed,
@@ -115,6 +117,7 @@ class TokenState:
                 for layer in self.layers
             ],
         }
+        return document | {"sampling": self.sampling} if self.sampling else document
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
@@ -135,6 +138,7 @@ class TokenState:
             epoch=_integer(state_value(document, "epoch"), "epoch"),
             consumed=_integer(state_value(document, "consumed"), "consumed"),
             layers=tuple(_layer(item) for item in _list(state_value(document, "layers"), "layers")),
+            sampling=_text(document["sampling"], "sampling") if "sampling" in document else "",
         )
 
     def check(self, plan: Plan, tokens: int) -> None:
@@ -146,12 +150,12 @@ class TokenState:
             PlanError: the state is of another dataset, seed, shuffle or width of tokens; the error
                 names both values.
         """
-        check_same_order(self.fingerprint, self.seed, self.shuffle, plan.catalog, plan.spec)
+        check_same_order(self.fingerprint, self.seed, self.shuffle, self.sampling, plan)
         if self.tokens != tokens:
             raise PlanError(f"a state must have the same number of tokens as the plan, {tokens}, got {self.tokens}")
-        if self.consumed > plan.catalog.records:
+        if self.consumed > plan.places:
             raise PlanError(
-                f"a state must have consumed at most the dataset's {plan.catalog.records} records, got {self.consumed}"
+                f"a state must have consumed at most the {plan.places} records of an epoch, got {self.consumed}"
             )
 
 

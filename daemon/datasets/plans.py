@@ -16,6 +16,7 @@ from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.planner.sampling import parse_sampling
 from emlio.wire.control import PlanOffer, ShardRow
 
 __all__ = ["AgreedPlan", "Plans"]
@@ -71,6 +72,7 @@ class Plans:
             world_size=world_size,
             drop_last=offer.drop_last,
             pad=offer.pad,
+            sampling=parse_sampling(offer.sampling),
         )
         agreed = self._agreed(served, catalog, spec)
         plan = agreed.plan

@@ -207,7 +207,7 @@ def _print_summary(plan: Plan, epoch: EpochPlan, last: dict[int, int], balance: 
         "world_size": plan.spec.world_size,
         "steps": epoch.steps,
         "repeated": epoch.repeated,
-        "dropped": plan.catalog.records - epoch.consumed(epoch.steps),
+        "dropped": epoch.length - epoch.consumed(epoch.steps),
     }
     if as_json:
         batches = [{"samples": samples, "ranks": ranks} for samples, ranks in last.items()]

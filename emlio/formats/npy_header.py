@@ -4,7 +4,6 @@ Covers: the header, an array on the file's bytes. Does not cover: archives (emli
 """
 
 import io
-import threading
 from dataclasses import dataclass
 from tokenize import TokenError
 from typing import Any
@@ -19,9 +18,7 @@ __all__ = ["MOST_HEADER_BYTES", "NpyHeader", "read_npy", "read_npy_header"]
 MOST_HEADER_BYTES = 1 << 16
 
 # NumPy reads a header with Python's own parser. That of Python 3.11 counts its depth once for all threads, so that it
-# may stop with a SystemError when two threads parse at the same time: ours take turns, and one that met another
-# library's thread tries again.
-_PARSER = threading.Lock()
+# may stop with a SystemError when two threads parse at the same time, which is rare.
 _ATTEMPTS = 20
 
 
@@ -77,8 +74,7 @@ def _parsed(head: bytes) -> NpyHeader:
         if reader is None:
             raise DatasetError(f"must be a .npy file of version 1.0 or 2.0, is of {version[0]}.{version[1]}")
         try:
-            with _PARSER:
-                shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
+            shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
         except SystemError:
             if attempt == _ATTEMPTS - 1:
                 raise

@@ -51,6 +51,7 @@ class MadeLoader:
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
     """Return the terms of a plan that was offered."""
     shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
+    chosen = (("sampling", offer.sampling),) if offer.sampling else ()
     return Terms(
         (
             ("world_size", world_size),
@@ -60,6 +61,7 @@ def terms_of(offer: PlanOffer, world_size: int) -> Terms:
             ("drop_last", offer.drop_last),
             ("pad", offer.pad),
             ("fingerprint", offer.fingerprint),
+            *chosen,
         )
     )
 

@@ -24,6 +24,7 @@ from emlio.wire.limits import (
     MAX_ENERGY_DEVICES,
     MAX_GENERATIONS,
     MAX_LANES,
+    MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
     READINGS_PER_ENERGY,
@@ -75,6 +76,7 @@ _MOST_REASON = 400
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
+Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
@@ -264,6 +266,7 @@ class PlanOffer(_Message, frozen=True, kw_only=True):
     batch_size: Count
     drop_last: bool
     pad: bool
+    sampling: Sampling = ""  # the records of an epoch; "" for every record once
     first: Open | msgspec.UnsetType = msgspec.UNSET
 
 

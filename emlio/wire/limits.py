@@ -16,6 +16,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "MAX_NOTE_LENGTH",
     "MAX_PAYLOAD_BYTES",
+    "MAX_SAMPLING_CHARACTERS",
     "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
     "READINGS_PER_ENERGY",
@@ -73,6 +74,9 @@ MAX_SHARDS = 1 << 22
 
 MAX_LANES = 64
 """Connections of one rank to one daemon: 64 stock socket buffers cover 10 Gbit/s at 180 ms."""
+
+MAX_SAMPLING_CHARACTERS = 1 << 16
+"""The text of a sampling. A mixture of 64 datasets with ten changes of their weights takes 10,000."""
 
 MAX_LANE_COMMAND_BYTES = 4096
 """The longest input from a lane's peer: ZeroMQ's own commands, all shorter than a kilobyte."""

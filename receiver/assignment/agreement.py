@@ -183,6 +183,7 @@ def offer_of(plan: Plan, session: int) -> PlanOffer:
         batch_size=spec.batch_size,
         drop_last=spec.drop_last,
         pad=spec.pad,
+        sampling=str(spec.sampling),
     )
 
 

@@ -9,6 +9,7 @@ from copy import copy
 from typing import Any, Protocol, TypeVar
 
 from emlio.planner.plan import EpochPlan, Plan
+from emlio.planner.sampling import sampling_mark
 from emlio.planner.state import PlanState
 
 __all__ = ["Position", "UserPosition", "moved"]
@@ -130,6 +131,7 @@ class Position:
             fingerprint=self._plan.catalog.fingerprint,
             seed=spec.seed,
             shuffle=spec.shuffle,
+            sampling=sampling_mark(spec.sampling),
             epoch=self.epoch,
             consumed=self._epoch_plan.consumed(self.steps_done),
         )
@@ -138,5 +140,5 @@ class Position:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go to the position of `state`; a state of another dataset or order is refused."""
         position = PlanState.from_json(state)
-        position.check(self._plan.catalog, self._plan.spec)
+        position.check(self._plan)
         self.move_to(position.epoch, position.consumed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from emlio.arguments import as_whole, choice, flag, instance, whole
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
+from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.planner.spec import PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.trust import Trust
@@ -43,6 +44,7 @@ class LoaderConfig:
         epochs: the total number of epochs, counted from epoch 0; None if not known.
         ordinal: how many loaders this process made before for the dataset and rank; None if that is
             not counted.
+        sampling: which records an epoch consists of.
     """
 
     address: Address
@@ -63,6 +65,7 @@ class LoaderConfig:
     epochs: int | None = None
     prefetch_follows: bool = False
     ordinal: int | None = None
+    sampling: Sampling = EVERYTHING
 
     def __post_init__(self) -> None:
         # NumPy's scalars become plain ones: messages and JSON documents cannot hold them.
@@ -95,6 +98,7 @@ class LoaderConfig:
             world_size=self.world_size,
             drop_last=self.drop_last,
             pad=self.pad,
+            sampling=self.sampling,
         )
 
     def check_epoch(self, epoch: int) -> None:

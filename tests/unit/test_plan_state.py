@@ -36,8 +36,8 @@ def test_a_state_survives_json_in_under_a_kilobyte(shuffle: str) -> None:
 
 
 def test_a_state_knows_nothing_of_ranks_and_batches() -> None:
-    _STATE.check(_CATALOG, _SPEC)
-    _STATE.check(_CATALOG, dataclasses.replace(_SPEC, batch_size=9, world_size=5, drop_last=True))
+    _STATE.check(Plan(_CATALOG, _SPEC))
+    _STATE.check(Plan(_CATALOG, dataclasses.replace(_SPEC, batch_size=9, world_size=5, drop_last=True)))
     assert Plan(_CATALOG, _SPEC).epoch(_STATE.epoch, _STATE.consumed).origin == 40
 
 
@@ -103,5 +103,5 @@ def test_a_state_of_another_dataset_or_order_is_refused_with_both_values(
     field: str, value: object, named: tuple[str, ...]
 ) -> None:
     with pytest.raises(PlanError) as caught:
-        dataclasses.replace(_STATE, **{field: value}).check(_CATALOG, _SPEC)  # type: ignore[arg-type]
+        dataclasses.replace(_STATE, **{field: value}).check(Plan(_CATALOG, _SPEC))  # type: ignore[arg-type]
     assert all(part in str(caught.value) for part in named)
