@@ -72,7 +72,7 @@ class Plans:
             world_size=world_size,
             drop_last=offer.drop_last,
             pad=offer.pad,
-            sampling=parse_sampling(offer.sampling),
+            sampling=parse_sampling(offer.sampling or ""),
         )
         agreed = self._agreed(served, catalog, spec)
         plan = agreed.plan

@@ -51,7 +51,7 @@ class MadeLoader:
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
     """Return the terms of a plan that was offered."""
     shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
-    chosen = (("sampling", offer.sampling),) if offer.sampling else ()
+    chosen = (("sampling", offer.sampling),) if isinstance(offer.sampling, str) else ()
     return Terms(
         (
             ("world_size", world_size),

@@ -266,8 +266,8 @@ class PlanOffer(_Message, frozen=True, kw_only=True):
     batch_size: Count
     drop_last: bool
     pad: bool
-    sampling: Sampling = ""  # the records of an epoch; "" for every record once
     first: Open | msgspec.UnsetType = msgspec.UNSET
+    sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
 
 
 class CatalogPart(_Message, frozen=True, kw_only=True):

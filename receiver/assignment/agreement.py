@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from emlio.errors import DatasetError
 from emlio.formats.contents import TFRECORD, Contents
@@ -183,7 +184,7 @@ def offer_of(plan: Plan, session: int) -> PlanOffer:
         batch_size=spec.batch_size,
         drop_last=spec.drop_last,
         pad=spec.pad,
-        sampling=str(spec.sampling),
+        sampling=str(spec.sampling) or UNSET,
     )
 
 
