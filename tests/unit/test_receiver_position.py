@@ -96,6 +96,6 @@ def test_an_impossible_place_is_refused_and_nothing_moves() -> None:
     position = Position(_plan())
     position.step()
     before = position.state()
-    with pytest.raises(PlanError, match="at most the dataset's 20 records, got 21"):
+    with pytest.raises(PlanError, match="at most the 20 records of an epoch, got 21"):
         position.load(before | {"consumed": 21})
     assert (position.state(), position.steps_done) == (before, 1)
