@@ -113,7 +113,7 @@ def test_a_name_never_becomes_a_path(daemon: DaemonProcess, name: str) -> None:
         ({"rank": 4, "world_size": 4}, r"rank must be in \[0, 4\), got 4"),
         ({"rank": -1, "world_size": 4}, r"rank must be in \[0, 4\), got -1"),
         ({"rank": 0}, "rank and world_size must be given together"),
-        ({"batch_size": 501, "drop_last": True}, "at most the 500 records of the dataset, got"),
+        ({"batch_size": 501, "drop_last": True}, "at most the 500 records of the epoch, got"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*63\), got -1"),
         ({"drop_last": True, "pad": True}, "drop_last and pad must not both be True"),
         (
