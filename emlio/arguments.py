@@ -47,15 +47,20 @@ def whole(name: str, value: object, *, least: int, most: int | None = None, othe
     return found
 
 
-def flag(name: str, value: object) -> bool:
+def flag(name: str, value: object, otherwise: str = "") -> bool:
     """Return a boolean. 0, 1 and None are refused, since they may be a mistake of the caller.
+
+    Args:
+        name: the argument, for the error.
+        value: its value.
+        otherwise: what else the argument may be, for the error.
 
     Raises:
         ConfigError: the value is not a boolean.
     """
     found = _as_flag(value)
     if found is None:
-        raise ConfigError(f"{name} must be True or False, got {value!r}")
+        raise ConfigError(f"{name} must be True or False{otherwise}, got {value!r}")
     return found
 
 

@@ -77,7 +77,7 @@ class EmlioLoader:
         world_size: int | None = None,
         local: "str | os.PathLike[str] | None" = None,
         fields: Sequence[str] | None = None,
-        raw: bool = False,
+        raw: bool | str = False,
         ids: bool = False,
         seeds: bool = False,
         transform: Callable[[Any], Any] | None = None,
@@ -110,7 +110,8 @@ class EmlioLoader:
             world_size: the number of processes that share the epoch. Found like `rank` by default.
             local: a directory on this host. Shards in it are read from there, the others come from the daemons.
             fields: the features to decode from `tf.train.Example` records; None for all.
-            raw: hand out {"record": [views of the records' bytes]} instead of features.
+            raw: True hands out {"record": a sequence of the records' bytes} instead of features; "rows" hands them out as one
+                array of uint8, a row each, with zeros behind records shorter than the longest, and their "length".
             ids: add the records' global ids as "__id__".
             seeds: add a random number for each record as "__seed__". For one record in one epoch it is always the same,
                 whatever the number of ranks and resumes, so a transform that draws from it is reproducible.

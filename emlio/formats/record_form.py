@@ -1,19 +1,36 @@
 """The contract of what makes columns of a batch's records, and bytes as they are.
 
-Covers: the contract, records of any format as their bytes, views of records and of what is told of
-them. Does not cover: the forms of the formats (their own files), the treatment of records that
+Covers: the contract, records of any format as their bytes, one by one or as the rows of one array, what
+is told of them. Does not cover: the forms of the formats (their own files), the treatment of records that
 cannot be decoded (emlio.receiver.batches.assemble).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.example.columns import Piece
 from emlio.example.faults import Absent
 
-__all__ = ["RawRecords", "RecordForm", "slotted_notes", "slotted_views"]
+__all__ = [
+    "LENGTH",
+    "RECORD",
+    "RawRecords",
+    "RecordForm",
+    "RowRecords",
+    "Slices",
+    "equal_rows",
+    "slotted_notes",
+    "slotted_views",
+]
+
+RECORD: Final = "record"
+"""The column of the records' bytes."""
+
+LENGTH: Final = "length"
+"""The column that says how many bytes of a row are the record's."""
 
 
 class RecordForm(Protocol):
@@ -36,12 +53,8 @@ class RecordForm(Protocol):
         ...
 
 
-class RawRecords:
-    """Views of the records' bytes. See `RecordForm`."""
-
-    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
-        """See `RecordForm`."""
-        return {"record": slotted_views(pieces, count)}
+class _AsTheyAre:
+    """The part of a form whose records are not decoded, so that none can fail to be."""
 
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""
@@ -50,6 +63,132 @@ class RawRecords:
     def absent(self, pieces: Sequence[Piece]) -> Absent | None:
         """See `RecordForm`."""
         return None
+
+
+class RawRecords(_AsTheyAre):
+    """Views of the records' bytes, made when they are asked for. See `RecordForm`."""
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`."""
+        return {RECORD: Slices(pieces, count)}
+
+
+class RowRecords(_AsTheyAre):
+    """The records' bytes as the rows of one array, and the lengths. See `RecordForm`.
+
+    An array is as wide as its longest record; behind a shorter one are zeros.
+    """
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`."""
+        lengths = np.zeros(count, np.int64)
+        for piece in pieces:
+            lengths[piece.slots] = piece.ends - piece.starts
+        width = int(lengths.max(initial=0))
+        rows = equal_rows(pieces, count, width)
+        if rows is None:
+            rows = np.zeros((count, width), np.uint8)
+            for piece in pieces:
+                _fill(rows, piece)
+        return {RECORD: rows, LENGTH: lengths}
+
+
+class Slices(Sequence[memoryview]):
+    """The bytes of a batch's records: a view of each is made when it is asked for.
+
+    A batch of small records has so many of them that making all views takes longer than receiving
+    their bytes.
+    """
+
+    __slots__ = ("_count", "_pieces", "_whose")
+
+    def __init__(self, pieces: Sequence[Piece], count: int) -> None:
+        """Hold `count` records, each of which is in one of the pieces."""
+        self._pieces = tuple(pieces)
+        self._count = count
+        self._whose: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[memoryview]: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
+        """Return the bytes of one record, or a list of those of several."""
+        if isinstance(index, slice):
+            return slotted_views(self._pieces, self._count)[index]
+        place = range(self._count)[index]
+        piece_of, row_of = self._places()
+        piece, row = self._pieces[piece_of[place]], row_of[place]
+        return piece.buffer[int(piece.starts[row]) : int(piece.ends[row])]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """Yield the bytes of each record."""
+        return iter(slotted_views(self._pieces, self._count))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether a sequence holds the same bytes."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        """Return the number of records."""
+        return f"<{self._count:,} records' bytes>"
+
+    def _places(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the piece of each record, and its number in it."""
+        if self._whose is None:
+            piece_of, row_of = np.zeros(self._count, np.int32), np.zeros(self._count, np.int32)
+            for number, piece in enumerate(self._pieces):
+                piece_of[piece.slots] = number
+                row_of[piece.slots] = np.arange(len(piece.slots), dtype=np.int32)
+            self._whose = piece_of, row_of
+        return self._whose
+
+
+def equal_rows(pieces: Sequence[Piece], count: int, width: int) -> npt.NDArray[np.uint8] | None:
+    """Return the records as rows, if each has `width` bytes and each piece is evenly spaced.
+
+    So are records of one size that came in one message. They are copied together, whatever their
+    number. None if they are not.
+    """
+    if not width or any(not _is_even(piece, width) for piece in pieces):
+        return None
+    if sum(len(piece.slots) for piece in pieces) != count:
+        return None
+    rows = np.empty((count, width), np.uint8)
+    for piece in pieces:
+        found = len(piece.starts)
+        if not found:
+            continue
+        step = int(piece.starts[1] - piece.starts[0]) if found > 1 else width
+        first = int(piece.starts[0])
+        there = np.ndarray((found, width), np.uint8, piece.buffer, first, (step, 1))
+        slots = piece.slots
+        if int(slots[-1]) - int(slots[0]) == found - 1 and (np.diff(slots) == 1).all():
+            rows[int(slots[0]) : int(slots[-1]) + 1] = there
+        else:
+            rows[slots] = there
+    return rows
+
+
+def _is_even(piece: Piece, width: int) -> bool:
+    if not len(piece.starts):
+        return True
+    steps = np.diff(piece.starts)
+    return bool((piece.ends - piece.starts == width).all() and (not len(steps) or (steps == steps[0]).all()))
+
+
+def _fill(rows: npt.NDArray[np.uint8], piece: Piece) -> None:
+    data = np.frombuffer(piece.buffer, np.uint8)
+    for slot, start, end in zip(piece.slots.tolist(), piece.starts.tolist(), piece.ends.tolist(), strict=True):
+        rows[slot, : end - start] = data[start:end]
 
 
 def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:

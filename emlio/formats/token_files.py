@@ -24,7 +24,7 @@ from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm, slotted_views
+from emlio.formats.record_form import RecordForm, equal_rows
 
 __all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens", "stored_tokens"]
 
@@ -297,11 +297,10 @@ class _Windows:
 
     def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
         """See `RecordForm`."""
-        views = slotted_views(pieces, count)
-        row_bytes = self._tokens * self._dtype.itemsize
-        if any(view is None or len(view) != row_bytes for view in views):
+        rows = equal_rows(pieces, count, self._tokens * self._dtype.itemsize)
+        if rows is None:
             return self._each.columns(pieces, count)
-        together = np.frombuffer(bytearray().join(views), self._dtype).reshape(count, self._tokens)
+        together = rows.view(self._dtype)
         return {_COLUMN: together.astype(self._dtype.newbyteorder("="), copy=False)}
 
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:

@@ -26,9 +26,10 @@ LONG_RUN_BYTES = 1 << 20
 """The size from which on a run is sent without a copy; below, copying it with its neighbours makes
 fewer messages."""
 
-_CHUNK = 16_384
+_CHUNK = 8192
 """Records planned at once: enough for array code, and few enough that the first message leaves
-after 2 ms. A search for the next record takes as long before it can be given up."""
+after 1 ms and that no array reaches the 128 KiB from which glibc maps and unmaps each one. A search
+for the next record takes as long before it can be given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,7 @@ class MessagePlanner:
         filled = np.cumsum(sizes)
         runs = np.append(run_starts(files, starts, sizes), len(sizes))
         most_records = MAX_MESSAGE_RECORDS if self.dataset.notes is None else MOST_NOTED
-        begin, before, run = 0, 0, 0
+        begin, before = 0, 0
         while begin < len(sizes):
             # A record longer than a message is still sent whole, alone.
             most = self.opening.message_bytes if sent_bytes + before < self.opening.total_bytes else self.message_bytes
@@ -203,9 +204,7 @@ class MessagePlanner:
                 most = min(most, self.most_bytes())
             end = int(np.searchsorted(filled, before + most, side="right"))
             end = min(max(end, begin + 1), begin + most_records)
-            while runs[run] <= begin:
-                run += 1
-            run_end = int(runs[run])
+            run_end = int(runs[np.searchsorted(runs, begin, side="right")])
             if end > run_end and int(filled[run_end - 1]) - before >= LONG_RUN_BYTES:
                 end = run_end  # a long run is sent alone, so that it need not be copied
             upto = int(filled[end - 1])

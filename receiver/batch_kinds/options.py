@@ -17,6 +17,7 @@ from emlio.tokens import TokenBatches
 
 __all__ = ["BatchOptions"]
 
+_ROWS = "rows"
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 
 
@@ -24,7 +25,7 @@ _DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 class BatchOptions:
     """The options for batches: the loader's arguments with the same names."""
 
-    raw: bool
+    raw: bool | str
     fields: Sequence[str] | None
     ids: bool
     seeds: bool
@@ -37,8 +38,10 @@ class BatchOptions:
     device: str | None
 
     def __post_init__(self) -> None:
-        for name in ("raw", "ids", "seeds"):
+        for name in ("ids", "seeds"):
             object.__setattr__(self, name, flag(name, getattr(self, name)))
+        if self.raw != _ROWS:
+            object.__setattr__(self, "raw", flag("raw", self.raw, f', or "{_ROWS}"'))
         if self.threads is not None:
             object.__setattr__(self, "threads", whole("threads", self.threads, least=1))
         if self.to is not None:
@@ -62,7 +65,7 @@ class BatchOptions:
 
     def _check_fields(self) -> None:
         if self.raw and self.fields is not None:
-            raise ConfigError("fields name features of decoded records; with raw=True there are none")
+            raise ConfigError(f"fields name features of decoded records; with raw={self.raw!r} there are none")
         if isinstance(self.fields, str):
             raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
         given = cast("object", self.fields)
@@ -108,7 +111,7 @@ class BatchOptions:
     @property
     def tensors(self) -> bool:
         """Return whether numbers are handed out as torch tensors."""
-        return not self.raw and (self.to == "torch" or (self.to is None and torch_is_installed()))
+        return self.raw is not True and (self.to == "torch" or (self.to is None and torch_is_installed()))
 
     @property
     def on_device(self) -> bool:

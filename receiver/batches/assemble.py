@@ -14,7 +14,7 @@ from emlio.errors import DatasetError
 from emlio.example.columns import Piece
 from emlio.example.faults import without
 from emlio.formats.contents import TFRECORD, Contents
-from emlio.formats.record_form import RawRecords, RecordForm, slotted_notes
+from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
 from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
@@ -39,7 +39,7 @@ class Assembler:
     def __init__(
         self,
         *,
-        raw: bool,
+        raw: bool | str,
         fields: Sequence[str] | None,
         ids: bool,
         seeder: Seeder | None,
@@ -50,7 +50,7 @@ class Assembler:
         """Configure the assembly.
 
         Args:
-            raw: hand out the records' bytes instead of their features.
+            raw: hand out the records' bytes instead of their features; "rows": as the rows of an array.
             fields: the features wanted, None for all.
             ids: add the records' global ids.
             seeder: returns the records' seeds from their epoch and ids; None if seeds are not
@@ -77,7 +77,10 @@ class Assembler:
             ConfigError: there are no such fields.
             DatasetError: the format is not known here.
         """
-        self._records = RawRecords() if self._raw else form_of(contents, self._fields)
+        if self._raw:
+            self._records = RowRecords() if self._raw == "rows" else RawRecords()
+        else:
+            self._records = form_of(contents, self._fields)
 
     def decode(self, batch: WholeBatch) -> Decoded:
         """Return the batch's columns, without bad records."""
