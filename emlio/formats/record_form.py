@@ -6,7 +6,7 @@ cannot be decoded (emlio.receiver.batches.assemble).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, overload
+from typing import Any, Final, Protocol, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -121,11 +121,12 @@ class Slices(Sequence[memoryview]):
     def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
         """Return the bytes of one record, or a list of those of several."""
         if isinstance(index, slice):
-            return slotted_views(self._pieces, self._count)[index]
+            return list(self)[index]
         place = range(self._count)[index]
         piece_of, row_of = self._places()
-        piece, row = self._pieces[piece_of[place]], row_of[place]
-        return piece.buffer[int(piece.starts[row]) : int(piece.ends[row])]
+        piece, row = self._pieces[int(piece_of[place])], int(row_of[place])
+        view: memoryview = piece.buffer[int(piece.starts[row]) : int(piece.ends[row])]
+        return view
 
     def __iter__(self) -> Iterator[memoryview]:
         """Yield the bytes of each record."""
@@ -133,7 +134,7 @@ class Slices(Sequence[memoryview]):
 
     def __eq__(self, other: object) -> bool:
         """Return whether a sequence holds the same bytes."""
-        return isinstance(other, Sequence) and list(self) == list(other)
+        return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))
 
     __hash__ = None  # type: ignore[assignment]  # as of a list
 

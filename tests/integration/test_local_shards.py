@@ -18,6 +18,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError
 from emlio.example.encode import encode_example
+from emlio.formats.record_form import Slices
 from emlio.shards.tfrecord.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset
@@ -79,7 +80,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, list):
+    if isinstance(value, list | Slices):
         return [_plain(part) for part in value]
     return bytes(value)
 
