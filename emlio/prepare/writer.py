@@ -5,9 +5,10 @@ processes, threads. Does not cover: values and columns (emlio.prepare.writing.co
 unfinished dataset (emlio.prepare.writing.part_files), their final names (emlio.prepare.writing.finish).
 """
 
+import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -16,11 +17,12 @@ from typing import Self
 
 from typing_extensions import Buffer
 
+from emlio.arguments import as_whole, flag
 from emlio.errors import ClosedError, ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
 from emlio.prepare.targets.target import UNPACKED_NAME
-from emlio.prepare.writing.begin import begin
+from emlio.prepare.writing.begin import Begun, begin
 from emlio.prepare.writing.columns import (
     Columns,
     EncodedRecord,
@@ -30,7 +32,8 @@ from emlio.prepare.writing.columns import (
     parse_schema,
 )
 from emlio.prepare.writing.finish import finish_if_complete
-from emlio.prepare.writing.locks import FileLock, FolderLock, locked
+from emlio.prepare.writing.label_names import parse_label_names
+from emlio.prepare.writing.locks import FileLock, FolderLock, locked, owner_of
 from emlio.prepare.writing.open_shard import OpenShard
 from emlio.prepare.writing.part_files import LOCK, PartFiles, PartShard, write_document
 from emlio.tfrecord import FRAME_BYTES
@@ -38,6 +41,8 @@ from emlio.units import parse_size
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
 __all__ = ["Writer"]
+
+_LOG = logging.getLogger("emlio.prepare")
 
 _MOST_PARTS = 99_999
 
@@ -54,12 +59,16 @@ class Writer:
     the `with` block by an exception does not.
     """
 
+    _stopped: str | None = "the writer was not made"  # here, since __del__ also runs where __init__ did not
+    _failed = False
+
     def __init__(
         self,
         folder: str | os.PathLike[str],
         *,
         shard_size: str | int = "256MB",
         schema: Mapping[str, str] | None = None,
+        labels: Sequence[str] | Mapping[int, str] | None = None,
         append_to: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         part: tuple[int, int] = (0, 1),
@@ -72,6 +81,8 @@ class Writer:
             shard_size: the most bytes of a shard, unless a single record is larger.
             schema: the kind of each column: "bytes", "str", "int64", "float32" or "array"; by default
                 the columns of the first record, with its kinds.
+            labels: names of the labels in `image/class/label`: a list, or a dict by number. All parts must give the
+                same. Those of the dataset that is appended to are kept.
             append_to: the folder of a dataset whose records come first. It stays as it is.
             overwrite: drop what is there: a complete dataset, or this part of an unfinished one.
             part: which part this writer writes, and how many there are. The writers of a dataset may
@@ -80,44 +91,47 @@ class Writer:
 
         Raises:
             ConfigError: an argument is invalid; the folder holds a complete dataset or something
-                else; another process writes this part.
+                else; another writer writes this part.
             DatasetError: the dataset to append to is invalid; the disk is full or broken.
         """
-        if ObjectAddress.is_one(str(folder)):
-            raise ConfigError(f"folder must be a folder of this host, got {folder}. Write there, then copy the files")
-        self._out = Path(folder)
+        self._out = _checked_folder("folder", folder)
+        base = None if append_to is None else _checked_folder("append_to", append_to)
+        names = parse_label_names(labels)
+        overwrite, self._verify = flag("overwrite", overwrite), flag("verify", verify)
         try:
             self._shard_bytes = parse_size(shard_size)
         except ConfigError as error:
             raise ConfigError(f"shard_size {error}") from error
         if self._shard_bytes < LEAST_SHARD_BYTES:
             raise ConfigError(f"shard_size must be at least {LEAST_SHARD_BYTES} bytes, got {self._shard_bytes}")
-        if append_to is not None and Path(append_to).resolve() == self._out.resolve():
+        if base is not None and base.resolve() == self._out.resolve():
             raise ConfigError(
                 f"append_to must be another folder than that of the new dataset, got {append_to} for both"
             )
         self._part, self._parts = _checked_part(part)
         self._columns: Columns | None = parse_schema(schema)
-        self._verify = verify
         self._lock = Lock()
         self._pid = os.getpid()
         self._shard: OpenShard | None = None
-        self._stopped: str | None = None
         self._files = PartFiles.of(self._out, self._part)
         self._folder_lock = FolderLock(self._out)
         self._part_lock: FileLock | None = None
         try:
-            self._part_lock = self._locked_part()
+            # The part is locked within the other lock, so that a writer that looks whether it is locked, which
+            # locks it for a moment, stops nobody.
             with locked(self._out / LOCK):
+                self._part_lock = self._locked_part()
                 try:
                     begun = begin(
                         self._out,
                         self._part,
                         self._parts,
-                        append_to=Path(append_to) if append_to is not None else None,
+                        append_to=base,
+                        labels=names,
                         overwrite=overwrite,
-                        verify=verify,
+                        verify=self._verify,
                     )
+                    self._columns = self._columns_after(begun)
                 finally:
                     shutil.rmtree(self._out / UNPACKED_NAME, ignore_errors=True)
         except BaseException:
@@ -131,8 +145,7 @@ class Writer:
         self._written = sum(shard.records for shard in self._shards) if begun.finished is None else begun.finished
         self._next = self._written
         self._may_write = self._written == 0
-        if self._columns is None and self._shards:
-            self._columns = kept_columns(self._shards[0].columns)
+        self._stopped = None
         if begun.finished is not None:
             self._stop("the dataset is complete")
 
@@ -176,28 +189,36 @@ class Writer:
             try:
                 self._append(encoded)
             except BaseException:
+                self._failed = True
                 self._stop("the writer stopped after an error; a new one continues after its finished shards")
                 raise
             self._next += 1
 
     def close(self) -> None:
-        """Finish this part, and the dataset if it is the last one. Closing again does nothing.
+        """Finish this part, and the dataset if it is the last one. Closing a finished part again does nothing.
 
         Raises:
             ConfigError: there are no records, or parts have different columns.
             DatasetError: the disk is full or broken; a new writer continues.
+            ClosedError: an earlier error has stopped the writer, so the part is not finished.
         """
+        if self._pid != os.getpid():
+            return
         with self._lock:
-            if self._stopped is not None or self._pid != os.getpid():
+            if self._stopped is not None:
+                if self._failed:
+                    self._check_open()
                 return
+            self._failed = True
             try:
                 if self._shard is not None:
                     self._finish_shard()
                 with locked(self._out / LOCK):
                     write_document(self._files.closed, len(self._shards))
                     finish_if_complete(self._out, self._begun.writing)
+                self._failed = False
             finally:
-                self._stop("the writer is closed")
+                self._stop("closing it failed; a new writer continues" if self._failed else "the writer is closed")
 
     def __enter__(self) -> Self:
         return self
@@ -207,6 +228,19 @@ class Writer:
     ) -> None:
         if kind is None:
             self.close()
+        else:
+            self._abandon()
+
+    def __del__(self) -> None:
+        if self._stopped is None and self._pid == os.getpid():
+            _LOG.warning(
+                "%s: the writer was not closed, so its dataset is not finished. A new one continues", self._out
+            )
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Stop without finishing the part."""
+        if self._pid != os.getpid():
             return
         with self._lock:
             if self._stopped is None:
@@ -236,7 +270,8 @@ class Writer:
             )
         base = self._begun.base
         if base and self._shard is None and not self._shards:
-            check_features(record, self._next, base[0].features, self._begun.writing.base_path)
+            there = {name: feature for shard in base for name, feature in shard.features.items()}
+            check_features(record, self._next, there, self._begun.writing.base_path)
 
     def _check_open(self) -> None:
         if self._pid != os.getpid():
@@ -244,12 +279,25 @@ class Writer:
         if self._stopped is not None:
             raise ClosedError(f"{self._out}: {self._stopped}")
 
+    def _columns_after(self, begun: Begun) -> Columns | None:
+        """Return the columns of the records to come: those of the records that are there, if there are any."""
+        if not begun.shards:
+            return self._columns
+        kept, given = kept_columns(begun.shards[0].columns), self._columns
+        if given is not None and given.kinds != kept.kinds:
+            raise ConfigError(
+                f"{self._out}: schema must be that of the records of an earlier run, {dict(kept.kinds)}, got "
+                f"{dict(given.kinds)}. Continue with that one, or drop them with overwrite=True"
+            )
+        return given or kept
+
     def _locked_part(self) -> FileLock:
         try:
             return FileLock(self._files.lock, wait=False)
         except BlockingIOError as error:
             raise ConfigError(
-                f"{self._out}: another process writes part {self._part} of {self._parts}. Wait, or choose another part"
+                f"{self._out}: {owner_of(self._files.lock)} writes part {self._part} of {self._parts}. Close it, or choose "
+                "another part"
             ) from error
         except OSError as error:
             raise ConfigError(f"{self._out}: must be a writable directory: {error.strerror or error}") from error
@@ -270,13 +318,25 @@ class Writer:
         self._folder_lock.close()
 
 
-def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
+def _checked_folder(name: str, folder: str | os.PathLike[str]) -> Path:
+    if not isinstance(folder, str | os.PathLike) or not isinstance(os.fspath(folder), str) or not os.fspath(folder):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise ConfigError(f"{name} must be the path of a folder, got {folder!r}")
+    text = os.fspath(folder)
+    if "://" in text or ObjectAddress.is_one(text):
+        raise ConfigError(f"{name} must be a folder of this host, got {text}. Write there, then copy the files")
+    if "\0" in text:
+        raise ConfigError(f"{name} must be a path without zero bytes, got {text!r}")
     try:
-        number, parts = (int(one) for one in part)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"part must be a number and how many parts there are, such as (3, 8), got {part!r}"
-        ) from error
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{name} must be a valid path, got {text!r}: {error}") from error
+
+
+def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
+    numbers = [as_whole(one) for one in part] if isinstance(part, tuple | list) else []  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+        raise ConfigError(f"part must be a number and how many parts there are, such as (3, 8), got {part!r}")
+    number, parts = numbers[0], numbers[1]
     if not 0 <= number < parts <= _MOST_PARTS:
         raise ConfigError(
             f"part must be a number from 0 and how many parts there are, at most {_MOST_PARTS}, got {part!r}"

@@ -1,5 +1,6 @@
 """Datasets of emlio.Writer: what a loader reads of them, going on after errors, arguments."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import emlio
 from emlio import EmlioLoader, Writer
 from emlio.cli import main as command
-from emlio.errors import ClosedError, ConfigError
+from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.example import encode_example
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.tfrecord.mapping import read_mapping
@@ -135,6 +136,18 @@ def test_a_record_that_is_refused_does_no_harm(tmp_path: Path) -> None:
     assert ids(tmp_path) == [0, 1]
 
 
+def test_an_error_that_the_caller_swallows_is_not_a_finished_dataset(tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    stopped = pytest.raises(ClosedError, match="stopped after an error; a new one continues")
+    with stopped, Writer(out, shard_size=1024) as writer:
+        writer.write(numbered(0))
+        out.rename(tmp_path / "away")
+        with pytest.raises(DatasetError):
+            writer.write(numbered(1))
+    with pytest.raises(ClosedError, match="stopped after an error"):
+        writer.close()
+
+
 def test_threads_may_share_a_writer(tmp_path: Path) -> None:
     with Writer(tmp_path, shard_size="5kB") as writer:
 
@@ -181,6 +194,14 @@ def test_a_dataset_without_records_is_an_error_and_may_be_filled_later(tmp_path:
         ({"part": (3, 3)}, "part must be a number from 0"),
         ({"part": 3}, r"such as \(3, 8\), got 3"),
         ({"part": (-1, 2)}, "part must be"),
+        ({"part": (0.5, 2)}, r"such as \(3, 8\), got \(0.5, 2\)"),
+        ({"part": "12"}, r"such as \(3, 8\), got '12'"),
+        ({"overwrite": "no"}, "overwrite must be True or False, got 'no'"),
+        ({"append_to": "s3://bucket/data"}, "append_to must be a folder of this host"),
+        ({"append_to": 3}, "append_to must be the path of a folder, got 3"),
+        ({"labels": "cat"}, "labels must be a list of names"),
+        ({"labels": {"0": "cat"}}, "labels: a number must be a whole number"),
+        ({"labels": ["cat", "two\nlines"]}, "labels: a name must be a line of text"),
         ({"shard_size": "12 apples"}, "shard_size must be a size"),
         ({"shard_size": 10}, "shard_size must be at least 1024"),
     ],
@@ -188,8 +209,12 @@ def test_a_dataset_without_records_is_an_error_and_may_be_filled_later(tmp_path:
 def test_wrong_arguments_make_nothing(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Writer(tmp_path / "data", **options)
-    with pytest.raises(ConfigError, match="must be a folder of this host"):
-        Writer("s3://bucket/data")
+    for folder in ("s3://bucket/data", "emlio://store/data", "file:///data"):
+        with pytest.raises(ConfigError, match="must be a folder of this host"):
+            Writer(folder)
+    for wrong in (None, 5, b"data", ""):
+        with pytest.raises(ConfigError, match="folder must be the path of a folder"):
+            Writer(wrong)  # type: ignore[arg-type]
     assert not (tmp_path / "data").exists()
 
 
@@ -252,6 +277,34 @@ print(peak() - before)
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
     assert int(done.stdout) < 4000  # KiB, of 100 MB
+
+
+def test_a_writer_that_is_dropped_says_so_and_lets_the_next_one_continue(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(tmp_path, shard_size=1024)
+    for number in range(3):
+        writer.write(numbered(number))
+    with pytest.raises(ConfigError, match="another writer of this process writes part 0 of 1"):
+        Writer(tmp_path)
+    del writer
+    gc.collect()
+    assert "the writer was not closed, so its dataset is not finished" in caplog.text
+    with Writer(tmp_path, shard_size=1024) as writer:
+        for number in range(writer.written, 3):
+            writer.write(numbered(number))
+    assert ids(tmp_path) == [0, 1, 2]
+
+
+def test_a_run_with_other_columns_than_the_interrupted_one_is_refused_at_once(tmp_path: Path) -> None:
+    schema = {"id": "int64", "data": "bytes"}
+    assert interrupt(tmp_path, 40) > 0
+    with pytest.raises(
+        ConfigError, match=r"schema must be that of the records of an earlier run, \{'data': 'bytes', 'id"
+    ):
+        Writer(tmp_path, schema={"id": "str", "data": "bytes"})
+    fill(tmp_path, schema=schema)
+    assert ids(tmp_path) == list(range(RECORDS))
 
 
 def test_the_public_name_is_the_class() -> None:

@@ -1,6 +1,7 @@
 """Folders of emlio.Writer: parts, appending, replacing, what a daemon finds meanwhile."""
 
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -9,8 +10,11 @@ import pytest
 
 from emlio import Writer
 from emlio.cli import main as command
-from emlio.errors import ConfigError, DatasetError, PlanError
+from emlio.errors import ConfigError, DatasetError, EmlioError, PlanError
 from emlio.prepare.targets.target import sole_writer
+from emlio.prepare.writing.finish import go_on_finishing
+from emlio.prepare.writing.locks import locked
+from emlio.prepare.writing.part_files import LOCK, Finishing
 from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.written_datasets import RECORDS, files_of, fill, ids, interrupt, numbered
@@ -69,7 +73,7 @@ def test_each_part_continues_on_its_own_and_a_part_may_be_empty(tmp_path: Path) 
 
 def test_a_part_belongs_to_one_writer_and_the_number_of_parts_stays(tmp_path: Path) -> None:
     with Writer(tmp_path, part=(0, 2), shard_size=1024) as writer:
-        with pytest.raises(ConfigError, match="another process writes part 0 of 2"):
+        with pytest.raises(ConfigError, match="another writer of this process writes part 0 of 2"):
             Writer(tmp_path, part=(0, 2))
         with pytest.raises(ConfigError, match="holds an unfinished dataset in 2 parts, not in 3 parts"):
             Writer(tmp_path, part=(1, 3))
@@ -83,6 +87,37 @@ def test_a_part_belongs_to_one_writer_and_the_number_of_parts_stays(tmp_path: Pa
         Writer(tmp_path)
     fill(tmp_path, overwrite=True)
     assert ids(tmp_path) == list(range(RECORDS))
+
+
+def test_parts_that_begin_at_the_same_moment_all_write(tmp_path: Path) -> None:
+    parts = 4
+    errors: list[EmlioError] = []
+
+    def work(part: int) -> None:
+        try:
+            fill(tmp_path, part * 5, part * 5 + 5, part=(part, parts))
+        except EmlioError as error:
+            errors.append(error)
+
+    threads = [Thread(target=work, args=(part,)) for part in range(parts)]
+    # None of them can look into the folder before all are there.
+    with locked(tmp_path / LOCK):
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert ids(tmp_path) == list(range(20))
+
+
+def test_finishing_leaves_the_lock_to_who_holds_it(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with locked(tmp_path / LOCK):
+        go_on_finishing(tmp_path, Finishing(records=(RECORDS,)))
+        # Without the file, a writer that begins now would not wait, and write into what is just being finished.
+        assert (tmp_path / LOCK).exists()
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_parts_with_other_columns_are_refused_and_can_be_written_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _KILLED = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 import emlio, emlio.errors
-from emlio.prepare.writing.part_files import Writing  # all modules are there before the first fork
+from emlio.prepare.writer import Writer  # all modules are there before the first fork
 from emlio_testing.datasets import numbered_payload
 
 where, seed, deaths, old = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] or None
@@ -53,7 +53,7 @@ def run(out, kill_after_s):
 
 status, took = run(where / "whole", None)
 assert status == 0
-draw, died, datasets = random.Random(seed), 0, 0
+draw, died, datasets, shards_left = random.Random(seed), 0, 0, set()
 while died < deaths:
     out = where / f"killed-{datasets}"
     for _ in range(4):
@@ -62,10 +62,11 @@ while died < deaths:
             break
         assert status == signal.SIGKILL, status
         died += 1
+        shards_left.add(len(list(out.glob("*.tfrecord"))) if out.exists() else 0)
     status, _ = run(out, None)
     assert status == 0, status
     datasets += 1
-print(json.dumps([died, datasets]))
+print(json.dumps([died, datasets, len(shards_left)]))
 """
 
 
@@ -88,8 +89,9 @@ def test_a_writer_killed_at_any_moment_loses_and_repeats_nothing(tmp_path: Path,
         _run(_PART, old, 0, 1, 40)
     seed = random.randrange(1 << 30)
     sys.stdout.write(f"seed {seed}\n")
-    died, datasets = json.loads(_run(_KILLED, tmp_path, seed, _DEATHS // 2, old if appended else ""))
+    died, datasets, moments = json.loads(_run(_KILLED, tmp_path, seed, _DEATHS // 2, old if appended else ""))
     assert died >= _DEATHS // 2
+    assert moments >= 5  # it died while it was writing, after different numbers of shards, not before or after that
     whole = _files(tmp_path / "whole")
     assert sum(name.endswith(".tfrecord") for name in whole) > 8
     for number in range(datasets):

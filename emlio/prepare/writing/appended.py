@@ -7,13 +7,13 @@ import errno
 import hashlib
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.disk import disk_error
-from emlio.prepare.targets.target import LABELS_NAME, UNPACKED_NAME
-from emlio.prepare.writing.part_files import BASE, LABELS, Appended, PartFiles, PartShard, write_document
+from emlio.prepare.targets.target import UNPACKED_NAME
+from emlio.prepare.writing.label_names import LabelNames, listed_names
+from emlio.prepare.writing.part_files import BASE, Appended, PartFiles, PartShard, write_document
 from emlio.shards.dataset import Dataset, Shard
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.tfrecord.index import write_index
@@ -25,8 +25,8 @@ _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, err
 """Errors after which a file is copied: another file system, another owner, no links."""
 
 
-def appended_dataset(out: Path, old: Path) -> Appended:
-    """Return what identifies the dataset in a folder.
+def appended_dataset(out: Path, old: Path) -> tuple[Appended, LabelNames]:
+    """Return what identifies the dataset in a folder, and the names of its labels.
 
     Raises:
         ConfigError: it cannot be appended to.
@@ -36,7 +36,10 @@ def appended_dataset(out: Path, old: Path) -> Appended:
         digest = hashlib.blake2b(digest_size=16)
         for shard in dataset.tfrecord_shards:
             digest.update(f"{shard.records} {shard.size_bytes} {shard.digest}\n".encode())
-        return Appended(path=str(old.resolve()), digest=digest.hexdigest(), shards=len(dataset.tfrecord_shards))
+        return (
+            Appended(path=str(old.resolve()), digest=digest.hexdigest(), shards=len(dataset.tfrecord_shards)),
+            {**listed_names(old), **dataset.contents.label_names},
+        )
 
 
 def link_base(out: Path, base: Appended, *, verify: bool) -> None:
@@ -57,13 +60,11 @@ def link_base(out: Path, base: Appended, *, verify: bool) -> None:
         return
     files.remove_from(done)
     old = Path(base.path)
-    if appended_dataset(out, old) != base:
+    if appended_dataset(out, old)[0] != base:
         raise ConfigError(f"append_to: the dataset in {old} has changed since this one was begun. Use overwrite=True")
     with _opened(out, old) as dataset:
         for number, shard in list(enumerate(dataset.tfrecord_shards))[done:]:
             _take(files, number, shard, verify=verify)
-        with suppress(FileNotFoundError):
-            shutil.copyfile(old / LABELS_NAME, out / LABELS)
 
 
 def _opened(out: Path, old: Path) -> Dataset:

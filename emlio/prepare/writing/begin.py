@@ -13,6 +13,7 @@ from emlio.errors import ConfigError
 from emlio.prepare.targets.target import MAKERS, TFRECORDS, UNPACKED_NAME, is_target_file, recipe_in
 from emlio.prepare.writing.appended import appended_dataset, link_base
 from emlio.prepare.writing.finish import MADE_BY, go_on_finishing
+from emlio.prepare.writing.label_names import LabelNames, joined_names
 from emlio.prepare.writing.locks import is_locked
 from emlio.prepare.writing.part_files import (
     BASE,
@@ -50,7 +51,16 @@ class Begun:
     finished: int | None = None
 
 
-def begin(out: Path, part: int, parts: int, *, append_to: Path | None, overwrite: bool, verify: bool = False) -> Begun:
+def begin(
+    out: Path,
+    part: int,
+    parts: int,
+    *,
+    append_to: Path | None,
+    labels: LabelNames,
+    overwrite: bool,
+    verify: bool = False,
+) -> Begun:
     """Prepare a folder for writing a part.
 
     Args:
@@ -58,6 +68,7 @@ def begin(out: Path, part: int, parts: int, *, append_to: Path | None, overwrite
         part: the number of the part.
         parts: how many there are.
         append_to: the folder of the dataset to begin with.
+        labels: names of labels.
         overwrite: drop what is there of this part, and a complete dataset.
         verify: read copies of shards back.
 
@@ -74,13 +85,16 @@ def begin(out: Path, part: int, parts: int, *, append_to: Path | None, overwrite
             raise _complete(out)
         return Begun(writing=Writing(parts=parts), finished=finishing.records[part])
     writing = None if finishing is not None else read_document(out / WRITING, Writing)
-    if writing is not None and not _is_wanted(out, files, writing, parts, append_to, overwrite=overwrite):
+    if writing is not None and not _is_wanted(out, files, writing, parts, append_to, labels, overwrite=overwrite):
         writing = None
     if writing is None:
         _clear(out, names, files, overwrite=overwrite)
         shutil.rmtree(out / UNPACKED_NAME, ignore_errors=True)
-        base = appended_dataset(out, append_to) if append_to is not None else None
-        writing = Writing(parts=parts, base=base)
+        base = None
+        if append_to is not None:
+            base, known = appended_dataset(out, append_to)
+            labels = joined_names(known, labels, base.path)
+        writing = Writing(parts=parts, base=base, labels={str(number): name for number, name in labels.items()})
         write_document(out / WRITING, writing)
     if overwrite:
         remove_files(out, [files.closed.name])
@@ -96,7 +110,14 @@ def begin(out: Path, part: int, parts: int, *, append_to: Path | None, overwrite
 
 
 def _is_wanted(
-    out: Path, own: PartFiles, writing: Writing, parts: int, append_to: Path | None, *, overwrite: bool
+    out: Path,
+    own: PartFiles,
+    writing: Writing,
+    parts: int,
+    append_to: Path | None,
+    labels: LabelNames,
+    *,
+    overwrite: bool,
 ) -> bool:
     """Return whether the unfinished dataset of a folder is the one that the writer is made for.
 
@@ -105,12 +126,20 @@ def _is_wanted(
     """
     wanted = None if append_to is None else str(append_to.resolve())
     found = None if writing.base is None else writing.base.path
-    if (writing.parts, found) == (parts, wanted):
+    same = (writing.parts, found) == (parts, wanted)
+    renamed = next((number for number, name in labels.items() if writing.labels.get(str(number)) != name), None)
+    if same and renamed is None:
         return True
     all_parts = [PartFiles.of(out, part) for part in range(writing.parts)]
     live = any(part.lock.exists() and is_locked(part.lock) for part in all_parts if part.lock != own.lock)
     if not live and (overwrite or not any(part.finished() for part in all_parts)):
         return False
+    if same and renamed is not None:
+        there = writing.labels.get(str(renamed))
+        raise ConfigError(
+            f"{out}: holds an unfinished dataset in which label {renamed} is {'unnamed' if there is None else repr(there)}, "
+            f"not {labels[renamed]!r}. Give the same labels, or drop it with overwrite=True when no process writes to it"
+        )
     raise ConfigError(
         f"{out}: holds an unfinished dataset in {_described(writing.parts, found)}, not in {_described(parts, wanted)}. "
         "Continue it with these arguments, or drop it with overwrite=True when no process writes to it"
@@ -133,10 +162,9 @@ def _clear(out: Path, names: list[str], own: PartFiles, *, overwrite: bool) -> N
         )
     if others and not overwrite:
         raise _complete(out)
-    for name in ours:
-        if name.endswith(".lock") and is_locked(out / name):
-            raise ConfigError(f"{out}: another process writes {name.removesuffix('.lock')[1:]} of a dataset here")
-    remove_files(out, [name for name in ours if name != own.lock.name and name != FINISHING])
+    # Nothing is being written here: a part that is locked belongs to a writer that has just finished the dataset.
+    kept = {name for name in ours if name.endswith(".lock") and is_locked(out / name)} | {own.lock.name, FINISHING}
+    remove_files(out, [name for name in ours if name not in kept])
     # The mappings first: without them nothing is complete. The recipe last: without it the others are foreign.
     recipes = (TFRECORDS.recipe, f".{TFRECORDS.recipe}")
     remove_files(out, [name for name in others if name not in recipes])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import numpy as np
 from typing_extensions import Buffer
 
 from emlio.errors import ConfigError
@@ -56,7 +57,7 @@ class EncodedRecord:
         parts: its bytes, in pieces that do not change.
         size_bytes: of all of them.
         columns: those it was encoded with.
-        forms: of its features that hold values; None for a raw record.
+        forms: of its features; None for a raw record.
         label: its class, or None.
     """
 
@@ -71,7 +72,7 @@ class EncodedRecord:
         if self.forms is None:
             tally.add(Record(parts=self.parts))
         else:
-            tally.add_known(self.forms, self.label)
+            tally.add_known({name: form for name, form in self.forms.items() if form[1]}, self.label)
 
 
 def parse_schema(schema: Mapping[str, str] | None) -> Columns | None:
@@ -135,14 +136,13 @@ def encode_record(record: object, number: int, columns: Columns | None) -> Encod
     except ConfigError as error:
         raise ConfigError(f"record {number}: {error}") from error
     size = sum(map(len, parts))
-    forms = {name: form_of_feature(value) for name, value in features.items()}
     label = features.get(LABEL_FEATURE)
     return EncodedRecord(
         parts=_joined(parts),
         size_bytes=size,
         columns=Columns(kinds) if columns is None else columns,
-        forms={name: form for name, form in forms.items() if form[1]},
-        label=label if isinstance(label, int) else None,
+        forms={name: form_of_feature(value) for name, value in features.items()},
+        label=_single_label(label),
     )
 
 
@@ -158,18 +158,36 @@ def check_features(record: EncodedRecord, number: int, features: Mapping[str, Fe
     Raises:
         ConfigError: the dataset's records have other features.
     """
-    if record.forms is None:
-        return
     if not features:
-        raise ConfigError(f"record {number}: must be raw bytes as the records of {where}, got a dict")
-    for name in sorted(features.keys() | record.forms.keys()):
+        if record.forms is not None:
+            raise ConfigError(f"record {number}: must be raw bytes as the records of {where}, got a dict")
+        return
+    found = record.forms
+    if found is None:
+        tally = Tally()
+        record.count(tally)
+        found = {name: (feature.kind, 1) for name, feature in tally.features.items()}
+        if not found:
+            raise ConfigError(
+                f"record {number}: must be a tf.train.Example, or a dict, as the records of {where}, got other bytes"
+            )
+    for name in sorted(features.keys() | found.keys()):
         there = features[name].kind if name in features else "no such feature"
-        here = record.forms[name][0] if name in record.forms else "no such feature"
+        here = found[name][0] if name in found else "no such feature"
         if here != there:
             raise ConfigError(
                 f"record {number}: must have the features of the records in {where}. Feature {name!r}: {there} there, "
                 f"{here} here"
             )
+
+
+def _single_label(label: FeatureValue | None) -> int | None:
+    """Return a label that is one whole number, alone or in a list or array, as readers of it count it."""
+    if isinstance(label, np.ndarray):
+        label = label.tolist()
+    if isinstance(label, list) and len(label) == 1:
+        label = label[0]
+    return label if isinstance(label, int) else None
 
 
 def _column(name: str, value: object, columns: Columns | None) -> tuple[dict[str, FeatureValue], Kind]:

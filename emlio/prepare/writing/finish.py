@@ -16,10 +16,11 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.cut import MOST_SHARDS
 from emlio.prepare.targets.target import LABELS_NAME, TFRECORDS, recipe_in
+from emlio.prepare.writing.label_names import as_lines
 from emlio.prepare.writing.part_files import (
     BASE,
     FINISHING,
-    LABELS,
+    LOCK,
     WRITING,
     Finishing,
     PartFiles,
@@ -31,6 +32,7 @@ from emlio.prepare.writing.part_files import (
     sync_folder,
     write_document,
 )
+from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.tfrecord.index import index_name
 from emlio.shards.tfrecord.mapping import ShardMapping, write_mapping
 
@@ -71,8 +73,9 @@ def finish_if_complete(out: Path, writing: Writing) -> bool:
         )
     _check_columns(out, shards)
     records = tuple(sum(shard.records for shard in found) for found in shards)
-    write_document(out / FINISHING, Finishing(records=records, base=writing.base))
-    go_on_finishing(out, Finishing(records=records, base=writing.base))
+    finishing = Finishing(records=records, base=writing.base, labels=writing.labels)
+    write_document(out / FINISHING, finishing)
+    go_on_finishing(out, finishing)
     return True
 
 
@@ -90,7 +93,8 @@ def go_on_finishing(out: Path, finishing: Finishing) -> None:
         if recipe_in(out)[1].get("made_by") != MADE_BY:  # it is written last
             _rename(out, finishing)
         left = [name for name in os.listdir(out) if is_part_file(name)]
-        remove_files(out, [name for name in left if name not in (FINISHING, WRITING)])
+        # The lock goes with its owner: a writer that begins now must wait until all of this is done.
+        remove_files(out, [name for name in left if name not in (FINISHING, WRITING, LOCK)])
         remove_files(out, [WRITING])
         sync_folder(out)
         remove_files(out, [FINISHING])
@@ -113,7 +117,7 @@ def _rename(out: Path, finishing: Finishing) -> None:
             digest=shard.digest,
             features=shard.features,
             label_counts=shard.label_counts,
-            label_names=shard.label_names,
+            label_names=_names_in(shard, finishing.labels),
         )
         write_mapping(out, mapping)
     for number, (part, place, _) in enumerate(shards):
@@ -121,8 +125,9 @@ def _rename(out: Path, finishing: Finishing) -> None:
         # A daemon that opens the folder meanwhile may have made an index of its own, of the same bytes.
         _move(part.index(place), out / index_name(name))
         _move(part.shard(place), out / name)
-    if (out / LABELS).exists():
-        _move(out / LABELS, out / LABELS_NAME)
+    if finishing.labels:
+        names = {int(number): name for number, name in finishing.labels.items()}
+        write_atomically(out / LABELS_NAME, (as_lines(names),))
     sync_folder(out)
     description = {
         "digest": digest.hexdigest(),
@@ -142,6 +147,12 @@ def _all_shards(out: Path, finishing: Finishing) -> Iterator[tuple[PartFiles, in
     for part in [PartFiles(out, BASE), *parts]:
         for place, shard in enumerate(part.described()):
             yield part, place, shard
+
+
+def _names_in(shard: PartShard, names: dict[str, str]) -> dict[str, str] | None:
+    """Return the names of the labels that occur in a shard, as `emlio convert` keeps them."""
+    known = {**(shard.label_names or {}), **names}
+    return {label: known[label] for label in shard.label_counts or () if label in known} or None
 
 
 def _move(source: Path, target: Path) -> None:

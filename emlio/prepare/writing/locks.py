@@ -15,11 +15,11 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 
-__all__ = ["FileLock", "FolderLock", "is_locked", "locked"]
+__all__ = ["FileLock", "FolderLock", "is_locked", "locked", "owner_of"]
 
 
 class FileLock:
-    """A locked file, which is made if it does not exist. `close` unlocks and removes it."""
+    """A locked file, which is made if it does not exist, with the number of the process. `close` unlocks and removes it."""
 
     def __init__(self, path: Path, *, wait: bool) -> None:
         """Lock the file.
@@ -40,6 +40,8 @@ class FileLock:
                 _lock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Another process removes the file, perhaps just before this one locks it.
                 if _is_at(fd, path):
+                    os.ftruncate(fd, 0)
+                    os.write(fd, b"%d" % os.getpid())
                     self._fd, fd = fd, -1
                     return
             finally:
@@ -54,6 +56,15 @@ class FileLock:
                     self._path.unlink()
             os.close(self._fd)
             self._fd = -1
+
+
+def owner_of(path: Path) -> str:
+    """Return who has locked a file, in words; "another process" if the file does not tell."""
+    try:
+        number = int(path.read_bytes())
+    except (OSError, ValueError):
+        return "another process"
+    return "another writer of this process" if number == os.getpid() else f"another process ({number})"
 
 
 class FolderLock:

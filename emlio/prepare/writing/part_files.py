@@ -23,7 +23,7 @@ import msgspec
 
 from emlio.errors import DatasetError
 from emlio.prepare.disk import disk_error
-from emlio.prepare.targets.target import LABELS_NAME, is_target_file
+from emlio.prepare.targets.target import is_target_file
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.tfrecord.index import index_name
 from emlio.shards.tfrecord.mapping import Feature
@@ -31,7 +31,6 @@ from emlio.shards.tfrecord.mapping import Feature
 __all__ = [
     "BASE",
     "FINISHING",
-    "LABELS",
     "LOCK",
     "WRITING",
     "Appended",
@@ -49,11 +48,10 @@ __all__ = [
 WRITING: Final = ".writing.json"
 FINISHING: Final = ".finishing.json"
 LOCK: Final = ".writing.lock"
-LABELS: Final = f".{LABELS_NAME}"
 
 _NAME = re.compile(
     r"\.(?:part-\d{5}-|base-)\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.json)|\.part-\d{5}\.(?:closed\.json|lock)"
-    r"|\.writing\.(?:json|lock)|\.finishing\.json|\.labels\.txt"
+    r"|\.writing\.(?:json|lock)|\.finishing\.json"
 )
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp")
 
@@ -82,11 +80,13 @@ class Writing:
     Attributes:
         parts: in how many parts.
         base: what it begins with, or None.
+        labels: names by the number of the label.
         version: of the files here.
     """
 
     parts: int
     base: Appended | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     version: int = 1
 
     @property
@@ -102,10 +102,12 @@ class Finishing:
     Attributes:
         records: of each part.
         base: what it begins with, or None.
+        labels: names by the number of the label.
     """
 
     records: tuple[int, ...]
     base: Appended | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
