@@ -3,7 +3,12 @@
 A group, such as a row group of a table, is made once and used by many messages. What was requested
 ahead stays until it is read; of the rest, what was not used for longest goes first.
 
-Covers: the groups and their limit in bytes, threads that make them. Does not cover: making one
+A thread that reads uses one group at a time, and waits if there is no room for it. It never waits
+while no other thread reads: so one group may be larger than the limit, and nobody waits forever,
+since a thread that reads needs nothing more to get done. Those who wait come in their order, or a
+large group would be overtaken by small ones again and again.
+
+Covers: the groups and their limit in bytes, waiting for room, threads that make them. Does not cover: making one
 (emlio.shards.group_records), which ones are needed (emlio.reading.group_source).
 """
 
@@ -11,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock, Semaphore
 from typing import Final
 
@@ -50,11 +55,34 @@ class KeptGroup:
     kept: bool = True
 
 
+def _rung_later() -> Lock:
+    silence = Lock()
+    silence.acquire()
+    return silence
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Waiting:
+    """A thread that waits for room.
+
+    Attributes:
+        key, size_bytes: of the group that it reads next.
+        bell: released when it may go on. A lock of its own: `threading.Condition` and `Event` take theirs in
+            Python code, where the garbage collector may give groups back.
+        admitted: the group, and whether this thread makes it; None if the cache was closed.
+    """
+
+    key: Hashable
+    size_bytes: int
+    bell: Lock = field(default_factory=_rung_later)
+    admitted: tuple[KeptGroup, bool] | None = None
+
+
 class GroupCache:
     """Groups by key. Thread-safe.
 
     Attributes:
-        most_bytes: the limit of all groups that are kept; a single one may be larger.
+        most_bytes: the limit of all groups that are kept or read; a single one may be larger.
         made_bytes: the bytes of all groups made so far.
     """
 
@@ -70,7 +98,9 @@ class GroupCache:
         self._lock = Lock()
         # The garbage collector may drop a stream, which gives groups back, at any place, also where this
         # thread has the lock. So groups that are given back wait here until a thread takes the lock.
-        self._given_back: deque[KeptGroup] = deque()
+        self._given_back: deque[tuple[KeptGroup, bool]] = deque()
+        self._readers = 0
+        self._waiting: deque[_Waiting] = deque()
         self._making = Semaphore(_THREADS)
 
     @property
@@ -102,27 +132,36 @@ class GroupCache:
         return group
 
     def use(self, key: Hashable, size_bytes: int, make: Callable[[], Bytes]) -> KeptGroup:
-        """Use a group from now on; it is made by this thread unless it is there, or another makes it.
+        """Read a group until `done`; it is made by this thread unless it is there, or another makes it.
+
+        Waits until there is room for it. A thread reads one group at a time.
 
         Raises:
             ClosedError: this is closed.
         """
+        waiting = _Waiting(key=key, size_bytes=size_bytes)
         with self._locked():
             if self._closed:
                 raise ClosedError("the groups of records are closed")
-            group, new = self._use(key, size_bytes)
+            self._waiting.append(waiting)
+            self._admit()
+        waiting.bell.acquire()
+        if waiting.admitted is None:
+            raise ClosedError("the groups of records are closed")
+        group, new = waiting.admitted
         if new:
             self._make(group, make)
         return group
 
+    def done(self, group: KeptGroup) -> None:
+        """Read a group no longer, once for each `use`."""
+        self._given_back.append((group, True))
+        self._settle()
+
     def give_back(self, group: KeptGroup) -> None:
-        """Use a group no longer, once for each time that it was used."""
-        self._given_back.append(group)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._take_back()
-            finally:
-                self._lock.release()
+        """Use a group no longer, once for each `ahead`."""
+        self._given_back.append((group, False))
+        self._settle()
 
     def forget(self, is_one: Callable[[Hashable], bool]) -> None:
         """Keep the groups with these keys no longer."""
@@ -141,6 +180,8 @@ class GroupCache:
                 self._drop(group)
                 if not group.made.done():
                     group.made.set_exception(ClosedError("the groups of records are closed"))
+            while self._waiting:
+                self._waiting.popleft().bell.release()
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
@@ -149,17 +190,43 @@ class GroupCache:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        with self._lock:
-            self._take_back()
-            yield
+        try:
+            with self._lock:
+                self._take_back()
+                yield
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take back what waits for that. Whoever has the lock now does so when it lets the lock go."""
+        while self._given_back and self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
 
     def _take_back(self) -> None:
         while self._given_back:
-            group = self._given_back.popleft()
+            group, was_read = self._given_back.popleft()
             group.users -= 1
+            self._readers -= was_read
             if group.kept and not group.users:
                 self._used_bytes -= group.size_bytes
         self._make_room(0)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let those who wait read, as many as there is room for."""
+        while self._waiting and not self._closed:
+            first = self._waiting[0]
+            group = self._groups.get(first.key)
+            more = 0 if group is not None and group.users else first.size_bytes
+            if more and self._readers and self._used_bytes + more > self.most_bytes:
+                return
+            self._waiting.popleft()
+            first.admitted = self._use(first.key, first.size_bytes)
+            self._readers += 1
+            first.bell.release()
 
     def _use(self, key: Hashable, size_bytes: int) -> tuple[KeptGroup, bool]:
         group = self._groups.get(key)

@@ -116,11 +116,15 @@ class GroupSource:
         return self._cache.ahead((self, group), group.size_bytes, partial(self._make, group))
 
     def use(self, group: Group) -> KeptGroup:
-        """Return a group that is needed now."""
+        """Return a group that is needed now, and is read until `done`."""
         return self._cache.use((self, group), group.size_bytes, partial(self._make, group))
 
+    def done(self, group: KeptGroup) -> None:
+        """Read a group no longer."""
+        self._cache.done(group)
+
     def give_back(self, group: KeptGroup) -> None:
-        """Use a group no longer."""
+        """Use a group that was made ahead no longer."""
         self._cache.give_back(group)
 
     def _make(self, group: Group) -> npt.NDArray[np.uint8]:
@@ -223,8 +227,10 @@ class GroupReadAhead:
                 for begin, end in runs:
                     first = int(message.starts[begin]) - group.begin
                     out[filled[begin] : filled[end]] = made[first : first + filled[end] - filled[begin]]
+                del made  # it would keep the group in memory while this thread waits for room for the next
             finally:
-                self._source.give_back(kept)
+                self._source.done(kept)
+                del kept
 
     def confirm(self, message: MessagePlan) -> None:
         """See `ReadAhead`."""

@@ -3,10 +3,11 @@
 Covers: the cache alone. Does not cover: groups of files (test_reading_groups).
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     cache, made = GroupCache(3), Counter[str]()
 
     def use(key: str) -> None:
-        cache.give_back(cache.use(key, 1, _counted(made, key)))
+        cache.done(cache.use(key, 1, _counted(made, key)))
 
     for key in ("a", "b", "c", "a", "d", "a", "c", "b"):
         use(key)
@@ -46,12 +47,12 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 def test_what_is_used_stays_and_one_larger_than_all_is_made_and_dropped() -> None:
     cache, made = GroupCache(3), Counter[str]()
-    kept = [cache.use(key, 1, _counted(made, key)) for key in ("a", "b", "c", "d")]
-    assert cache.held_bytes == 4
+    kept = [cache.use(key, 1, _counted(made, key)) for key in ("a", "b", "c")]
     for group in kept:
-        cache.give_back(group)
+        cache.done(group)
+    cache.done(cache.use("d", 1, _counted(made, "d")))
     assert cache.held_bytes == 3
-    cache.give_back(cache.use("big", 10, _counted(made, "big")))
+    cache.done(cache.use("big", 10, _counted(made, "big")))
     assert cache.held_bytes == 0
     assert made == dict.fromkeys(("a", "b", "c", "d", "big"), 1)
 
@@ -100,10 +101,10 @@ def test_a_group_that_failed_is_tried_again_and_each_one_waiting_gets_the_error(
     with pytest.raises(DatasetError, match="gone"):
         failed.made.result()
     good = cache.use("a", 1, _bytes)
-    cache.give_back(failed)  # of the one that failed, not of its successor
+    cache.done(failed)  # of the one that failed, not of its successor
     assert cache.held_bytes == 1
     assert good.made.result().size == 1
-    cache.give_back(good)
+    cache.done(good)
     cache.forget(lambda key: key == "a")
     assert cache.held_bytes == 0
 
@@ -111,11 +112,11 @@ def test_a_group_that_failed_is_tried_again_and_each_one_waiting_gets_the_error(
 def test_after_closing_nobody_waits_for_ever() -> None:
     cache, go_on = GroupCache(100), Event()
 
-    def wait() -> Bytes:
+    def make() -> Bytes:
         assert go_on.wait(10)
         return _bytes()
 
-    kept = [cache.ahead(str(number), 1, wait) for number in range(5)]
+    kept = [cache.ahead(str(number), 1, make) for number in range(5)]
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(cache.close)
         for group in kept:
@@ -142,14 +143,14 @@ def test_a_system_without_threads_makes_groups_where_they_are_read(monkeypatch: 
     assert cache.ahead("a", 1, _bytes) is None
     group = cache.use("a", 1, _bytes)
     assert group.made.result(1).size == 1
-    cache.give_back(group)
+    cache.done(group)
     monkeypatch.undo()
     cache.close()
 
 
 def test_a_large_group_that_is_gone_leaves_room_for_others() -> None:
     cache = GroupCache(1000)
-    cache.give_back(cache.use("large", 1001, lambda: _bytes(1001)))
+    cache.done(cache.use("large", 1001, lambda: _bytes(1001)))
     group = cache.ahead("a", 10, _bytes)
     assert group is not None
     group.made.result(10)
@@ -160,7 +161,82 @@ def test_a_group_may_be_given_back_at_any_place() -> None:
     cache = GroupCache(2)
     group = cache.use("a", 1, _bytes)
     with cache._locked():  # as by the garbage collector, in a thread that has the lock
-        cache.give_back(group)
+        cache.done(group)
         assert group.users == 1
     assert cache.held_bytes == 1
     assert group.users == 0
+
+
+def test_a_thread_waits_for_room_and_goes_on_when_another_is_done() -> None:
+    cache = GroupCache(3)
+    first = cache.use("a", 2, _bytes)
+    with ThreadPoolExecutor(2) as pool:
+        large, small = (pool.submit(cache.use, key, size, _bytes) for key, size in (("b", 2), ("c", 1)))
+        assert wait([large, small], 0.1).done == set()  # the small one does not overtake the large one
+        cache.done(first)
+        assert cache.held_bytes <= 3
+        cache.done(large.result(10))
+        cache.done(small.result(10))
+    assert cache.held_bytes <= 3
+
+
+def test_a_group_that_is_larger_than_the_limit_is_read_alone() -> None:
+    cache = GroupCache(4)
+    ahead = cache.ahead("soon", 2, _bytes)
+    assert ahead is not None
+    first = cache.use("a", 1, _bytes)
+    with ThreadPoolExecutor(2) as pool:
+        large, next_one = (pool.submit(cache.use, key, size, _bytes) for key, size in (("large", 9), ("b", 1)))
+        assert wait([large, next_one], 0.1).done == set()
+        cache.done(first)
+        cache.done(large.result(10))
+        cache.done(next_one.result(10))
+    cache.give_back(ahead)
+    cache.close()
+
+
+def test_many_threads_stay_within_the_limit_and_all_get_done() -> None:
+    cache, lock, reading, most = GroupCache(10), Lock(), Counter[int](), 0
+    draw = random.Random(3)
+    work = [[(number := draw.randrange(40), 1 + number % 7) for _ in range(150)] for _ in range(8)]
+
+    def read(turns: list[tuple[int, int]]) -> None:
+        nonlocal most
+        for number, size in turns:
+            group = cache.use(number, size, _bytes)
+            group.made.result(10)
+            with lock:
+                reading[number] += 1
+                most = max(most, sum(1 + one % 7 for one, users in reading.items() if users))
+            with lock:
+                reading[number] -= 1
+            cache.done(group)
+
+    with ThreadPoolExecutor(8) as pool:
+        for future in [pool.submit(read, turns) for turns in work]:
+            future.result(30)
+    assert 0 < most <= 10
+    assert cache.held_bytes <= 10
+
+
+def test_closing_ends_the_wait_for_room() -> None:
+    cache = GroupCache(1)
+    group = cache.use("a", 1, _bytes)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache.use, "b", 1, _bytes)
+        assert wait([waiting], 0.1).done == set()
+        cache.close()
+        with pytest.raises(ClosedError):
+            waiting.result(10)
+    cache.done(group)
+
+
+def test_room_is_given_though_the_collector_gave_it_back_at_the_worst_place() -> None:
+    cache = GroupCache(1)
+    group = cache.use("a", 1, _bytes)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache.use, "b", 1, _bytes)
+        assert wait([waiting], 0.1).done == set()
+        with cache._locked():
+            cache.done(group)  # nobody takes the lock after this
+        cache.done(waiting.result(10))
