@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
 
-__all__ = ["as_whole", "choice", "flag", "instance", "like", "parsed", "whole"]
+__all__ = ["as_whole", "choice", "flag", "instance", "like", "named_only", "parsed", "whole"]
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -110,6 +110,27 @@ def parsed(name: str, parse: Callable[[_Given], _Found], value: _Given) -> _Foun
         return parse(value)
     except ConfigError as error:
         raise ConfigError(f"{name} {error}") from None
+
+
+def named_only(what: str, names: Sequence[str], values: Sequence[object], options: Iterable[str]) -> None:
+    """Check the arguments of a class that takes them by name.
+
+    Args:
+        what: the name of the class.
+        names: its arguments.
+        values: those given without a name.
+        options: the names of those given with one.
+
+    Raises:
+        ConfigError: there is one without a name, or of another name.
+    """
+    if values:
+        wanted = ", ".join(f"{name}=" for name in names)
+        raise ConfigError(f"{what} must get its arguments by name ({wanted}), got {values[0]!r}")
+    for name in options:
+        if name not in names:
+            known = f". It has {', '.join(map(repr, names))}"
+            raise ConfigError(f"{what} has no argument {name!r}{like(name, names) or known}")
 
 
 def like(name: str, names: Iterable[str]) -> str:

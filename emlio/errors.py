@@ -3,7 +3,7 @@
     EmlioError
     ├── ConfigError              the caller: an invalid argument, flag or setting
     ├── DatasetError             the data: an invalid directory, shard, index or mapping
-    │   └── CorruptRecordError   one record; has shard, record and offset
+    │   └── CorruptRecordError   one record cannot be used; has shard, record and offset
     ├── PlanError                two sides, or a saved state and a dataset, have different plans
     ├── ProtocolError            the rules of the protocol were broken
     │   ├── LocalProtocolError   this side was about to break them (a defect of EMLIO)
@@ -56,7 +56,10 @@ class DatasetError(EmlioError):
 
 
 class CorruptRecordError(DatasetError):
-    """One record's bytes are not those that were written.
+    """One record cannot be used.
+
+    Its bytes are not those that were written, or cannot be decoded, or it lacks a feature that was
+    asked for and that other records have. `Recovery(on_error=...)` treats all of them alike.
 
     Attributes:
         shard: the name of the shard's file.

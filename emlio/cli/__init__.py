@@ -11,8 +11,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from emlio import __version__
+from emlio.arguments import like
 from emlio.errors import EmlioError
 
 __all__ = ["COMMANDS", "main", "parse_arguments"]
@@ -33,10 +35,20 @@ COMMANDS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose sub-commands refuse arguments that they don't know, with their own usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - of its overloads
+        """Parse arguments; an unknown one ends the process with status 2."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            meant = like(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found, unknown
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="emlio", description="Make, inspect and publish datasets, manage keys, and measure energy."
-    )
+    parser = _Parser(prog="emlio", description="Make, inspect and publish datasets, manage keys, and measure energy.")
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():

@@ -139,7 +139,9 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield "  features     unknown: not sampled"
     if not framed:
         names = [f"{label} {name}" for label, name in (summary.label_names or {}).items()]
-        yield f"  labels       {f'{len(names):,}: {_list(names)}' if names else 'none'}"
+        # Without names nothing is known: labels may still be in the records.
+        if names:
+            yield f"  labels       {len(names):,}: {_list(names)}"
     elif summary.label_counts is None:
         yield "  labels       unknown: not in the mappings"
     else:

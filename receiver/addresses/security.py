@@ -5,10 +5,10 @@ Covers: the value given to a loader, checked. Does not cover: finding the keys
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import cast
 
-from emlio.arguments import choice
+from emlio.arguments import choice, named_only
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey
 from emlio.wire.protection import SETTINGS
@@ -35,6 +35,11 @@ class Security:
     keys: "str | os.PathLike[str] | None" = None
     daemon_key: str | None = None
     encryption: str = "auto"
+
+    def __new__(cls, *values: object, **options: object) -> "Security":
+        """Refuse arguments that the class does not have, with the names of those that it has."""
+        named_only(cls.__name__, [one.name for one in fields(cls)], ["..."] * len(values), options)
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.keys), str | os.PathLike | None) or self.keys == "":

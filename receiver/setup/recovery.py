@@ -4,9 +4,9 @@ Covers: the value given to a loader, checked. Does not cover: the reaction to lo
 (emlio.receiver.machine) and to bad records (emlio.receiver.records.bad_records).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from emlio.arguments import choice
+from emlio.arguments import choice, named_only
 from emlio.errors import ConfigError
 from emlio.units import DURATION_UNITS, parse_duration_ns
 
@@ -43,6 +43,11 @@ class Recovery:
     verify: str = "all"
     timeout_ns: int = field(init=False, repr=False, compare=False)
     heartbeat_ns: int = field(init=False, repr=False, compare=False)
+
+    def __new__(cls, *values: object, **options: object) -> "Recovery":
+        """Refuse arguments that the class does not have, with the names of those that it has."""
+        named_only(cls.__name__, [one.name for one in fields(cls) if one.init], values, options)
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         timeout_ns = _duration_ns("timeout", self.timeout)

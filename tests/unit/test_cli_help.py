@@ -26,3 +26,22 @@ def test_the_help_of_a_command_describes_it_in_whole_sentences(
 def test_the_list_of_commands_has_a_short_text_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     shown = _shown(capsys)
     assert all(f"{command} {text}" in shown for command, text in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "said"),
+    [
+        (["inspect", "DIR", "--jsn"], "usage: emlio inspect", "unrecognized arguments: --jsn; did you mean '--json'?"),
+        (["inspect", "DIR", "--chek"], "usage: emlio inspect", "unrecognized arguments: --chek"),
+        (["energy", "report", "DIR", "--markdwn"], "usage: emlio energy report", "did you mean '--markdown'?"),
+    ],
+)
+def test_an_unknown_option_shows_the_usage_of_its_command(
+    words: list[str], usage: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(usage)
+    assert said in shown

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import Contents
+from emlio.formats.contents import Contents, FieldType
 from emlio.formats.tar import tars
 from emlio_testing.format_files import MemoryFiles, records_in, row_of, tar_of
 
@@ -48,6 +48,24 @@ def test_members_of_one_name_are_a_record(form: int) -> None:
         {"jpg": b"one", "cls": b"3", "__key__": "a/1"},
         {"jpg": b"x" * 700, "cls": b"4", "__key__": "a/2"},
     ]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_the_schema_has_the_members_of_the_first_record(form: int) -> None:
+    long_name = f"{'f' * 60}/{'n' * 80}"
+    files = MemoryFiles(
+        {
+            "b.tar": tar_of([("1.other", b"")]),
+            "a.tar": tar_of(
+                [(f"{long_name}.jpg", b"x" * 700), (f"{long_name}.seg.PNG", b""), *_MEMBERS, ("a/2.txt", b"")], form
+            ),
+        }
+    )
+    known = {"__key__": FieldType("str"), "jpg": FieldType("bytes"), "seg.png": FieldType("bytes")}
+    assert tars.layout(files, {}, "d").schema == known
+    # What cannot be read is an error only where the records are looked for.
+    for broken in (b"", b"x" * 2000, tar_of(_MEMBERS)[:700]):
+        assert "__key__" in tars.layout(MemoryFiles({"a.tar": broken}), {}, "d").schema
 
 
 def test_presets_find_image_and_label() -> None:

@@ -253,3 +253,24 @@ def test_the_objects_are_values(tmp_path: Path) -> None:
     given["size"] = 9
     assert (dali.args, dali.outputs) == ({"size": 8}, ("image", "label"))
     assert len({dali, DaliPipeline("image-train", args={"size": 8}, outputs=("image", "label"))}) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recovery("5s"), r"Recovery must get its arguments by name \(timeout=, heartbeat=, .*\), got '5s'"),  # type: ignore[call-arg,misc]
+        (lambda: Recovery(timeut="5s"), "Recovery has no argument 'timeut'; did you mean 'timeout'?"),  # type: ignore[call-arg]
+        (lambda: Recovery(retries=3), "Recovery has no argument 'retries'. It has 'timeout', 'heartbeat', 'on_error'"),  # type: ignore[call-arg]
+        (lambda: Security("secret"), r"Security must get its arguments by name \(keys=, .*\), got '...'"),  # type: ignore[call-arg,misc]
+        (lambda: Security(encrypt="aead"), "Security has no argument 'encrypt'; did you mean 'encryption'"),  # type: ignore[call-arg]
+    ],
+    ids=["position", "misspelled", "unknown", "secret", "security"],
+)
+def test_the_settings_say_how_their_arguments_are_given(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_the_settings_can_be_copied() -> None:
+    for settings in (Recovery(timeout="5s", on_error="skip"), Security(encryption="off")):
+        assert pickle.loads(pickle.dumps(settings)) == copy.deepcopy(settings) == settings

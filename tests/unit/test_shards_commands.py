@@ -24,6 +24,7 @@ from emlio.shards.preview import draw_preview
 from emlio.shards.tfrecord.index import index_name, write_dali_index
 from emlio.shards.tfrecord.mapping import Feature, mapping_name, read_mapping, write_mapping
 from emlio_testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.format_files import tar_of
 
 NAME = "train-00001-of-00003.tfrecord"
 
@@ -195,6 +196,16 @@ def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.Ca
     write_mapping(images, replace(read_mapping(images / mapping_name(0)), label_counts=None))
     call(inspect, images)
     assert "labels       unknown" in capsys.readouterr().out
+
+
+def test_inspect_does_not_say_that_there_are_no_labels_where_they_have_no_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of([("1.jpg", b"picture"), ("1.cls", b"3")]))
+    assert call(inspect, tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "labels" not in out
+    assert "cls  bytes" in out
 
 
 def test_inspect_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
