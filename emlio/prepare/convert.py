@@ -7,7 +7,7 @@ Covers: order, cutting, handling unreadable items, the report. Does not cover: f
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from emlio.prepare.sources.record_source import RecordSource
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.example_form import example_record
 from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.sample_keys import SampleKeys
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.tar_record import TarRecords
 from emlio.prepare.targets.tar_set import write_tars
@@ -216,9 +217,13 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
     digest.update(bounds.astype("<i8").tobytes())
 
+    keys = None
+    if options.to == "wds" and options.keys == "source":
+        keys = SampleKeys(options.out, len(bounds) - 1)
+
     def records(shard: int) -> Iterator[Record]:
         places = order[int(bounds[shard]) : int(bounds[shard + 1])].tolist()
-        return _records(options, source, shard, places)
+        return _records(options, source, shard, places, keys)
 
     return Recipe(
         digest=digest.hexdigest(),
@@ -245,13 +250,6 @@ def _tar_sizes(source: RecordSource) -> npt.NDArray[np.int64]:
     return np.maximum(sizes + (round(sum(added) / len(added)) if added else least), least)
 
 
-def _encoder(options: ConvertOptions) -> Callable[[Sample, int], Record]:
-    """Return what makes the records of one shard of items and their places."""
-    if options.to == "wds":
-        return TarRecords(numbered=options.keys == "numbers").record
-    return lambda sample, _: example_record(sample)
-
-
 def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
     places = np.arange(records, dtype=np.int64)
     if not shuffle:
@@ -260,13 +258,16 @@ def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
     return Permutation(records, key).forward(places)
 
 
-def _records(options: ConvertOptions, source: RecordSource, shard: int, places: list[int]) -> Iterator[Record]:
-    """Yield the records of one shard; list skipped items before the shard is finished."""
+def _records(
+    options: ConvertOptions, source: RecordSource, shard: int, places: list[int], keys: SampleKeys | None
+) -> Iterator[Record]:
+    """Yield the records of one shard; before it is finished, compare its keys and list skipped items."""
     skips: list[str] = []
-    encode = _encoder(options)
+    tars = TarRecords(numbered=options.keys == "numbers") if options.to == "wds" else None
     for place in places:
         try:
-            record = encode(_checked(options, source.record(place)), place)
+            sample = _checked(options, source.record(place))
+            record = example_record(sample) if tars is None else tars.record(sample, place)
         except (DatasetError, ConfigError) as error:
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
@@ -277,6 +278,8 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
             skips.append(reason)
             continue
         yield record
+    if keys is not None and tars is not None:
+        keys.add(tars.keys)
     path = options.out / TARGETS[options.to].skips_name(shard)
     try:
         if skips:

@@ -130,6 +130,22 @@ def _npy(data: bytes) -> Any:
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("workers", [1, 4])
+def test_equal_keys_are_refused_in_whichever_shards_they_are(tmp_path: Path, seed: int, workers: int) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.tar").write_bytes(tar_of([(f"{number}.txt", bytes(900)) for number in range(20)]))
+    (source / "b.tar").write_bytes(tar_of([(f"{number}.txt", bytes(900)) for number in range(19, 40)]))
+    options: dict[str, Any] = {"source_kind": "webdataset", "shards": 10, "seed": seed, "workers": workers}
+    with pytest.raises((DatasetError, ConfigError), match=r"must have a key of its own.*'19'.*--keys numbers"):
+        _to_tars(source, tmp_path / "out", **options)
+    with pytest.raises((DatasetError, ConfigError), match=r"must have a key of its own.*'19'.*--keys numbers"):
+        _to_tars(source, tmp_path / "out", **options)  # also if all other shards are finished
+    assert len(list((tmp_path / "out").glob("*.tar"))) < 10
+    assert _to_tars(source, tmp_path / "numbers", keys="numbers", **options).records == 41
+
+
 def test_arrays_and_archives_are_members_of_their_names(tmp_path: Path) -> None:
     for name in ("b", "a"):
         for kind in ("npy", "npz"):

@@ -6,6 +6,7 @@ Covers: keys, headers of members, the items of one shard. Does not cover: what m
 
 import re
 import tarfile
+from collections.abc import Iterable
 from typing import Final
 
 from typing_extensions import Buffer
@@ -42,6 +43,11 @@ class TarRecords:
         """
         self._numbered = numbered
         self._seen: dict[str, int] = {}
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys of the records so far."""
+        return self._seen.keys()
 
     def record(self, sample: Sample, place: int) -> Record:
         """Return the record of an item.

@@ -19,7 +19,7 @@ from emlio.prepare.targets.tar_shard import TarShard
 from emlio.prepare.targets.target import TARS
 from emlio.shards.files.atomic_file import write_atomically
 
-__all__ = ["TarSummary", "write_tars"]
+__all__ = ["TarSummary", "finished_tar", "write_tars"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,11 @@ def write_tars(
         return _write_tar(out, recipe, shard, verify=verify, advance=advance)
 
     return write_missing(
-        out, TARS, recipe, _finished, write_one, workers=workers, verify=verify, force=force, progress=progress
+        out, TARS, recipe, finished_tar, write_one, workers=workers, verify=verify, force=force, progress=progress
     )
 
 
-def _finished(out: Path, shard: int, shards: int) -> TarSummary | None:
+def finished_tar(out: Path, shard: int, shards: int) -> TarSummary | None:
     """Return what describes a complete tar, whose file has the right size."""
     path = out / TARS.shard_name(shard, shards)
     try:
