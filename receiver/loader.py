@@ -291,7 +291,8 @@ class EmlioLoader:
         position = walk.position
         return (
             f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
-            f"{position.steps_done:,} batches handed out{', closed' if self._closed else ''}>"
+            f"{position.steps_done:,} batch{'es' if position.steps_done != 1 else ''} handed out"
+            f"{', closed' if self._closed else ''}>"
         )
 
     def __getitem__(self, index: object) -> NoReturn:

@@ -159,7 +159,7 @@ class LoaderStats:
         return Waits(
             wait_ns=self.wait_ns,
             busy_ns=self.busy_ns,
-            first_ns=self.first_wait_ns if self.batches > 1 else 0,
+            first_ns=self.first_wait_ns,
             records_ns=self.records_wait_ns,
             receive_ns=self.records_receive_ns,
             lane_ns=self.network_blocked_ns,
@@ -177,7 +177,11 @@ class LoaderStats:
     @property
     def verdict(self) -> str:
         """The stage that bounds the run, derived from what the user's thread waited for."""
-        return str(self.waits) if self.batches else "no batch was handed out yet"
+        if not self.batches:
+            return "no batch was handed out yet"
+        if self.batches == 1 and self.first_wait_ns:
+            return "too early to tell what bounds it, only the first batch was handed out"
+        return str(self.waits)
 
     @property
     def recoveries(self) -> str:

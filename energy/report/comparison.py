@@ -7,7 +7,8 @@ their spread, whether two jobs can be told apart. Pure. Does not cover: reading 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from math import log, sqrt
+from statistics import fmean, stdev
 
 from emlio.energy.report.job_summary import EpochSummary, JobSummary, NodeSummary
 from emlio.energy.values.domain import Method
@@ -17,6 +18,12 @@ __all__ = ["MEASURES", "Comparison", "Figure", "Measure", "Ratio", "compare_jobs
 
 
 _J_OF_KJ = 1e3
+_STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+"""Student's t of 1 to 20 degrees of freedom, beyond which 5% lie on both sides. The last one serves for more."""
+
 _MOST_IN_JOULES = 10 * _J_OF_KJ
 """A row whose largest value is smaller is in joules."""
 
@@ -122,7 +129,9 @@ class Ratio:
         """True if the two jobs differ by more than their errors.
 
         They do not if the errors of an epoch's two values overlap, or if the second job has more in
-        one epoch and less in another. None where no error is known: of a single epoch without
+        one epoch and less in another, or if the 95% interval of the epochs' ratios, by Student's t
+        of their logarithms, includes 1. Without the last, half of all comparisons of equal jobs over
+        two epochs would find a difference. None where no error is known: of a single epoch without
         estimates.
         """
         known = [(a, b) for a, b in zip(self.a, self.b, strict=True) if a is not None and b is not None]
@@ -130,7 +139,9 @@ class Ratio:
             return None
         least = min(b.value - b.error - a.value - a.error for a, b in known)
         most = max(b.value + b.error - a.value + a.error for a, b in known)
-        return not least <= 0 <= most
+        return not least <= 0 <= most and not _is_chance(
+            [log(b.value / a.value) if a.value > 0 < b.value else 0.0 for a, b in known]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +284,14 @@ def _titles(epochs: Sequence[EpochSummary]) -> str:
 
 def _is_known(ratio: Ratio) -> bool:
     return any(one is not None for one in (*ratio.a, *ratio.b))
+
+
+def _is_chance(differences: Sequence[float]) -> bool:
+    """Return whether the 95% interval of the mean of differences includes 0; False if there is one difference."""
+    if len(differences) < 2:
+        return False
+    quantile = _STUDENT[len(differences) - 2] if len(differences) - 2 < len(_STUDENT) else _STUDENT[-1]
+    return abs(fmean(differences)) <= quantile * stdev(differences) / sqrt(len(differences))
 
 
 def _mean(figures: Sequence[Figure | None]) -> Figure | None:

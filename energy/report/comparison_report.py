@@ -27,8 +27,8 @@ def comparison_text(found: Comparison, a: str, b: str) -> str:
     parts.append(_means(found).text())
     if alike := [one.name for one in found.ratios if one.told_apart is False]:
         parts.append(
-            f"A and B cannot be told apart by {', '.join(alike)}: what they may be off overlaps, or single epochs "
-            "differ in both directions."
+            f"A and B cannot be told apart by {', '.join(alike)}: what they may be off overlaps, or the differences of "
+            "single epochs vary too much. More epochs may tell."
         )
     parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and len(found.titles) > 1)
     if found.estimated:

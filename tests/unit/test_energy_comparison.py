@@ -1,4 +1,5 @@
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -163,10 +164,15 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
     ("a", "b", "told_apart"),
     [
         ([(10, 0)], [(9, 0)], None),
-        ([(10, 0), (10, 0)], [(9, 0), (8, 0)], True),
-        ([(10, 0), (10, 0)], [(11, 0), (12, 0)], True),
+        # That two epochs of equal jobs differ in one direction is as likely as not.
+        ([(10, 0), (10, 0)], [(9, 0), (8, 0)], False),
+        ([(10, 0), (10, 0)], [(11, 0), (12, 0)], False),
+        ([(10, 0), (10, 0)], [(8.9, 0), (9, 0)], True),
+        ([(10, 0)] * 4, [(9, 0), (8, 0), (9, 0), (8, 0)], True),
+        ([(10, 0)] * 4, [(9.99, 0), (9.9, 0), (9.98, 0), (8, 0)], False),
+        ([(0, 0), (0, 0)], [(1, 0), (2, 0)], False),
         ([(10, 0), (10, 0)], [(9, 0), (11, 0)], False),
-        ([(10, 0), (20, 0)], [(9, 0), (19, 0)], True),
+        ([(10, 0), (20, 0)], [(9, 0), (18.1, 0)], True),
         ([(10, 0), (10, 0)], [(10, 0), (10, 0)], False),
         ([(10, 1)], [(8.5, 1)], False),
         ([(10, 1)], [(7.9, 1)], True),
@@ -181,6 +187,20 @@ def test_two_jobs_are_told_apart_only_where_their_errors_do_not_overlap(
         tuple(None if one is None else Figure(value=one[0], error=one[1]) for one in side) for side in (a, b)
     )
     assert Ratio(name="J", a=left, b=right).told_apart is told_apart
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 5, 10])
+def test_equal_jobs_are_seldom_told_apart(epochs: int) -> None:
+    draw = random.Random(epochs)
+    found = [
+        Ratio(
+            name="J",
+            a=tuple(Figure(value=draw.gauss(100, 1)) for _ in range(epochs)),
+            b=tuple(Figure(value=draw.gauss(100, 1)) for _ in range(epochs)),
+        ).told_apart
+        for _ in range(400)
+    ]
+    assert sum(map(bool, found)) <= 0.08 * len(found)
 
 
 def test_measured_jobs_are_told_apart_by_their_epochs(tmp_path: Path) -> None:
