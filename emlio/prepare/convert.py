@@ -212,6 +212,9 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     }
     if options.transcode:
         description["transcode"] = True
+    if options.check != "decode" or not can_decode():
+        # Shards whose pictures nobody decoded are not those of a run that decodes.
+        description["check"] = "header"
     if options.to != "tfrecord":
         description |= {"to": options.to, "keys": options.keys}
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)

@@ -77,6 +77,9 @@ def test_a_picture_that_cannot_be_decoded_is_named_or_left_out(
 def test_headers_alone_let_a_cut_picture_through(folder: Path) -> None:
     (folder / "cut.jpg").write_bytes(_encoded("JPEG")[:-400])
     assert _convert(folder, check="header") == []
+    # A run that decodes does not take the shards of one that did not for its own.
+    with pytest.raises(ConfigError, match="made from other data or with other options"):
+        _convert(folder)
 
 
 def test_gifs_become_png_with_the_same_pixels(folder: Path) -> None:
