@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from emlio import native
 from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import ConfigError
 
@@ -88,6 +89,9 @@ def check_frames(payload: memoryview, sizes: npt.NDArray[np.int64], *, verify: b
     """
     if sizes.dtype != np.int64 or sizes.ndim != 1 or not sizes.size:
         raise ConfigError(f"sizes must be int64, one for each of at least one frame, got {sizes.dtype} {sizes.shape}")
+    found = native.check_frames(payload, sizes, verify=verify)
+    if found is not None:
+        return FrameRun(starts=found[0], ends=found[1], faults=())
     if len(sizes) <= _ONE_BY_ONE:
         return _check_one_by_one(payload, sizes, verify)
     # None is larger than the payload, so that no sum of them can wrap.

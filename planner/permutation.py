@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
+from emlio.native import NativePermutation
 
 __all__ = ["LARGEST", "Permutation"]
 
@@ -66,7 +67,7 @@ class Permutation:
     Immutable and without shared buffers: threads may use one together.
     """
 
-    __slots__ = ("_columns", "_n", "_rounds", "_rows")
+    __slots__ = ("_columns", "_n", "_native", "_rounds", "_rows")
 
     def __init__(self, n: int, key: bytes) -> None:
         if not 1 <= n <= LARGEST:
@@ -80,6 +81,8 @@ class Permutation:
             factor = int.from_bytes(material[:8], "little") | 1
             rounds.append((np.uint64(factor), np.uint64(int.from_bytes(material[8:16], "little"))))
         self._rounds = tuple(rounds)
+        numbers = [(int(factor), int(offset)) for factor, offset in rounds]
+        self._native = NativePermutation(n, int(self._rows), int(self._columns), numbers)
 
     def __len__(self) -> int:
         return self._n
@@ -112,6 +115,9 @@ class Permutation:
             raise ConfigError(
                 f"places must be in [0, {self._n}), got values from {int(values.min())} to {int(values.max())}"
             )
+        found = self._native.permute(words.view(np.int64), tweaks, inverse=inverse) if words.ndim == 1 else None
+        if found is not None:
+            return found
         result = np.empty(words.shape, dtype=np.uint64)
         limit = np.uint64(self._n)
         for start in range(0, words.size, _CHUNK):
