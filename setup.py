@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -65,13 +65,16 @@ class BuildWithLibrary(build_py):
         return [*super().get_outputs(include_bytecode), *([str(made)] if made.exists() else [])]
 
 
+class WithLibrary(Distribution):
+    """Says that the package has a part for one kind of machine."""
+
+    def has_ext_modules(self) -> bool:
+        """See setuptools."""
+        return bool(compiler())
+
+
 class WheelOfMachine(bdist_wheel):
     """Names the kind of machine in a wheel with the library: no Python in particular, but this processor."""
-
-    def finalize_options(self) -> None:
-        """See setuptools."""
-        super().finalize_options()
-        self.root_is_pure = not compiler()
 
     def get_tag(self) -> tuple[str, str, str]:
         """See setuptools."""
@@ -81,4 +84,4 @@ class WheelOfMachine(bdist_wheel):
         return "py3", "none", os.environ.get("EMLIO_WHEEL_PLATFORM") or machine
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelOfMachine})
+setup(distclass=WithLibrary, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelOfMachine})

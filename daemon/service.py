@@ -16,6 +16,7 @@ from threading import Thread
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from emlio import native
 from emlio.clock import Clock, SystemClock
 from emlio.daemon.access.gate import Gate
 from emlio.daemon.access.permissions import find_keys
@@ -246,6 +247,7 @@ def serve(config: DaemonConfig, *, progress: bool = False, reread: Callable[[], 
     # once.
     with _Signals(daemon) as signals, daemon:
         _LOG.info("serving at %s, data at %s", daemon.endpoint, daemon.data_endpoint)
+        native.say_if_absent(_LOG)
         signals.wait()
     if daemon.error is not None:
         raise daemon.error

@@ -9,7 +9,9 @@ Covers: loading the library once, its functions. Does not cover: building it (se
 """
 
 import ctypes
+import logging
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ABI", "LIBRARY_NAME", "NativePermutation", "check_frames", "checksums", "is_used", "why_not"]
+__all__ = [
+    "ABI",
+    "LIBRARY_NAME",
+    "NativePermutation",
+    "check_frames",
+    "checksums",
+    "is_used",
+    "say_if_absent",
+    "why_not",
+]
 
 ABI: Final = 1
 """The version of the functions' arguments. A library of another one is not used."""
@@ -91,6 +102,7 @@ def _loaded(kind: type[ctypes.CDLL], path: Path) -> ctypes.CDLL:
     return library
 
 
+_said = threading.Event()
 _LIBRARY = _Library(Path(__file__).with_name(LIBRARY_NAME), os.environ.get(_VARIABLE))
 
 
@@ -102,6 +114,13 @@ def is_used() -> bool:
 def why_not() -> str:
     """Return why the library is not used; "" if it is."""
     return _LIBRARY.reason
+
+
+def say_if_absent(log: logging.Logger) -> None:
+    """Say once in this process that NumPy does the work, and why."""
+    if _LIBRARY.reason and not _said.is_set():
+        _said.set()
+        log.info("the C library is not used, NumPy does its work, more slowly: %s", _LIBRARY.reason)
 
 
 def check_frames(payload: memoryview, sizes: _Ints, *, verify: bool) -> tuple[_Ints, _Ints] | None:

@@ -8,6 +8,7 @@ verdict (emlio.receiver.timing.verdict).
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+from emlio import native
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
@@ -70,6 +71,7 @@ class LoaderStats:
             them.
         protection: the encryption of records in transit, listed by daemon where they differ;
             "clear" is none.
+        native: whether the C library is used; without it NumPy does the same, more slowly.
     """
 
     batches: int
@@ -101,6 +103,7 @@ class LoaderStats:
     reopened_streams: int = 0
     moved_shards: int = 0
     protection: str = ""
+    native: bool = True
 
     @classmethod
     def of(
@@ -141,6 +144,7 @@ class LoaderStats:
             assemble_ns=assemble_ns,
             receive_ns=receive_ns,
             repeated_records=repeated_records,
+            native=native.is_used(),
             **asdict(received),
         )
 

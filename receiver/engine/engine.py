@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from uuid import uuid4
 
+from emlio import native
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
 from emlio.errors import EmlioError, PeerLostError, TransportError
@@ -122,6 +123,7 @@ class Engine:
                     options=config.address.options,
                 )
             keep_freed_memory(_KEPT_BYTES)
+            native.say_if_absent(_LOG)
             self._calls = Calls(self._waker.wake)
             self._beginning = Lock()  # decides whether the thread or the end comes first
             self._runs = self._closed = False
