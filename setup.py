@@ -27,8 +27,8 @@ def compiler() -> list[str]:
     if os.environ.get("EMLIO_NATIVE") == "0" or not sys.platform.startswith("linux"):
         return []
     given = shlex.split(os.environ.get("CC", ""))
-    names = [given] if given else [["cc"], ["gcc"], ["clang"]]
-    return next((name for name in names if shutil.which(name[0])), [])
+    names: list[list[str]] = [given] if given else [["cc"], ["gcc"], ["clang"]]
+    return next((name for name in names if shutil.which(name[0])), list[str]())
 
 
 def build_library(target: Path) -> bool:

@@ -63,7 +63,7 @@ class _Parameters(ctypes.Structure):
     )
 
 
-class _Library:
+class Library:
     """The loaded library, if there is one.
 
     Attributes:
@@ -103,7 +103,7 @@ def _loaded(kind: type[ctypes.CDLL], path: Path) -> ctypes.CDLL:
 
 
 _said = threading.Event()
-_LIBRARY = _Library(Path(__file__).with_name(LIBRARY_NAME), os.environ.get(_VARIABLE))
+_LIBRARY = Library(Path(__file__).with_name(LIBRARY_NAME), os.environ.get(_VARIABLE))
 
 
 def is_used() -> bool:

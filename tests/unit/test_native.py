@@ -53,7 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     """The library, used by this process."""
-    found = native._Library(built)
+    found = native.Library(built)
     assert found.free is not None, found.reason
     monkeypatch.setattr(native, "_LIBRARY", found)
     return found.free
@@ -62,7 +62,7 @@ def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
 @pytest.fixture
 def numpy_only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Call a function as if there were no library."""
-    absent = native._Library(Path("/nowhere/libemlio_native.so"))
+    absent = native.Library(Path("/nowhere/libemlio_native.so"))
 
     def call(function: Any, *arguments: Any, **named: Any) -> Any:
         with monkeypatch.context() as patch:
@@ -216,7 +216,7 @@ def test_an_impossible_permutation_is_refused_by_the_library(n: int, rows: int, 
 
 def test_a_library_of_another_version_is_not_used(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "ABI", native.ABI + 1)
-    found = native._Library(built)
+    found = native.Library(built)
     assert found.free is None
     assert "it has version 1 of its functions, 2 is needed" in found.reason
 
@@ -224,7 +224,7 @@ def test_a_library_of_another_version_is_not_used(built: Path, monkeypatch: pyte
 def test_a_file_that_is_no_library_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / native.LIBRARY_NAME
     path.write_bytes(b"no library")
-    found = native._Library(path)
+    found = native.Library(path)
     assert found.free is None
     assert f"{path} cannot be used" in found.reason
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from emlio import native
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
@@ -203,4 +204,5 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
         "assemble_ns": 7,
         "receive_ns": 8,
         "repeated_records": 9,
+        "native": native.is_used(),
     }
