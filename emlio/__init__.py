@@ -8,24 +8,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emlio.planner.choice.fraction import Fraction, train_test_split
     from emlio.prepare.writer import Writer
     from emlio.receiver.addresses.security import Security
     from emlio.receiver.dali.pipeline import DaliPipeline
     from emlio.receiver.loader import EmlioLoader
     from emlio.receiver.setup.recovery import Recovery
+    from emlio.receiver.setup.subset import Ids
     from emlio.tokens import TokenBatches
 
-__all__ = ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "Writer", "__version__"]
+__all__ = [
+    "DaliPipeline",
+    "EmlioLoader",
+    "Fraction",
+    "Ids",
+    "Recovery",
+    "Security",
+    "TokenBatches",
+    "Writer",
+    "__version__",
+    "train_test_split",
+]
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "DaliPipeline": "emlio.receiver.dali.pipeline",
     "EmlioLoader": "emlio.receiver.loader",
+    "Fraction": "emlio.planner.choice.fraction",
+    "Ids": "emlio.receiver.setup.subset",
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",
     "TokenBatches": "emlio.tokens",
     "Writer": "emlio.prepare.writer",
+    "train_test_split": "emlio.planner.choice.fraction",
 }
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
-from emlio.planner.order import Order
+from emlio.planner.order import Order, RepeatingOrder
 from emlio.planner.spec import PlanSpec
 
 __all__ = ["CHUNK", "EpochPlan", "stretches", "walk"]
@@ -134,6 +134,22 @@ class EpochPlan:
         The cost depends only on the length of the range.
         """
         return self._order.ids(self.places(rank, first_slot, end_slot))
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether a record may come several times, apart from the last step."""
+        return isinstance(self._order, RepeatingOrder)
+
+    def seed_numbers(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
+        """Return the number from which the seed of each slot's record is drawn.
+
+        It is the record's id when the record comes for the first time in the epoch, and another number each further time.
+        """
+        places = self.places(rank, first_slot, end_slot)
+        numbers = self._order.ids(places)
+        if isinstance(self._order, RepeatingOrder):
+            numbers += self._order.times(places) * self.catalog.records
+        return numbers
 
     def ids_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the records at places of the epoch's order, whichever rank gets them."""

@@ -8,7 +8,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, Self, cast
+from typing import Final, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_WINDOW_BLOCKS",
     "PLAN_VERSION",
     "Order",
+    "RepeatingOrder",
     "Shuffle",
     "ShuffleMode",
     "make_order",
@@ -142,6 +143,15 @@ class Order(Protocol):
 
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the record at each place, in [0, records). The result is a new array."""
+        ...
+
+
+@runtime_checkable
+class RepeatingOrder(Protocol):
+    """An order in which a record may have several places."""
+
+    def times(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return for each place which time of its record it is, counted from 0."""
         ...
 
 

@@ -8,11 +8,15 @@ samplings, each in a module of its own.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
+from emlio.planner.choice.choice import CHOICE
+from emlio.planner.choice.text import Content, parse_choice
 from emlio.planner.order import Order, Shuffle, make_order
 
 __all__ = ["EVERYTHING", "Everything", "Sampling", "parse_sampling", "sampling_mark"]
@@ -60,14 +64,20 @@ class Everything:
 EVERYTHING: Final = Everything()
 
 
-def parse_sampling(text: str) -> Sampling:
+def parse_sampling(text: str, contents: Mapping[str, Content] = MappingProxyType({})) -> Sampling:
     """Return the sampling of a text.
+
+    Args:
+        text: what `str` of a sampling returned.
+        contents: what the text names by its digest.
 
     Raises:
         ConfigError: there is none with this text.
     """
     if not text:
         return EVERYTHING
+    if text.startswith(CHOICE):
+        return parse_choice(text, contents)
     raise ConfigError(f"a sampling must be one that this release knows, got {text[:80]!r}")
 
 

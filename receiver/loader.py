@@ -12,10 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+import numpy.typing as npt
+
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError
 from emlio.formats.contents import FieldType
+from emlio.planner.choice.fraction import Fraction
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
@@ -34,6 +37,7 @@ from emlio.receiver.records.sizes import name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
 from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.setup.subset import Ids, find_sampling
 from emlio.receiver.setup.world import find_world
 from emlio.receiver.shell import LoaderShell
 from emlio.receiver.stats import LoaderStats
@@ -73,6 +77,8 @@ class EmlioLoader:
         seed: int = 0,
         drop_last: bool = False,
         pad: bool = False,
+        subset: "Fraction | Ids | Sequence[int] | npt.NDArray[Any] | str | os.PathLike[str] | None" = None,
+        repeat: int = 1,
         rank: int | None = None,
         world_size: int | None = None,
         local: "str | os.PathLike[str] | None" = None,
@@ -106,6 +112,9 @@ class EmlioLoader:
             seed: determines the order. All ranks must give the same seed.
             drop_last: leave out a last step that is not full on all ranks. Otherwise its samples are divided evenly.
             pad: fill the last step with records from the beginning of the order.
+            subset: the records of an epoch: a `Fraction`, see `train_test_split`, or ids of records, as `Ids`, a list, an
+                array or a file. By default all. See docs/subsets.md.
+            repeat: how often each record comes in an epoch, each time in another order.
             rank: the number of this process. By default from torch.distributed, else from the launcher's variables.
             world_size: the number of processes that share the epoch. Found like `rank` by default.
             local: a directory on this host. Shards in it are read from there, the others come from the daemons.
@@ -169,6 +178,7 @@ class EmlioLoader:
             recovery=recovery,
             pace=pace,
             epochs=epochs,
+            sampling=find_sampling(subset, repeat),
         )
         progress = flag("progress", progress)
         self._tally = Tally(skips=recovery.on_error == "skip")
@@ -222,8 +232,13 @@ class EmlioLoader:
 
     @property
     def records(self) -> int:
-        """The number of records in the dataset."""
+        """The number of records in the dataset, whatever the subset. See `samples`."""
         return self._plan.catalog.records
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in an epoch, over all ranks: the subset's records, as often as each comes."""
+        return self._plan.places
 
     @property
     def fingerprint(self) -> str:

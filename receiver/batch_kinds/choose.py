@@ -113,13 +113,13 @@ class _Seeds:
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def of(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    def of(self, epoch: int, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """Return one number for each record."""
-        return sample_seeds(self._seed, epoch, ids)
+        return sample_seeds(self._seed, epoch, draws)
 
     def draw(self, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
         """Return so many numbers in [0, 1) for each record."""
-        return uniforms(self.of(decoded.epoch, decoded.ids), count)
+        return uniforms(self.of(decoded.epoch, decoded.seed_numbers), count)
 
 
 def _threads(options: BatchOptions) -> int:

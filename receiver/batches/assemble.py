@@ -53,7 +53,7 @@ class Assembler:
             raw: hand out the records' bytes instead of their features; "rows": as the rows of an array.
             fields: the features wanted, None for all.
             ids: add the records' global ids.
-            seeder: returns the records' seeds from their epoch and ids; None if seeds are not
+            seeder: returns the records' seeds from their epoch and numbers; None if seeds are not
                 wanted.
             policy: how bad records are handled.
             to_tensor: makes a tensor of an array; None leaves arrays.
@@ -106,23 +106,30 @@ class Assembler:
                 pieces = without(pieces, tuple(faults))
                 good = _others(batch.count, reasons)
         if not reasons and columns is not None:
-            return self._decoded(batch.epoch, columns, batch.ids, pieces)
+            return self._decoded(batch.epoch, columns, batch.ids, batch.draws, pieces)
         chosen = self._policy.settle(batch.ids, reasons)
         if columns is None:
             columns = self._records.columns(pieces, len(good))
-        decoded = self._decoded(batch.epoch, columns, batch.ids[good], pieces)
+        decoded = self._decoded(
+            batch.epoch, columns, batch.ids[good], None if batch.draws is None else batch.draws[good], pieces
+        )
         return decoded.take(np.searchsorted(good, chosen), len(reasons), first_fault(batch.ids, reasons))
 
     def _decoded(
-        self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64], pieces: Sequence[Piece]
+        self,
+        epoch: int,
+        columns: dict[str, Any],
+        ids: npt.NDArray[np.int64],
+        draws: npt.NDArray[np.int64] | None,
+        pieces: Sequence[Piece],
     ) -> Decoded:
         if self._ids:
             columns[IDS] = ids
         if self._seeder is not None:
             # Signed numbers, because every framework has them, and none below 0, because generators refuse those.
-            columns[SEEDS] = (self._seeder(epoch, ids) & _SEED_BITS).view(np.int64)
+            columns[SEEDS] = (self._seeder(epoch, ids if draws is None else draws) & _SEED_BITS).view(np.int64)
         notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
-        return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0, notes=notes)
+        return Decoded(epoch=epoch, columns=columns, ids=ids, draws=draws, bad=0, notes=notes)
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the batch of these samples: a transform's outputs, or the records themselves."""

@@ -56,6 +56,8 @@ class WholeBatch:
         step: its number in the rank's epoch.
         count: the number of records.
         ids: (count,) their global ids.
+        draws: (count,) the numbers from which their seeds are drawn, see `EpochPlan.seed_numbers`;
+            None: their ids.
         pieces: the buffers that hold the records, each with its places in the batch.
         bad: records that failed their check; no piece contains them.
         size_bytes: total size, as received.
@@ -65,6 +67,7 @@ class WholeBatch:
     step: int
     count: int
     ids: npt.NDArray[np.int64]
+    draws: npt.NDArray[np.int64] | None = None
     pieces: list[Piece] = field(default_factory=list[Piece])
     bad: list[BadRecord] = field(default_factory=list[BadRecord])
     size_bytes: int = 0
@@ -389,6 +392,9 @@ class Reorder:
             first = key[1] * size
             count = min(size, epoch.slots - first)
             ids = epoch.ids_at(np.arange(first, first + count))
-            batch = WholeBatch(epoch=key[0], step=key[1], count=count, ids=ids, seen=np.zeros(count, np.bool_))
+            draws = epoch.plan.seed_numbers(self._rank, first, first + count) if epoch.plan.repeats else None
+            batch = WholeBatch(
+                epoch=key[0], step=key[1], count=count, ids=ids, draws=draws, seen=np.zeros(count, np.bool_)
+            )
             self._open[key] = batch
         return batch

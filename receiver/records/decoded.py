@@ -31,6 +31,7 @@ class Decoded:
         bad: the number of bad records in the batch.
         fault: the first of them that was found.
         notes: what was told of each record beside its bytes; empty if nothing was.
+        draws: (n,) the numbers from which their seeds are drawn; None: their ids.
     """
 
     epoch: int
@@ -39,6 +40,12 @@ class Decoded:
     bad: int
     fault: RecordFault | None = None
     notes: Sequence[bytes] = ()
+    draws: npt.NDArray[np.int64] | None = None
+
+    @property
+    def seed_numbers(self) -> npt.NDArray[np.int64]:
+        """The numbers from which the records' seeds are drawn."""
+        return self.ids if self.draws is None else self.draws
 
     def take(self, places: npt.NDArray[np.int64], bad: int, fault: RecordFault | None = None) -> Self:
         """Return the records at these positions, in this order; `bad` more are bad, first of them `fault`."""
@@ -49,7 +56,15 @@ class Decoded:
         }
         notes = [self.notes[place] for place in picked] if self.notes else ()
         first = self.fault or fault
-        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad, fault=first, notes=notes)
+        return replace(
+            self,
+            columns=columns,
+            ids=self.ids[places],
+            draws=None if self.draws is None else self.draws[places],
+            bad=self.bad + bad,
+            fault=first,
+            notes=notes,
+        )
 
     def with_path(self, place: int, reason: str) -> str:
         """Return what is wrong with a record, with the path of its file if that is known."""

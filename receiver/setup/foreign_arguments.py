@@ -17,6 +17,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _NO_WORKERS = "the loader uses threads and no worker processes; threads= sets how many decode"
+_SUBSET = "subset=[ids] chooses records, or subset=Fraction(0, 0.9) a part of them"
 _ORDER = "the order follows from shuffle= and seed=, and the rank's part from rank= and world_size="
 _RECOVERY = "it belongs to recovery=Recovery(...)"
 _SECURITY = "it belongs to security=Security(...)"
@@ -33,6 +34,8 @@ HINTS: Final = {
     "pin_memory_device": 'device="cuda" copies batches through pinned memory in the background',
     "sampler": _ORDER,
     "batch_sampler": _ORDER,
+    "indices": _SUBSET,
+    "split": _SUBSET,
     "generator": _ORDER,
     "num_replicas": "world_size= is the number of processes that share the epoch",
     "dataset": "the first argument is the dataset's address",

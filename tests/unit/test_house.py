@@ -271,11 +271,14 @@ def test_the_public_names_are_these() -> None:
     assert emlio.__all__ == [
         "DaliPipeline",
         "EmlioLoader",
+        "Fraction",
+        "Ids",
         "Recovery",
         "Security",
         "TokenBatches",
         "Writer",
         "__version__",
+        "train_test_split",
     ]
     assert emlio.EmlioLoader.__module__ == "emlio.receiver.loader"
     with pytest.raises(AttributeError, match="no attribute 'EmlioLoder'"):

@@ -29,6 +29,8 @@ _WRONG: dict[str, list[Any]] = {
     "seed": [None, "x", 1.5, True, -1, 2**63],
     "drop_last": _FLAG,
     "pad": _FLAG,
+    "subset": [5, 0.5, True, b"ids", {"label": 1}, "missing.txt", Path("missing.npy")],
+    "repeat": ["x", None, 0, 1.5, True, 2**20 + 1],
     "rank": ["x", None, 1.5, True, -1, 2],
     "world_size": ["x", None, 1.5, True, 0],
     "local": [5, b"x", "a\0b", "", "/nonexistent"],

@@ -1,0 +1,1 @@
+"""The choice of records that an epoch consists of: subsets, repeats and weights. Pure."""

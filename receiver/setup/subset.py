@@ -1,0 +1,125 @@
+"""The loader's arguments `subset=` and `repeat=`: which records, and how often.
+
+Covers: each form that a user may give, files of ids. Does not cover: the subsets themselves (emlio.planner.choice).
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.arguments import whole
+from emlio.errors import ConfigError
+from emlio.planner.choice.choice import MOST_REPEATS, Choice
+from emlio.planner.choice.fraction import Fraction
+from emlio.planner.choice.ids import set_of_ids
+from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.selection import Subset
+from emlio.planner.sampling import EVERYTHING, Sampling
+
+__all__ = ["Ids", "find_sampling"]
+
+_FILE_ENDINGS: Final = (".npy", ".txt", ".ids", ".csv")
+_MOST_FILE_BYTES: Final = 64 << 30
+
+
+class Ids:
+    """Records by their ids, as `ids=True` and `emlio plan --step` show them. Immutable.
+
+    Args:
+        ids: whole numbers in any order, each once: a list, a NumPy array or another iterable; or a file, `.npy` or a text
+            with one number a line.
+    """
+
+    __slots__ = ("records",)
+
+    def __init__(self, ids: "Iterable[int] | npt.NDArray[Any] | str | os.PathLike[str]") -> None:
+        self.records: Final = (
+            _read(Path(ids)) if isinstance(ids, str | os.PathLike) else set_of_ids(_array(cast("Any", ids)))
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the sets of ids."""
+        return isinstance(other, Ids) and self.records == other.records
+
+    def __hash__(self) -> int:
+        return hash(self.records)
+
+    def __repr__(self) -> str:
+        return f"<Ids of {self.records.count:,} records>"
+
+
+def find_sampling(subset: object, repeat: object) -> Sampling:
+    """Return the sampling that the arguments mean.
+
+    Raises:
+        ConfigError: one is wrong; the error names it.
+    """
+    times = whole("repeat", repeat, least=1, most=MOST_REPEATS)
+    found = None if subset is None else _subset(subset)
+    return EVERYTHING if found is None and times == 1 else Choice(subset=found, repeat=times)
+
+
+def _subset(given: object) -> Subset:
+    if isinstance(given, Fraction | RecordSet):
+        return given
+    if isinstance(given, Ids):
+        return given.records
+    if isinstance(given, str):
+        if not given.endswith(_FILE_ENDINGS) and not os.path.exists(given):
+            raise ConfigError(f"subset must be a file of ids if it is a text, there is no file {given!r}")
+        return Ids(given).records
+    if isinstance(given, os.PathLike):
+        return Ids(cast("os.PathLike[str]", given)).records
+    if isinstance(given, bool | int | float | bytes | dict) or not isinstance(given, Iterable):
+        raise ConfigError(
+            "subset must be Fraction(...), Ids(...), ids as a list or an array, or a file of ids, "
+            f"got {given!r}. train_test_split(0.1, seed=0) returns two fractions"
+        )
+    return Ids(cast("Iterable[int]", given)).records
+
+
+def _array(ids: Any) -> npt.NDArray[Any]:
+    """Return an array of numbers from anything that holds some."""
+    values: Any = ids
+    if not hasattr(ids, "__array__") and not isinstance(ids, Sequence):
+        values = list(ids)
+    try:
+        array: npt.NDArray[Any] = np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"the ids of a subset must be whole numbers: {error}") from None
+    if array.dtype.kind == "O":  # numbers beyond 64 bits
+        raise ConfigError("the ids of a subset must be whole numbers below 2**40, got others")
+    return array
+
+
+def _read(path: Path) -> RecordSet:
+    words = f"the ids in {path}"
+    try:
+        if path.suffix == ".npy":
+            return set_of_ids(np.load(path, allow_pickle=False), words)
+        size = path.stat().st_size
+        if size > _MOST_FILE_BYTES:
+            raise ConfigError(f"{words} must be at most {_MOST_FILE_BYTES >> 30} GiB, got {size >> 30} GiB")
+        text = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"subset must be ids or a file of them, {path!r} could not be read: {error}") from None
+    return set_of_ids(_numbers(text, path), words)
+
+
+def _numbers(text: bytes, path: Path) -> npt.NDArray[np.int64]:
+    """Return the numbers of a text, one a line. Empty lines are allowed."""
+    lines = text.split(b"\n")
+    try:
+        return np.array([int(line) for line in lines if line and not line.isspace()], np.int64)
+    except (ValueError, OverflowError):
+        pass
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        if stripped and not (stripped.isdigit() and len(stripped) < 19):
+            shown = stripped[:40].decode(errors="replace")
+            raise ConfigError(f"a file of ids must have one whole number a line, line {number} of {path} is {shown!r}")
+    raise ConfigError(f"a file of ids must have one whole number a line, {path} has not")
