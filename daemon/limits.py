@@ -62,12 +62,12 @@ MOST_LANE_MESSAGES = MOST_LANE_FRAMES_QUEUED // 4 - 2
 have left a queue only half a queue at a time."""
 
 MOST_CATALOG_BYTES_EACH = 512 << 20
-"""Bytes of one client's catalogs, as they were sent. The longest possible catalog has this size:
+"""Bytes of one client's catalogs as they were sent, and of its sets of records. The longest possible catalog has this size:
 four million shards with names of 60 characters. In memory a catalog is about five times as large,
 so the limit is needed although it is not small."""
 
 MOST_CATALOG_BYTES = 2 * MOST_CATALOG_BYTES_EACH
-"""Bytes of all clients' catalogs."""
+"""Bytes of all clients' catalogs and sets of records."""
 
 MOST_QUEUED_MESSAGES = 8
 """Control messages queued here from one connection: at most 32 MiB. More messages wait at the

@@ -1,6 +1,6 @@
-"""Memory for the catalogs that ranks send.
+"""Memory for the catalogs and sets of records that ranks send.
 
-A catalog counts from its first part until nothing refers to it any more. Does not cover: the
+Each counts from its first part until nothing refers to it any more. Does not cover: the
 contents (emlio.session.daemon, emlio.daemon.datasets.served).
 """
 
@@ -9,19 +9,20 @@ import weakref
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.limits import MOST_CATALOG_BYTES, MOST_CATALOG_BYTES_EACH
 from emlio.planner.catalog import Catalog
+from emlio.planner.choice.record_set import RecordSet
 
 __all__ = ["SentCatalogs"]
 
 
 class SentCatalogs:
-    """Counts catalogs. Used by the control thread; catalogs may be freed in any thread."""
+    """Counts them. Used by the control thread; they may be freed in any thread."""
 
     def __init__(self, *, most: int = MOST_CATALOG_BYTES, most_each: int = MOST_CATALOG_BYTES_EACH) -> None:
         """See the class.
 
         Args:
-            most: the bytes of all catalogs, as they were sent.
-            most_each: the bytes of one client's catalogs.
+            most: the bytes of all catalogs as they were sent, and of all sets.
+            most_each: those of one client.
         """
         self._quota = ClientQuota(most=most, most_each=most_each)
         self._coming: dict[bytes, tuple[bytes, int]] = {}
@@ -34,15 +35,16 @@ class SentCatalogs:
         self._coming[connection] = whose, before + size_bytes
         return True
 
-    def becomes(self, connection: bytes, catalog: Catalog) -> None:
-        """Note that the parts of this connection became this catalog, and count while it lives."""
+    def becomes(self, connection: bytes, made: Catalog | RecordSet) -> None:
+        """Note that the parts of this connection became this catalog or set, and count while it lives."""
         whose, size_bytes = self._coming.pop(connection, (b"", 0))
         if size_bytes:
             # A catalog takes no weak references. Its array of ids lives as long as the catalog.
-            weakref.finalize(catalog.bases, self._quota.give_back, whose, size_bytes).atexit = False
+            kept = made.bases if isinstance(made, Catalog) else made
+            weakref.finalize(kept, self._quota.give_back, whose, size_bytes).atexit = False
 
     def gone(self, connection: bytes) -> None:
-        """Note that parts of this connection were dropped, unless they became a catalog."""
+        """Note that parts of this connection were dropped, unless they became something."""
         whose, size_bytes = self._coming.pop(connection, (b"", 0))
         if size_bytes:
             self._quota.give_back(whose, size_bytes)

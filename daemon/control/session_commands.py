@@ -18,6 +18,7 @@ from emlio.daemon.control.client import Client
 from emlio.daemon.control.sent_catalogs import SentCatalogs
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError, TransportError
@@ -71,7 +72,7 @@ class SessionCommands:
         self._catalogs = SentCatalogs()
 
     def has_memory(self, client: Client, part_bytes: int) -> bool:
-        """Return whether there is memory for a part of a catalog, and count it."""
+        """Return whether there is memory for a part of a catalog or a set of records, and count it."""
         if self._catalogs.came(client.identity, client.owner, part_bytes):
             return True
         self._datasets.plans.forget_catalogs()
@@ -102,16 +103,18 @@ class SessionCommands:
         world_size = machine.hello.world_size
         becomes = partial(self._catalogs.becomes, client.identity)
         try:
-            client.agreed = self._datasets.plans.judge(client.served, judge.offer, world_size, judge.rows, becomes)
+            found = self._datasets.plans.judge(client.served, world_size, judge, becomes)
         except EmlioError as error:
             self._carry_out(client, machine.refuse("plan-refused", str(error)))
             return
         finally:
             self._catalogs.gone(client.identity)
-        if client.agreed is None:
-            self._carry_out(client, machine.ask_catalog())
-        else:
+        if isinstance(found, AgreedPlan):
+            client.agreed = found
             self._compare(client, judge.offer)
+            return
+        client.agreed = None
+        self._carry_out(client, machine.ask_catalog() if found.content is None else machine.ask_content(found.content))
 
     def _start(self, client: Client, order: Open) -> None:
         """Begin a stream, or refuse it."""

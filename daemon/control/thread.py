@@ -55,6 +55,7 @@ from emlio.session.terms import terms_of
 from emlio.waker import Waker
 from emlio.wire.control import (
     CatalogPart,
+    ContentPart,
     ControlMessage,
     EnergyReply,
     Hello,
@@ -254,6 +255,8 @@ class Control:
         match message:
             case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
                 self._refuse(identity, "no-session", "no memory for another list of shards at the moment; retry later")
+            case ContentPart() if client is not None and not self._orders.has_memory(client, message.size):
+                self._refuse(identity, "no-session", "no memory for another set of records at the moment; retry later")
             case Hello() if client is not None or self._arrivals.waits(identity) or self._rules.waits(identity):
                 self._refuse(identity, "protocol", "a connection must send hello once, got a second one")
             case Hello():

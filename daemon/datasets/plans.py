@@ -1,6 +1,6 @@
-"""The plans that this daemon agreed to, and the catalogs of datasets that it holds only a part of.
+"""The plans that this daemon agreed to, the catalogs of datasets that it holds only a part of, and sets of records.
 
-Covers: judging a rank's plan, the plans and catalogs that are kept for other ranks. Does not cover:
+Covers: judging a rank's plan, the plans, catalogs and sets that are kept for other ranks. Does not cover:
 the protocol (emlio.daemon.control.thread), when ranks differ (emlio.daemon.ranks.comparison).
 """
 
@@ -14,16 +14,22 @@ import numpy.typing as npt
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.text import contents_named
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
+from emlio.session.instructions import Judge
 from emlio.wire.control import PlanOffer, ShardRow
 
-__all__ = ["AgreedPlan", "Plans"]
+__all__ = ["AgreedPlan", "Needed", "Plans"]
 
 _CATALOGS_KEPT = 16
 """Catalogs kept of datasets that are spread over several daemons. A catalog is sent once and then
 known for the other ranks."""
+
+_CONTENTS_KEPT = 16
+"""Sets of records kept, that samplings name."""
 
 _PLANS_KEPT = 16
 """Plans kept of jobs whose ranks come one after the other."""
@@ -37,29 +43,46 @@ class AgreedPlan:
     local: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """Something that a plan names and that must be sent: the catalog, or the set of records with this digest."""
+
+    content: str | None = None
+
+
 class Plans:
     """The plans of all generations. Used by the control thread."""
 
     def __init__(self) -> None:
         """Keep none yet."""
         self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+        self._contents: OrderedDict[tuple[str, str], RecordSet] = OrderedDict()
         self._plans: OrderedDict[tuple[str, str, PlanSpec], AgreedPlan] = OrderedDict()
 
     def judge(
         self,
         served: ServedDataset,
-        offer: PlanOffer,
         world_size: int,
-        rows: Sequence[ShardRow] | None,
-        on_new: Callable[[Catalog], None],
-    ) -> AgreedPlan | None:
-        """Return the plan of an offer, or None if its catalog is unknown and must be sent.
+        sent: Judge,
+        on_new: Callable[[Catalog | RecordSet], None],
+    ) -> "AgreedPlan | Needed":
+        """Return the plan of an offer, or what it names and is unknown, and must be sent.
 
-        `on_new` is called with a catalog that was not known.
+        `on_new` is called with a catalog or a set of records that was not known.
         """
-        catalog = self._catalog(served, offer.fingerprint, rows, on_new)
+        offer = sent.offer
+        if sent.content is not None:
+            self._keep_content(served, offer, RecordSet(sent.content), on_new)
+        catalog = self._catalog(served, offer.fingerprint, sent.rows, on_new)
         if catalog is None:
-            return None
+            return Needed()
+        contents = dict[str, RecordSet]()
+        for digest in contents_named(offer.sampling or ""):
+            content = self._contents.get((served.key, digest))
+            if content is None:
+                return Needed(content=digest)
+            self._contents.move_to_end((served.key, digest))
+            contents[digest] = content
         try:
             mode = ShuffleMode(offer.shuffle)
         except ValueError:
@@ -72,7 +95,7 @@ class Plans:
             world_size=world_size,
             drop_last=offer.drop_last,
             pad=offer.pad,
-            sampling=parse_sampling(offer.sampling or ""),
+            sampling=parse_sampling(offer.sampling or "", contents),
         )
         agreed = self._agreed(served, catalog, spec)
         plan = agreed.plan
@@ -86,14 +109,27 @@ class Plans:
     def forget_catalogs(self) -> None:
         """Drop the catalogs that ranks sent, and the plans; those in use live on."""
         self._catalogs.clear()
+        self._contents.clear()
         self._plans.clear()
 
     def forget(self, served: ServedDataset) -> None:
         """Drop what belongs to a generation that is closed."""
         for catalog in [name for name in self._catalogs if name[0] == served.key]:
             del self._catalogs[catalog]
+        for content in [name for name in self._contents if name[0] == served.key]:
+            del self._contents[content]
         for plan in [name for name in self._plans if name[0] == served.key]:
             del self._plans[plan]
+
+    def _keep_content(
+        self, served: ServedDataset, offer: PlanOffer, found: RecordSet, on_new: Callable[[Catalog | RecordSet], None]
+    ) -> None:
+        if found.digest not in contents_named(offer.sampling or ""):
+            raise PlanError(f"a set of records must have the digest that the plan names, got {found.digest}")
+        self._contents[served.key, found.digest] = found
+        on_new(found)
+        while len(self._contents) > _CONTENTS_KEPT:
+            self._contents.popitem(last=False)
 
     def _agreed(self, served: ServedDataset, catalog: Catalog, spec: PlanSpec) -> AgreedPlan:
         """Return the plan of a spec.

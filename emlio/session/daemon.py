@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from emlio.errors import LocalProtocolError, RemoteProtocolError
+from emlio.session.contents import ContentCollector
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
@@ -25,6 +26,7 @@ from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
     CatalogPart,
+    ContentPart,
     ControlMessage,
     EnergyReply,
     EnergyRequest,
@@ -70,6 +72,8 @@ class DaemonSession:
         self._stream = 0
         self._total = 0
         self._catalog_asked = False
+        self._content: ContentCollector | None = None
+        self._contents_asked: set[str] = set()
         self._energy_asked = False
 
     def begin(self) -> list[DaemonInstruction]:
@@ -114,6 +118,8 @@ class DaemonSession:
                 return [Judge(offer=message, rows=None)]
             case CatalogPart():
                 return self._on_catalog(message)
+            case ContentPart():
+                return self._on_content(message)
             case Open():
                 running = self.state is DaemonState.STREAMING
                 self._move("open", RemoteProtocolError)
@@ -159,6 +165,17 @@ class DaemonSession:
         rows, self._parts = tuple(self._parts), []
         return [Judge(offer=offer, rows=rows)]
 
+    def _on_content(self, part: ContentPart) -> list[DaemonInstruction]:
+        self._move("contentpart", RemoteProtocolError)
+        if self.offer is None or self._content is None:
+            raise RemoteProtocolError("a set of records must be sent when it was requested, this one was not")
+        content = self._content.take(part)
+        if content is None:
+            return []
+        self._move("collected", RemoteProtocolError)
+        self._content = None
+        return [Judge(offer=self.offer, rows=None, content=content)]
+
     # ---- results from the caller ----------------------------------------------------------------------------------
 
     def agree(self) -> list[DaemonInstruction]:
@@ -199,6 +216,15 @@ class DaemonSession:
         self._move("needcatalog", LocalProtocolError)
         self._parts = []
         return [Send(message=PlanReply(need_catalog=True))]
+
+    def ask_content(self, digest: str) -> list[DaemonInstruction]:
+        """Ask the rank for a set of records that its sampling names, once in a session."""
+        if digest in self._contents_asked:
+            return self.refuse("protocol", "a set of records must have the digest by which its sampling names it")
+        self._contents_asked.add(digest)
+        self._move("needcontent", LocalProtocolError)
+        self._content = ContentCollector(digest)
+        return [Send(message=PlanReply(need_catalog=False, need_content=digest))]
 
     def opened(self, stream: int, lanes: int, lane_bytes: int = 0) -> list[DaemonInstruction]:
         """Report that the stream has begun."""

@@ -100,14 +100,15 @@ RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Compute the plan of this offer and answer with `agree`, `refuse` or `ask_catalog`.
+    """Compute the plan of this offer and answer with `agree`, `refuse`, `ask_catalog` or `ask_content`.
 
-    `rows` is the whole catalog if the rank has sent it, else None: the catalog may be known
-    already.
+    `rows` is the whole catalog if the rank has just sent it, else None: the catalog may be known
+    already. `content` is likewise a set of records that the offer's sampling names.
     """
 
     offer: PlanOffer
     rows: tuple[ShardRow, ...] | None
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,15 @@ Covers: the conversation, its deadlines, heartbeats, the round trip measured fro
 cover: sockets, the plan, data messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
 from emlio.clocks.log import ClockLog
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RefusedError, RemoteProtocolError
+from emlio.session.contents import cut_content
 from emlio.session.energy_asked import EnergyAsked
 from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
@@ -108,6 +110,7 @@ class RankSession:
         self._offer: PlanOffer | None = None
         self._catalog_sent = False
         self._catalog: Sequence[ShardRow] = ()
+        self._contents: dict[str, Callable[[], bytes]] = {}
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
 
@@ -121,16 +124,22 @@ class RankSession:
         return [self._ask(hello, now_ns)]
 
     def offer(
-        self, offer: PlanOffer, catalog: Sequence[ShardRow], now_ns: int, first: StreamWanted | None = None
+        self,
+        offer: PlanOffer,
+        catalog: Sequence[ShardRow],
+        now_ns: int,
+        first: StreamWanted | None = None,
+        contents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
     ) -> list[RankInstruction]:
         """Propose the plan, and `first` as the stream to start on agreement.
 
-        `catalog` is sent only if the daemon does not know it.
+        `catalog`, and the `contents` that the offer's sampling names by digest, are sent only if the daemon does not
+        know them.
         """
         self._move("offer", LocalProtocolError)
         if first is not None:
             offer = msgspec.structs.replace(offer, first=self._order(first))
-        self._offer, self._catalog = offer, catalog
+        self._offer, self._catalog, self._contents = offer, catalog, dict(contents)
         return [self._ask(offer, now_ns)]
 
     def open(self, wanted: StreamWanted, now_ns: int) -> list[RankInstruction]:
@@ -353,6 +362,12 @@ class RankSession:
     def _on_plan_reply(self, message: PlanReply, now_ns: int) -> list[RankInstruction]:
         self._move("planreply", RemoteProtocolError)
         self._answered(now_ns)
+        if isinstance(message.need_content, str):
+            content = self._contents.pop(message.need_content, None)
+            if content is None:
+                raise RemoteProtocolError("a set of records must be requested once, and by the name in the offer")
+            self._asked_ns = self._sent_ns = now_ns
+            return [Send(message=part) for part in cut_content(self.session, message.need_content, content())]
         if not message.need_catalog:
             begins = self._offer is not None and self._offer.first is not msgspec.UNSET
             self._move("begins" if begins else "agreed", RemoteProtocolError)

@@ -9,7 +9,8 @@ Covers: the two tables and the function that reads them. Does not cover: the eff
     both:    any ─goodbye, refusal, silence→ OVER
 
 An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
-directly to OPENING. From LISTING on, in every state but OVER, a rank may ask for sizes of records
+directly to OPENING. A set of records that the offer names is collected like a catalog ("need
+content", its last part). From LISTING on, in every state but OVER, a rank may ask for sizes of records
 and for energy; this does not change the state.
 """
 
@@ -82,6 +83,8 @@ DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.AGREED, "planoffer"): DaemonState.JUDGING,
     (DaemonState.JUDGING, "needcatalog"): DaemonState.COLLECTING,
     (DaemonState.COLLECTING, "catalogpart"): DaemonState.COLLECTING,
+    (DaemonState.JUDGING, "needcontent"): DaemonState.COLLECTING,
+    (DaemonState.COLLECTING, "contentpart"): DaemonState.COLLECTING,
     (DaemonState.COLLECTING, "collected"): DaemonState.JUDGING,
     (DaemonState.JUDGING, "agree"): DaemonState.AGREED,
     (DaemonState.AGREED, "open"): DaemonState.STREAMING,

@@ -20,6 +20,8 @@ from emlio.wire.credit import Credit
 from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.kinds import Count, Digest, Name, Named, Text
 from emlio.wire.limits import (
+    CONTENT_PART_BYTES,
+    MAX_CONTENT_BYTES,
     MAX_CONTROL_BYTES,
     MAX_ENERGY_DEVICES,
     MAX_GENERATIONS,
@@ -38,6 +40,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "RACE",
     "CatalogPart",
+    "ContentPart",
     "ControlMessage",
     "EnergyReply",
     "EnergyRequest",
@@ -77,6 +80,8 @@ Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
 Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
+ContentBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTENT_BYTES)]
+Packed = Annotated[bytes, msgspec.Meta(max_length=CONTENT_PART_BYTES + CONTENT_PART_BYTES // 16)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
@@ -280,10 +285,28 @@ class CatalogPart(_Message, frozen=True, kw_only=True):
     rows: Rows
 
 
+class ContentPart(_Message, frozen=True, kw_only=True):
+    """From the rank: bytes `first` to `first` + `size` of a set of records that its sampling names.
+
+    `data` is these bytes, compressed by zlib. The last part, which ends at byte `total`, completes the offer.
+    """
+
+    session: Count
+    content: Digest
+    first: ContentBytes
+    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
+    total: ContentBytes
+    data: Packed
+
+
 class PlanReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the plan's digest is the same here; or, `need_catalog`: send the catalog."""
+    """From the daemon: the plan's digest is the same here; or, `need_catalog`: send the catalog.
+
+    With `need_content`, the rank must send the set of records with this digest instead.
+    """
 
     need_catalog: bool
+    need_content: Digest | msgspec.UnsetType = msgspec.UNSET
 
 
 class Stop(_Message, frozen=True, kw_only=True):
@@ -362,6 +385,7 @@ ControlMessage = (
     | EnergyReply
     | PlanOffer
     | CatalogPart
+    | ContentPart
     | PlanReply
     | Open
     | Stop

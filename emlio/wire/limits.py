@@ -5,6 +5,8 @@ daemon's).
 """
 
 __all__ = [
+    "CONTENT_PART_BYTES",
+    "MAX_CONTENT_BYTES",
     "MAX_CONTROL_BYTES",
     "MAX_DATA_FRAME_BYTES",
     "MAX_DATA_HEADER_BYTES",
@@ -77,6 +79,12 @@ MAX_LANES = 64
 
 MAX_SAMPLING_CHARACTERS = 1 << 16
 """The text of a sampling. A mixture of 64 datasets with ten changes of their weights takes 10,000."""
+
+CONTENT_PART_BYTES = 1 << 20
+"""Bytes of a set of records in one control message, before they are compressed."""
+
+MAX_CONTENT_BYTES = 256 << 20
+"""The longest set of records: a bit for each of two billion records."""
 
 MAX_LANE_COMMAND_BYTES = 4096
 """The longest input from a lane's peer: ZeroMQ's own commands, all shorter than a kilobyte."""

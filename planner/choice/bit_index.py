@@ -47,10 +47,9 @@ class BitIndex:
     __slots__ = ("_before", "_blocks", "count")
 
     def __init__(self, packed: npt.NDArray[np.uint8]) -> None:
-        padded = -(-max(packed.size, 1) // _BLOCK) * _BLOCK
-        if padded != packed.size:
-            packed = np.concatenate((packed, np.zeros(padded - packed.size, np.uint8)))
-        self._blocks = packed.reshape(-1, _BLOCK)
+        padded = np.zeros(-(-max(packed.size, 1) // _BLOCK) * _BLOCK, np.uint8)
+        padded[: packed.size] = packed
+        self._blocks = padded.reshape(-1, _BLOCK)
         before = np.zeros(len(self._blocks) + 1, dtype=np.int64)
         for begin in range(0, len(self._blocks), _AT_ONCE):
             some = self._blocks[begin : begin + _AT_ONCE]
@@ -58,6 +57,11 @@ class BitIndex:
         np.cumsum(before, out=before)
         self._before = before
         self.count = int(before[-1])
+
+    @property
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """The bits, with zeros behind them."""
+        return self._blocks.reshape(-1)
 
     def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return for each number whether its bit is set; beyond the end, none is."""

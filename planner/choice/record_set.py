@@ -34,11 +34,10 @@ class RecordSet:
 
     Attributes:
         count: the number of its records.
-        content: its bytes, for the other side.
-        digest: a hash of them.
+        digest: a hash of its content.
     """
 
-    __slots__ = ("_bits", "_last", "_list", "content", "count", "digest")
+    __slots__ = ("__weakref__", "_bits", "_last", "_list", "count", "digest")
 
     def __init__(self, content: bytes) -> None:
         """Read a content that another set's `content` gave.
@@ -66,8 +65,15 @@ class RecordSet:
             raise ConfigError(
                 f"the content of a set of records must be a rising list or bits, got {len(content)} bytes that are neither"
             )
-        self.content: Final = content
         self.digest: Final = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes, for the other side; made anew each time."""
+        if self._list is not None:
+            return _LIST + self._list.astype("<i8", copy=False).tobytes()
+        assert self._bits is not None
+        return _BITS + self._bits.packed[: self._last // 8 + 1].tobytes()
 
     @classmethod
     def of_ids(cls, ids: npt.NDArray[np.int64]) -> Self:

@@ -4,7 +4,7 @@ Covers: joining the daemons' holdings, noticing missing shards, the plan and its
 not cover: the session (emlio.session.rank).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -15,6 +15,8 @@ from msgspec import UNSET
 from emlio.errors import DatasetError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.choice.choice import Choice
+from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.receiver.setup.config import LoaderConfig
@@ -164,6 +166,12 @@ class Agreement:
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
             for entry in self.plan.catalog.shards
         ]
+
+    def contents_named(self) -> dict[str, Callable[[], bytes]]:
+        """Return the sets of records that the plan names by digest, for daemons that do not know them."""
+        sampling = self.plan.spec.sampling
+        named = sampling.subset if isinstance(sampling, Choice) else None
+        return {named.digest: lambda: named.content} if isinstance(named, RecordSet) else {}
 
     def offer(self, session: int) -> PlanOffer:
         """Return the offer of the plan to a daemon."""

@@ -199,7 +199,7 @@ class DaemonPool:
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
         offer, first = agreement.offer(talk.session), self.assignment.first_order(source)
-        self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first))
+        self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
             source.ordered()
 
