@@ -19,12 +19,14 @@ __all__ = [
     "MOST_LANES_EACH",
     "MOST_LANE_FRAMES_QUEUED",
     "MOST_LANE_MESSAGES",
+    "MOST_MATCH_BYTES",
     "MOST_OPEN_QUESTIONS",
     "MOST_QUEUED_MESSAGES",
     "MOST_REST_NS",
     "MOST_SESSIONS",
     "MOST_SESSIONS_EACH",
     "MOST_TURN_NS",
+    "MOST_WAITING_PREDICATES",
     "UNREAD_MS",
 ]
 
@@ -68,6 +70,12 @@ so the limit is needed although it is not small."""
 
 MOST_CATALOG_BYTES = 2 * MOST_CATALOG_BYTES_EACH
 """Bytes of all clients' catalogs and sets of records."""
+
+MOST_MATCH_BYTES = 512 << 20
+"""Bytes of the results of predicates that are kept for other ranks, a bit for each record. One result is always kept."""
+
+MOST_WAITING_PREDICATES = 64
+"""Predicates of all clients that are being evaluated or wait for that."""
 
 MOST_QUEUED_MESSAGES = 8
 """Control messages queued here from one connection: at most 32 MiB. More messages wait at the

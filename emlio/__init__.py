@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emlio.planner.choice.fraction import Fraction, train_test_split
+    from emlio.planner.choice.where import Where
     from emlio.prepare.writer import Writer
     from emlio.receiver.addresses.security import Security
     from emlio.receiver.dali.pipeline import DaliPipeline
@@ -25,6 +26,7 @@ __all__ = [
     "Recovery",
     "Security",
     "TokenBatches",
+    "Where",
     "Writer",
     "__version__",
     "train_test_split",
@@ -40,6 +42,7 @@ _LAZY = {
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",
     "TokenBatches": "emlio.tokens",
+    "Where": "emlio.planner.choice.where",
     "Writer": "emlio.prepare.writer",
     "train_test_split": "emlio.planner.choice.fraction",
 }

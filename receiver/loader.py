@@ -19,6 +19,7 @@ from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError
 from emlio.formats.contents import FieldType
 from emlio.planner.choice.fraction import Fraction
+from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
@@ -77,7 +78,7 @@ class EmlioLoader:
         seed: int = 0,
         drop_last: bool = False,
         pad: bool = False,
-        subset: "Fraction | Ids | Sequence[int] | npt.NDArray[Any] | str | os.PathLike[str] | None" = None,
+        subset: "Fraction | Ids | Where | Sequence[int] | npt.NDArray[Any] | str | os.PathLike[str] | None" = None,
         repeat: int = 1,
         rank: int | None = None,
         world_size: int | None = None,
@@ -112,8 +113,8 @@ class EmlioLoader:
             seed: determines the order. All ranks must give the same seed.
             drop_last: leave out a last step that is not full on all ranks. Otherwise its samples are divided evenly.
             pad: fill the last step with records from the beginning of the order.
-            subset: the records of an epoch: a `Fraction`, see `train_test_split`, or ids of records, as `Ids`, a list, an
-                array or a file. By default all. See docs/subsets.md.
+            subset: the records of an epoch: a `Fraction`, see `train_test_split`; ids of records as `Ids`, a list, an
+                array or a file; or a predicate, as `Where` or a text. By default all. See docs/subsets.md.
             repeat: how often each record comes in an epoch, each time in another order.
             rank: the number of this process. By default from torch.distributed, else from the launcher's variables.
             world_size: the number of processes that share the epoch. Found like `rank` by default.

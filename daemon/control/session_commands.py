@@ -24,7 +24,7 @@ from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError, TransportError
 from emlio.session.instructions import DaemonInstruction, Judge, StartStream, StopStream
 from emlio.session.states import DaemonState
-from emlio.wire.control import Open, PlanOffer
+from emlio.wire.control import CatalogPart, ContentPart, Open, PlanOffer
 
 __all__ = ["SessionCommands"]
 
@@ -71,8 +71,12 @@ class SessionCommands:
         self._lanes = ClientQuota(most=MOST_LANES, most_each=MOST_LANES_EACH)
         self._catalogs = SentCatalogs()
 
-    def has_memory(self, client: Client, part_bytes: int) -> bool:
-        """Return whether there is memory for a part of a catalog or a set of records, and count it."""
+    def has_memory(self, client: Client, part: CatalogPart | ContentPart, data: bytes) -> bool:
+        """Return whether there is memory for a part of a catalog or a set of records, and count it.
+
+        A part of a catalog counts with its `data` as they came, one of a set with the bytes that it is unpacked to.
+        """
+        part_bytes = part.size if isinstance(part, ContentPart) else len(data)
         if self._catalogs.came(client.identity, client.owner, part_bytes):
             return True
         self._datasets.plans.forget_catalogs()

@@ -21,10 +21,10 @@ from emlio.daemon.control.answers import fault_of, not_let_go
 from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
-from emlio.daemon.control.energy_service import EnergyService
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.sessions import Sessions
+from emlio.daemon.control.slow_questions import SlowQuestions
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
@@ -38,7 +38,6 @@ from emlio.daemon.ranks.comparison import Agree, Differ, Verdict
 from emlio.daemon.ranks.rules import RankRules
 from emlio.daemon.reading.stream import StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.energy.values.run import boot_id
 from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.instructions import (
@@ -46,6 +45,7 @@ from emlio.session.instructions import (
     Ended,
     Judge,
     LookUpEnergy,
+    LookUpMatches,
     LookUpSizes,
     Send,
     StartStream,
@@ -120,12 +120,11 @@ class Control:
         )
         self._reports = StreamReports(self._streams, clock)
         self._replies = ReplyBudget(self._send_to)
-        self._energy = EnergyService(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
+        self._questions = SlowQuestions(config, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        # No session's deadline is earlier. Each message moves a deadline later, and looking at all
-        # sessions each time would be wasted work.
+        # No session's deadline is earlier. Messages only move deadlines later: not all need a look each time.
         self._tick_ns: int | None = None
         self._tidying = Tidying()
         self._draining = False
@@ -162,8 +161,7 @@ class Control:
                 self._tick(now_ns)
                 self._decide(self._rules.tick(now_ns))
                 self._close_unused(now_ns)
-                # A long answer is freed when its peer reads it or goes, perhaps long after its
-                # session.
+                # A long answer is freed when its peer reads it or goes, perhaps long after its session.
                 if self._tidying.is_due(now_ns, again=self._replies.under_way):
                     give_back_freed_memory()
         finally:
@@ -172,7 +170,7 @@ class Control:
                 if (last := self._reports.last(client)) is not None:
                     self._send(client.identity, last)
                 self._carry_out(client, client.machine.drain())
-            self._energy.close()
+            self._questions.close()
             self._inspections.close()
             self._streams.close()
             self._socket.close()
@@ -232,8 +230,7 @@ class Control:
         )
         deadlines = [at for at in others if at is not None]
         if self._draining:
-            # Wait until all is read: a connection that is closed with data waiting to be read here
-            # drops what the rank has not read yet.
+            # Wait until all is read: closing a connection with unread data here drops what the rank has not read.
             if now_ns >= self._drain_until_ns or self._reports.all_settled(self._clients.values()):
                 self._stop = True
                 return 0
@@ -253,10 +250,12 @@ class Control:
             self._refuse(identity, "protocol", str(error))
             return
         match message:
-            case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
-                self._refuse(identity, "no-session", "no memory for another list of shards at the moment; retry later")
-            case ContentPart() if client is not None and not self._orders.has_memory(client, message.size):
-                self._refuse(identity, "no-session", "no memory for another set of records at the moment; retry later")
+            case CatalogPart() | ContentPart() if client and not self._orders.has_memory(
+                client, message, received.data
+            ):
+                self._refuse(
+                    identity, "no-session", "no memory for another list of shards or records at the moment; retry later"
+                )
             case Hello() if client is not None or self._arrivals.waits(identity) or self._rules.waits(identity):
                 self._refuse(identity, "protocol", "a connection must send hello once, got a second one")
             case Hello():
@@ -297,7 +296,11 @@ class Control:
         """Close the generations that no job reads any more."""
         for served in self._datasets.generations.take_unused(now_ns):
             # What a thread or libzmq still uses is closed at a later look.
-            unused = self._inspections.forget(served) and self._streams.end_dataset(served)
+            unused = (
+                self._inspections.forget(served)
+                and self._questions.forget_dataset(served)
+                and self._streams.end_dataset(served)
+            )
             if unused and self._datasets.end(served):
                 _LOG.info(
                     "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
@@ -377,13 +380,13 @@ class Control:
                 case Send(message=ShardsReply() as reply):
                     self._answer_at_length(client, partial(client.served.encoded, reply))
                 case Send(message=EnergyReply() as reply):
-                    self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
+                    self._answer_at_length(client, partial(self._questions.hand_over, client, reply))
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
                 case LookUpSizes(shard=shard, first=first, count=count):
                     self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
-                case LookUpEnergy(question=question):
-                    self._energy.ask(client, question)
+                case LookUpEnergy() | LookUpMatches():
+                    self._questions.ask(client, instruction)
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)
@@ -393,7 +396,7 @@ class Control:
                         self._sessions.end(client)
                         self._orders.forget(client)
                         self._replies.forget(client)
-                        self._energy.forget(client)
+                        self._questions.forget(client)
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._leave(client.identity)
 

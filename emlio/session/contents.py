@@ -58,8 +58,8 @@ class ContentCollector:
     def __init__(self, digest: str) -> None:
         self.digest = digest
         self._parts: list[bytes] = []
-        self._size = 0
-        self._total = 0
+        self._size: int = 0
+        self._total: int = 0
 
     def take(self, part: ContentPart) -> bytes | None:
         """Return the content that this part completes, or None.

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from emlio.errors import LocalProtocolError, RemoteProtocolError
-from emlio.session.contents import ContentCollector
+from emlio.session.contents import ContentCollector, pack
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
     Judge,
     LookUpEnergy,
+    LookUpMatches,
     LookUpSizes,
     Send,
     StartStream,
@@ -32,6 +33,8 @@ from emlio.wire.control import (
     EnergyRequest,
     Goodbye,
     Hello,
+    MatchReply,
+    MatchRequest,
     Open,
     Opened,
     Ping,
@@ -46,7 +49,7 @@ from emlio.wire.control import (
     Stop,
     Welcome,
 )
-from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.limits import CONTENT_PART_BYTES, ROWS_IN_WELCOME, ROWS_PER_PART
 
 __all__ = ["DaemonSession"]
 
@@ -75,6 +78,7 @@ class DaemonSession:
         self._content: ContentCollector | None = None
         self._contents_asked: set[str] = set()
         self._energy_asked = False
+        self._match_asked: MatchRequest | None = None
 
     def begin(self) -> list[DaemonInstruction]:
         """Return the answer to the hello."""
@@ -108,6 +112,8 @@ class DaemonSession:
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
             case SizesRequest():
                 return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
+            case MatchRequest():
+                return [self._on_match(message)]
             case EnergyRequest():
                 return [self._on_energy(message)]
             case PlanOffer():
@@ -145,8 +151,17 @@ class DaemonSession:
         self._energy_asked = True
         return LookUpEnergy(question=question)
 
+    def _on_match(self, question: MatchRequest) -> LookUpMatches:
+        self._move("matchrequest", RemoteProtocolError)
+        if self._match_asked is not None:
+            raise RemoteProtocolError("matches must not be requested before the last request was answered")
+        self._match_asked = question
+        return LookUpMatches(question=question)
+
     def _on_catalog(self, part: CatalogPart) -> list[DaemonInstruction]:
         self._move("catalogpart", RemoteProtocolError)
+        if self._content is not None:
+            raise RemoteProtocolError("a set of records must be sent now, a catalog came")
         offer = self.offer
         if offer is None or part.fingerprint != offer.fingerprint:
             raise RemoteProtocolError("a catalog must have the fingerprint of the offered plan, got another one")
@@ -229,6 +244,19 @@ class DaemonSession:
     def opened(self, stream: int, lanes: int, lane_bytes: int = 0) -> list[DaemonInstruction]:
         """Report that the stream has begun."""
         return [Send(message=Opened(stream=stream, lanes=lanes, lane_bytes=lane_bytes))]
+
+    def tell_matches(self, bits: bytes) -> list[DaemonInstruction]:
+        """Send the part of the matches that the rank asked for; nothing if no request is open."""
+        question, self._match_asked = self._match_asked, None
+        if question is None or self.state is DaemonState.OVER:
+            return []
+        if question.first >= len(bits):
+            return self.refuse(
+                "protocol", f"matches must be requested from a byte in [0, {len(bits)}), got {question.first}"
+            )
+        part = bits[question.first : question.first + CONTENT_PART_BYTES]
+        reply = MatchReply(first=question.first, size=len(part), total=len(bits), data=pack(part))
+        return [Send(message=reply)]
 
     def tell_energy(self, reply: EnergyReply) -> list[DaemonInstruction]:
         """Send the answer to the rank's energy request; nothing if no request is open."""

@@ -7,7 +7,7 @@ Covers: the values that the machines of both sides return. Does not cover: carry
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError
-from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, Open, PlanOffer, ShardRow
+from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, MatchRequest, Open, PlanOffer, ShardRow
 
 __all__ = [
     "Agreed",
@@ -18,7 +18,9 @@ __all__ = [
     "Judge",
     "Listed",
     "LookUpEnergy",
+    "LookUpMatches",
     "LookUpSizes",
+    "Matched",
     "RankInstruction",
     "Send",
     "SizesCame",
@@ -82,6 +84,16 @@ class SizesCame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """The daemon has said for which of its records a predicate holds.
+
+    `bits` has a bit for each record of the listed shards, in their order.
+    """
+
+    bits: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyCame:
     """The daemon has answered an energy request, or a part of it."""
 
@@ -95,7 +107,7 @@ class Failed:
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +136,13 @@ class LookUpSizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpMatches:
+    """Find the records for which the predicate holds, and call `tell_matches` with a bit for each, or `refuse`."""
+
+    question: MatchRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpEnergy:
     """Find what this node's recorder has for the requested time, and call `tell_energy`."""
 
@@ -149,4 +168,4 @@ class Ended:
     reason: str
 
 
-DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended
+DaemonInstruction = Send | Judge | LookUpSizes | LookUpMatches | LookUpEnergy | StartStream | StopStream | Ended

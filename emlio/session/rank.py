@@ -18,6 +18,7 @@ from emlio.session.contents import cut_content
 from emlio.session.energy_asked import EnergyAsked
 from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
+from emlio.session.matches_asked import MatchesAsked
 from emlio.session.pings import Pings
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
@@ -31,6 +32,7 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
+    MatchReply,
     Open,
     Opened,
     PlanOffer,
@@ -113,6 +115,7 @@ class RankSession:
         self._contents: dict[str, Callable[[], bytes]] = {}
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
+        self._matches = MatchesAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -177,6 +180,15 @@ class RankSession:
                 f"sizes must be requested for at least 1 record from 0 on, got {count} from record {first} of {shard}"
             )
         return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
+
+    def ask_matches(self, predicate: str) -> list[RankInstruction]:
+        """Ask for which of its records a predicate holds. `Matched` brings the answer, perhaps after minutes.
+
+        Raises:
+            LocalProtocolError: the session is not at that point.
+        """
+        self._move("askmatches", LocalProtocolError)
+        return self._matches.ask(self.session, predicate, self._rows)
 
     @property
     def asks_energy(self) -> bool:
@@ -287,6 +299,9 @@ class RankSession:
                 return self._on_shards(message, now_ns)
             case SizesReply():
                 return self._sizes.answered(message)
+            case MatchReply():
+                self._move("matchreply", RemoteProtocolError)
+                return self._matches.answered(message)
             case EnergyReply():
                 return [self._energy.answered(message)]
             case PlanReply():

@@ -11,7 +11,8 @@ Covers: the two tables and the function that reads them. Does not cover: the eff
 An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
 directly to OPENING. A set of records that the offer names is collected like a catalog ("need
 content", its last part). From LISTING on, in every state but OVER, a rank may ask for sizes of records
-and for energy; this does not change the state.
+and for energy; this does not change the state. In LISTED it may ask which records a predicate
+holds for.
 """
 
 from collections.abc import Mapping
@@ -62,6 +63,8 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.GREETING, "welcome"): RankState.LISTING,
     (RankState.LISTING, "shardsreply"): RankState.LISTING,
     (RankState.LISTING, "listed"): RankState.LISTED,
+    (RankState.LISTED, "askmatches"): RankState.LISTED,
+    (RankState.LISTED, "matchreply"): RankState.LISTED,
     (RankState.LISTED, "offer"): RankState.OFFERING,
     (RankState.OFFERING, "planreply"): RankState.OFFERING,
     (RankState.OFFERING, "agreed"): RankState.READY,
@@ -79,6 +82,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
 
 DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.GREETED, "shardsrequest"): DaemonState.GREETED,
+    (DaemonState.GREETED, "matchrequest"): DaemonState.GREETED,
     (DaemonState.GREETED, "planoffer"): DaemonState.JUDGING,
     (DaemonState.AGREED, "planoffer"): DaemonState.JUDGING,
     (DaemonState.JUDGING, "needcatalog"): DaemonState.COLLECTING,

@@ -26,6 +26,7 @@ from emlio.wire.limits import (
     MAX_ENERGY_DEVICES,
     MAX_GENERATIONS,
     MAX_LANES,
+    MAX_PREDICATE_CHARACTERS,
     MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
@@ -47,6 +48,8 @@ __all__ = [
     "Fault",
     "Goodbye",
     "Hello",
+    "MatchReply",
+    "MatchRequest",
     "Open",
     "Opened",
     "Pace",
@@ -197,6 +200,29 @@ class SizesReply(_Message, frozen=True, kw_only=True):
     first: Count
     offset: Count
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
+
+
+class MatchRequest(_Message, frozen=True, kw_only=True):
+    """From the rank: for which of your records does this predicate hold, from byte `first` of the answer on?
+
+    Asked before the offer, as the plan depends on it.
+    """
+
+    session: Count
+    predicate: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PREDICATE_CHARACTERS)]
+    first: ContentBytes = 0
+
+
+class MatchReply(_Message, frozen=True, kw_only=True):
+    """From the daemon: bytes `first` to `first` + `size` of `total`, compressed by zlib.
+
+    All bytes together have a bit for each record of the shards that the daemon lists, in that order.
+    """
+
+    first: ContentBytes
+    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
+    total: ContentBytes
+    data: Packed
 
 
 class EnergyRequest(_Message, frozen=True, kw_only=True):
@@ -381,6 +407,8 @@ ControlMessage = (
     | ShardsReply
     | SizesRequest
     | SizesReply
+    | MatchRequest
+    | MatchReply
     | EnergyRequest
     | EnergyReply
     | PlanOffer

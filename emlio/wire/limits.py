@@ -18,6 +18,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "MAX_NOTE_LENGTH",
     "MAX_PAYLOAD_BYTES",
+    "MAX_PREDICATE_CHARACTERS",
     "MAX_SAMPLING_CHARACTERS",
     "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
@@ -82,6 +83,9 @@ MAX_SAMPLING_CHARACTERS = 1 << 16
 
 CONTENT_PART_BYTES = 1 << 20
 """Bytes of a set of records in one control message, before they are compressed."""
+
+MAX_PREDICATE_CHARACTERS = 1 << 14
+"""The text of a predicate over records."""
 
 MAX_CONTENT_BYTES = 256 << 20
 """The longest set of records: a bit for each of two billion records."""

@@ -5,7 +5,7 @@ not cover: the session (emlio.session.rank).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,13 +17,15 @@ from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.where import Where, join_matches
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
+from emlio.planner.sampling import Sampling
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 
-__all__ = ["Agreement", "Holding", "agree", "offer_of"]
+__all__ = ["Agreement", "Holding", "agree", "offer_of", "where_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class Holding:
         missing_count: the number of missing shards.
         here: whether the shards are on this host; then no daemon needs to send them.
         contents: the format of the records, and what is known of them.
+        matches: a bit for each record of `rows`, in order, that says whether the loader's predicate
+            holds; None if it has no predicate.
     """
 
     peer: str
@@ -45,6 +49,7 @@ class Holding:
     missing_count: int
     here: bool = False
     contents: Contents = TFRECORD
+    matches: bytes | None = field(default=None, repr=False)
 
     def fingerprint(self, catalog: Catalog) -> str:
         """Return the fingerprint of these shards, all of which are in the catalog."""
@@ -218,13 +223,37 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
     return Agreement(
-        plan=Plan(merged.catalog, config.spec),
+        plan=Plan(merged.catalog, replace(config.spec, sampling=_settled(config.sampling, merged.catalog, holdings))),
         owners=streams[assign_owners(readable)],
         holdings=readable,
         streams=streams,
         here=tuple(holding.peer for holding in holdings if holding.here),
         contents=contents,
     )
+
+
+def where_of(sampling: Sampling) -> Where | None:
+    """Return the predicate of a sampling, whose matches must be known before there is a plan."""
+    return sampling.subset if isinstance(sampling, Choice) and isinstance(sampling.subset, Where) else None
+
+
+def _settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) -> Sampling:
+    """Return the sampling with the records that match, in place of its predicate."""
+    where = where_of(sampling)
+    if where is None or not isinstance(sampling, Choice):
+        return sampling
+    places = dict[str, tuple[npt.NDArray[np.uint8], int]]()
+    for holding in holdings:
+        bits, first = np.frombuffer(holding.matches or b"", np.uint8), 0
+        for row in holding.rows:
+            places.setdefault(row.name, (bits, first))
+            first += row.records
+        if len(bits) != -(-first // 8):
+            raise DatasetError(
+                f"{holding.peer} must say of each of {first:,} records whether it matches, told {len(bits)} bytes"
+            )
+    joined = join_matches(np.diff(catalog.bases), [places[entry.name] for entry in catalog.shards])
+    return replace(sampling, subset=where.chosen(catalog, joined))
 
 
 def _entry(row: ShardRow) -> ShardEntry:

@@ -25,6 +25,7 @@ from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import NameWatch
 from emlio.receiver.addresses.path_memory import cache_file, known_paths
 from emlio.receiver.addresses.target import Target
+from emlio.receiver.assignment.agreement import where_of
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.connection.lane_plane import LanePlane
 from emlio.receiver.connection.link_plane import LinkPlane
@@ -121,6 +122,7 @@ class Engine:
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
                     options=config.address.options,
+                    where=where_of(config.sampling),
                 )
             keep_freed_memory(_KEPT_BYTES)
             native.say_if_absent(_LOG)
@@ -168,7 +170,9 @@ class Engine:
         self._names.watch(self._config.address.peers, self._targets)
         self._thread.start()
         # The sessions have their own deadlines; this one only catches a thread that died.
-        if not self._ready.wait(2 * self._config.recovery.timeout_ns / 1e9 + _ANSWER_S):
+        while not self._ready.wait(2 * self._config.recovery.timeout_ns / 1e9 + _ANSWER_S):
+            if self._thread.is_alive() and self._machine.pool.finds_matches:
+                continue  # the daemon lives, and reads all its records once
             raise PeerLostError("the receive thread did not agree with the daemons within twice the timeout")
         if self._error is not None:
             raise self._error

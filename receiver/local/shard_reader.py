@@ -21,6 +21,7 @@ import numpy as np
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
 from emlio.objects.address import ObjectAddress
+from emlio.planner.choice.where import Where
 from emlio.planner.plan import Plan
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.buffers import BufferPool
@@ -31,6 +32,7 @@ from emlio.reading.open_source import open_source
 from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
+from emlio.shards.columns.matches import find_matches
 from emlio.shards.dataset import Dataset
 from emlio.shards.opening.choice import open_dataset
 from emlio.waker import Waker
@@ -80,6 +82,7 @@ class LocalShards:
         window_bytes: int = _PARTS_OF_A_WINDOW * _MESSAGE_BYTES,
         progress: bool = False,
         options: Mapping[str, str] | None = None,
+        where: Where | None = None,
     ) -> None:
         """Open the directory; scan shards that have no index yet.
 
@@ -91,6 +94,7 @@ class LocalShards:
             window_bytes: the loader's window; the size of a single read is a part of it.
             progress: show a line while scanning.
             options: say how to read it; see `DatasetPath`.
+            where: the predicate that chooses records; evaluated now.
         """
         self.owned = np.zeros(0, np.bool_)
         self._verify = verify
@@ -98,7 +102,12 @@ class LocalShards:
         self._waker = waker
         self._clock = clock
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
-        self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
+        try:
+            matches = None if where is None else find_matches(self._dataset, where.predicate).tobytes()
+            self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
+        except BaseException:
+            self._dataset.close()
+            raise
         self.holding = Holding(
             peer=str(directory),
             rows=tuple(
@@ -109,6 +118,7 @@ class LocalShards:
             missing_count=len(self._dataset.missing),
             here=True,
             contents=self._dataset.contents,
+            matches=matches,
         )
         self._numbers = {entry.name: number for number, entry in enumerate(self._dataset.entries)}
         self._pool = BufferPool(_SLAB_BYTES, keep_bytes=2 * _AHEAD_BYTES)

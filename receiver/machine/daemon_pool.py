@@ -11,13 +11,14 @@ cover: the rules of a session (emlio.session.rank), which daemons there are
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.assignment.agreement import Agreement, Holding
+from emlio.receiver.assignment.agreement import Agreement, Holding, where_of
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.generation import GenerationRead
@@ -40,6 +41,7 @@ from emlio.session.instructions import (
     EnergyCame,
     Failed,
     Listed,
+    Matched,
     RankInstruction,
     Send,
     SizesCame,
@@ -290,7 +292,10 @@ class DaemonPool:
                         missing_count=count,
                         contents=_contents(welcome) if welcome is not None else TFRECORD,
                     )
-                    self._listed(source, held)
+                    self._find_matches(source, held)
+                case Matched(bits=bits):
+                    if source.listed is not None:
+                        self._listed(source, replace(source.listed, matches=bits))
                 case Agreed():
                     self._agreed(source)
                 case SizesCame() | EnergyCame():
@@ -301,6 +306,22 @@ class DaemonPool:
                     if not source.conversation.dismissed:
                         raise error
                     source.bid_farewell(error)
+
+    def _find_matches(self, source: Source, holding: Holding) -> None:
+        """Ask which of its records a predicate chooses, if the plan depends on it."""
+        where = where_of(self._config.sampling)
+        if where is None or self.assignment.agreement is not None:
+            self._listed(source, holding)
+            return
+        source.listed = holding
+        self.carry_out(source, source.conversation.ask_matches(where.predicate))
+
+    @property
+    def finds_matches(self) -> bool:
+        """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
+        return self.assignment.agreement is None and any(
+            source.listed is not None and source.holding is None and source.is_heard for source in self.sources
+        )
 
     def _listed(self, source: Source, holding: Holding) -> None:
         agreement, known = self.assignment.agreement, source.holding

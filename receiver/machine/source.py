@@ -63,7 +63,8 @@ class Source:
         state: see `SourceState`.
         conversation: the session with it.
         contact: the control connection.
-        holding: the shards it has listed, once it has.
+        holding: the shards it has listed, once it has, and what matches a predicate.
+        listed: the shards it has listed, while it evaluates a predicate.
         lanes: its data connections, during a session.
         received_bytes: bytes received of its stream.
         called_ns: when it was first connected to.
@@ -108,6 +109,7 @@ class Source:
         self.retry: Retry | None = None
         self.unfit: EmlioError | None = None
         self.holding: Holding | None = None
+        self.listed: Holding | None = None
         self.lanes = LaneSet(number, out, str(self.peer), b"", around.chances)
         self.received_bytes = 0
         self.farewell: EmlioError | None = None

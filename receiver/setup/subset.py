@@ -18,6 +18,7 @@ from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.selection import Subset
+from emlio.planner.choice.where import Where
 from emlio.planner.sampling import EVERYTHING, Sampling
 
 __all__ = ["Ids", "find_sampling"]
@@ -64,19 +65,24 @@ def find_sampling(subset: object, repeat: object) -> Sampling:
 
 
 def _subset(given: object) -> Subset:
-    if isinstance(given, Fraction | RecordSet):
+    if isinstance(given, Fraction | RecordSet | Where):
         return given
     if isinstance(given, Ids):
         return given.records
     if isinstance(given, str):
-        if not given.endswith(_FILE_ENDINGS) and not os.path.exists(given):
-            raise ConfigError(f"subset must be a file of ids if it is a text, there is no file {given!r}")
-        return Ids(given).records
+        if given.endswith(_FILE_ENDINGS) or os.path.isfile(given):
+            return Ids(given).records
+        try:
+            return Where(given)
+        except ConfigError as error:
+            raise ConfigError(
+                f"subset must be a predicate or a file of ids if it is a text, got {given!r}: {error}"
+            ) from None
     if isinstance(given, os.PathLike):
         return Ids(cast("os.PathLike[str]", given)).records
     if isinstance(given, bool | int | float | bytes | dict) or not isinstance(given, Iterable):
         raise ConfigError(
-            "subset must be Fraction(...), Ids(...), ids as a list or an array, or a file of ids, "
+            "subset must be Fraction(...), Ids(...), Where(...), ids as a list or an array, a file of ids or a predicate, "
             f"got {given!r}. train_test_split(0.1, seed=0) returns two fractions"
         )
     return Ids(cast("Iterable[int]", given)).records

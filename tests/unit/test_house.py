@@ -276,6 +276,7 @@ def test_the_public_names_are_these() -> None:
         "Recovery",
         "Security",
         "TokenBatches",
+        "Where",
         "Writer",
         "__version__",
         "train_test_split",

@@ -1,0 +1,1 @@
+"""Columns of a dataset's records, and predicates over them."""

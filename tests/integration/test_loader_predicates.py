@@ -1,0 +1,202 @@
+"""Predicates evaluated at daemons: what matches, what travels, what is read, what is refused.
+
+Covers: columns of the index, features of Examples and of files, columns kept, several daemons. Does not cover: the language
+(tests/unit/test_choice_predicate).
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from emlio import EmlioLoader, Fraction, Where
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.service import Daemon
+from emlio.errors import ConfigError, RefusedError
+from emlio.example.encode import encode_example
+from emlio.shards.columns.matches import find_matches
+from emlio.shards.opening.choice import open_dataset
+from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
+
+RECORDS, SHARDS = 400, 8
+
+Make = Callable[..., EmlioLoader]
+
+
+def _label(number: int) -> int:
+    return number % 7
+
+
+def _example(number: int) -> bytes:
+    """A record whose bytes are many where its label is even."""
+    features: dict[str, Any] = {"label": [_label(number)], "image": [bytes(3000 if number % 2 else 100)]}
+    if number % 3 == 0:
+        features["name"] = [b"name-%d" % (number % 5)]
+    return encode_example(features)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("whole") / "examples"
+    make_dataset(directory, records=RECORDS, shards=SHARDS, payload=_example, mapped=False)
+    return directory
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def daemons(whole: Path, tmp_path: Path, cache: Path) -> Iterator[list[Daemon]]:
+    """Two daemons with a part each, which overlap."""
+    names = sorted(path.name for path in whole.iterdir())
+    with ExitStack() as stack:
+        started: list[Daemon] = []
+        for number, held in enumerate((names[:5], names[4:])):
+            folder = tmp_path / f"part-{number}" / "examples"
+            folder.mkdir(parents=True)
+            for name in held:
+                shutil.copy2(whole / name, folder)
+            source = DatasetSource(name="examples", directory=folder)
+            config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0), cache_dir=cache)
+            started.append(stack.enter_context(Daemon(config)))
+        yield started
+
+
+@pytest.fixture
+def make(daemons: list[Daemon], monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Make]:
+    """A loader of one job, closed at the end."""
+    monkeypatch.setenv("EMLIO_JOB", uuid4().hex)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    hosts = ",".join(daemon.endpoint.removeprefix("tcp://") for daemon in daemons)
+    with ExitStack() as stack:
+
+        def make_one(rank: int = 0, **options: Any) -> EmlioLoader:
+            said = {"world_size": 1, "batch_size": 8, "seed": 1, "timeout": "20s", "epochs": 1, **options}
+            address = said.pop("address", f"emlio://{hosts}/examples")
+            return stack.enter_context(
+                EmlioLoader(address, **loader_arguments(rank=rank, raw=True, ids=True, to="numpy", **said))
+            )
+
+        yield make_one
+
+
+def _ids(loader: EmlioLoader) -> list[int]:
+    return sorted(number for batch in loader for number in batch["__id__"].tolist())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "wanted"),
+    [
+        ("label in {1, 5}", lambda number: _label(number) in {1, 5}),
+        ("label in {1, 5} and size < 1kB", lambda number: _label(number) in {1, 5} and number % 2 == 0),
+        ("size < 1kB", lambda number: number % 2 == 0),
+        ("name == 'name-2'", lambda number: number % 3 == 0 and number % 5 == 2),
+        ("shard == 'train-00003-of-00008.tfrecord' and number < 10", lambda number: 150 <= number < 160),
+        ("not (label == 3 or shard < 'train-00004')", lambda number: _label(number) != 3 and number >= 200),
+    ],
+    ids=range(6),
+)
+def test_the_records_for_which_it_holds_come(
+    make: Make, whole: Path, predicate: str, wanted: Callable[[int], bool]
+) -> None:
+    numbers = [number for number in range(RECORDS) if wanted(number)]
+    far = make(subset=predicate)
+    assert _ids(far) == numbers
+    assert (far.samples, far.records) == (len(numbers), RECORDS)
+    assert _ids(make(subset=Where(predicate), address=whole)) == numbers
+
+
+def test_no_byte_of_what_is_left_out_travels(make: Make) -> None:
+    sizes = [len(_example(number)) + 16 for number in range(RECORDS)]
+    wanted = [number for number in range(RECORDS) if number % 2 == 0]
+    loaders = [make(rank, world_size=4, subset="size < 1kB") for rank in range(4)]
+    assert sorted(number for loader in loaders for number in _ids(loader)) == wanted
+    # Exactly the frames of the records that match: each was sent once, and no other one.
+    assert sum(loader.stats().received_bytes for loader in loaders) == sum(sizes[number] for number in wanted)
+
+
+def test_all_ranks_have_one_plan_and_a_predicate_goes_with_a_split_and_repeats(make: Make) -> None:
+    parts = [Where("label in {1, 5}", part) for part in (Fraction(0, 0.8, 3), Fraction(0.8, 1, 3))]
+    got: list[int] = []
+    for part in parts:
+        loaders = [make(rank, world_size=2, subset=part, repeat=2) for rank in range(2)]
+        got += [number for loader in loaders for number in _ids(loader)]
+    assert sorted(got) == sorted(2 * [number for number in range(RECORDS) if _label(number) in {1, 5}])
+
+
+def test_records_are_read_for_a_column_once(make: Make, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "emlio.shards")
+    for _ in range(2):
+        make(subset="label == 2")
+    make(subset="label == 3")
+    make(subset="size < 1kB")
+    readings = [record for record in caplog.records if "in all records, once" in record.getMessage()]
+    assert len(readings) == 2  # one at each daemon
+    assert len(list(cache.rglob("*.column"))) == 2
+
+
+def test_a_kept_column_is_of_these_data(tmp_path: Path) -> None:
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    make_dataset(folder, records=20, shards=2, payload=_example, mapped=False)
+
+    def find() -> list[int]:
+        with open_dataset("data", folder, cache) as dataset:
+            bits = find_matches(dataset, "label == 2", cache_dir=cache)
+        return np.flatnonzero(np.unpackbits(bits, count=20, bitorder="little")).tolist()
+
+    assert find() == [2, 9, 16]
+    (kept,) = cache.rglob("*.column")
+    damaged = bytearray(kept.read_bytes())
+    damaged[-3] ^= 1
+    kept.write_bytes(damaged)
+    assert find() == [2, 9, 16]  # it was read again
+    shutil.rmtree(folder)
+    make_dataset(folder, records=20, shards=2, payload=lambda number: _example(number + 1), mapped=False)
+    assert find() == [1, 8, 15]
+
+
+def test_labels_of_folders_are_known_by_number_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(30):
+        path = tmp_path / "pictures" / ("cat", "dog", "owl")[number % 3] / f"{number:02d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(number + 1))
+    for predicate, count in (("label == 'dog'", 10), ("label in {0, 'owl'}", 20), ("path == 'cat/03.bin'", 1)):
+        with EmlioLoader(tmp_path / "pictures", batch_size=4, subset=predicate, to="numpy", epochs=1) as loader:
+            assert loader.samples == count
+            assert sum(len(batch["label"]) for batch in loader) == count
+    with pytest.raises(ConfigError, match="one of cat, dog, owl, got 'cow'"):
+        EmlioLoader(tmp_path / "pictures", batch_size=4, subset="label == 'cow'", to="numpy")
+
+
+@pytest.mark.parametrize(
+    ("predicate", "words"),
+    [
+        (
+            "labels == 1",
+            r"which has image, label, name, number, shard, size; .* has no 'labels'; did you mean 'label'\?",
+        ),
+        ("image == 'x'", "holds for none|no record has one"),
+        ("label == 'cat'", "holds numbers, compare it with a number, got 'cat'"),
+        ("label == 99", "'label == 99' holds for none of 400"),
+    ],
+)
+def test_a_predicate_that_does_not_fit_is_refused(make: Make, predicate: str, words: str) -> None:
+    with pytest.raises((ConfigError, RefusedError), match=words):
+        make(subset=predicate)
+
+
+def test_a_text_that_is_neither_predicate_nor_file_is_refused(make: Make) -> None:
+    with pytest.raises(
+        ConfigError, match="subset must be a predicate or a file of ids if it is a text, got 'label = 1'"
+    ):
+        make(subset="label = 1")

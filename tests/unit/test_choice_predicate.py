@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+
+from emlio.errors import ConfigError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.choice.fraction import Fraction
+from emlio.planner.choice.matching import Column, Numbers, Texts, match
+from emlio.planner.choice.predicate import MOST_CHARACTERS, columns_in, parse_predicate
+from emlio.planner.choice.where import Where, join_matches
+
+COLUMNS: dict[str, Column] = {
+    "size": Numbers(values=np.array([500, 999_999, 1_000_000, 2_000_000])),
+    "label": Numbers(
+        values=np.array([1, 5, 7, 0]),
+        absent=np.array([False, False, False, True]),
+        names={1: "cat", 5: "dog", 7: "cow"},
+    ),
+    "score": Numbers(values=np.array([0.5, -1.5, np.nan, 3.0])),
+    "shard": Texts(codes=np.array([0, 0, 1, -1], np.int32), words=["a.tar", "b.tar"]),
+    "image/height": Numbers(values=np.array([10, 20, 30, 2**62 + 1])),
+    "my column": Numbers(values=np.array([1, 2, 3, 4])),
+}
+
+
+def _found(text: str) -> list[int]:
+    return np.flatnonzero(match(parse_predicate(text), COLUMNS)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("size < 1MB", [0, 1]),
+        ("size<=1_000_000", [0, 1, 2]),
+        ("size >= 1.5MB", [3]),
+        ("label in {1, 5} and size < 1MB", [0, 1]),
+        ("label in [1, 5,]", [0, 1]),
+        ("label in (7,)", [2]),
+        ("label == 'dog'", [1]),
+        ('label in {"cat", 7}', [0, 2]),
+        ("label != 1", [1, 2]),
+        ("label not in {1}", [1, 2]),
+        ("not label == 1", [1, 2, 3]),
+        ("not (label == 1 or size > 1MB)", [1, 2]),
+        ("label == 1 or label == 5 and size < 600", [0]),
+        ("(label == 1 or label == 5) and size > 600", [1]),
+        ("600 < size < 1500000", [1, 2]),
+        ("999999 == size", [1]),
+        ("-1.5 == score", [1]),
+        ("score > -2", [0, 1, 3]),
+        ("score in {0.5, 3}", [0, 3]),
+        ("shard == 'a.tar'", [0, 1]),
+        ("shard != 'a.tar'", [2]),
+        ("shard > 'a'", [0, 1, 2]),
+        ("shard in {'b.tar', 'c.tar'}", [2]),
+        ("image/height >= 20", [1, 2, 3]),
+        (f"image/height == {2**62 + 1}", [3]),
+        (f"image/height == {2**62}", []),
+        (f"image/height in {{{2**62 + 1}}}", [3]),
+        (f"image/height < {2**80}", [0, 1, 2, 3]),
+        ("`my column` in {2, 3}", [1, 2]),
+        ("label == True", [0]),
+    ],
+)
+def test_a_predicate_holds_for_these_records(text: str, wanted: list[int]) -> None:
+    assert _found(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must have the name of a column at character 1, got the end"),
+        ("label", "'in' or one of == != .* at character 6, got the end"),
+        ("label = 1", "must be like 'label in .*, got '= 1'"),
+        ("label == ", "a number or a text in quotes at character 1"),
+        ("label == size", "a number or a text in quotes at character 10, got 'size'"),
+        ("label in 1", "values in braces, as in {1, 5} at character 10, got 1"),
+        ("label in {}", "a number or a text in quotes at character 11"),
+        ("label in {1, 5", "'}' at character 15, got the end"),
+        ("label in {1)", "'}' at character 12"),
+        ("label == 1 size == 2", "'and', 'or' or the end at character 12, got 'size'"),
+        ("label == 1)", "'and', 'or' or the end at character 11"),
+        ("(label == 1", r"'\)' at character 12"),
+        ("and label == 1", "the name of a column at character 1"),
+        ("size < 1XB", "a size in a predicate must be a size in"),
+        ("__import__('os').system('x')", "must be like .*, got"),
+        ("label.__class__ == 1 or [x for x in y]", "the name of a column at character 25"),
+        ("lambda: 1", "must be like"),
+        ("f(x) == 1", "'in' or one of"),
+        ("label == 'open", "must be like"),
+        ("not " * 60 + "label == 1", "nested at most 50 deep"),
+        ("(" * 60 + "label == 1" + ")" * 60, "nested at most 50 deep"),
+        ("label == " + "9" * 41, "at most 40 characters"),
+        ("label in {" + "1," * MOST_CHARACTERS + "}", "at most 16384 characters"),
+    ],
+    ids=range(23),
+)
+def test_another_text_is_no_predicate(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_predicate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("size == 'big'", "column 'size' holds numbers, compare it with a number, got 'big'"),
+        ("label == 'bird'", "one of cat, cow, dog, got 'bird'"),
+        ("shard == 3", "column 'shard' holds texts, compare it with a text in quotes, got 3"),
+        ("shard in {'a.tar', 1}", "column 'shard' holds texts"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _found(text)
+
+
+def test_the_columns_of_a_predicate_are_known() -> None:
+    assert columns_in(parse_predicate("a == 1 or not (b in {2} and 3 < c/d.e < 4)")) == {"a", "b", "c/d.e"}
+
+
+@pytest.mark.parametrize("value", [None, 5, b"size < 1"])
+def test_a_predicate_is_a_text(value: str) -> None:
+    with pytest.raises(ConfigError, match="must be a text"):
+        Where(value)
+
+
+def _catalog(*sizes: int) -> Catalog:
+    return Catalog(
+        shards=tuple(
+            ShardEntry(name=f"s{number:06d}", records=size, size_bytes=size, digest="")
+            for number, size in enumerate(sizes)
+        )
+    )
+
+
+def test_bits_of_several_daemons_are_joined_in_the_order_of_the_catalog() -> None:
+    sizes = [13, 0, 8, 3, 21, 1]
+    drawn = [np.random.default_rng(size).random(size) < 0.5 for size in sizes]
+    one = np.packbits(np.concatenate([drawn[0], drawn[3], drawn[4]]), bitorder="little")
+    other = np.packbits(np.concatenate([drawn[1], drawn[2], drawn[5]]), bitorder="little")
+    places = [(one, 0), (other, 0), (other, 0), (one, 13), (one, 16), (other, 8)]
+    joined = join_matches(np.array(sizes), places)
+    assert np.unpackbits(joined, count=46, bitorder="little").astype(bool).tolist() == np.concatenate(drawn).tolist()
+
+
+def test_a_predicate_may_be_of_a_fraction() -> None:
+    catalog = _catalog(5000, 5000)
+    bits = np.packbits(np.arange(10_000) % 2 == 0, bitorder="little")
+    parts = [Where("label == 1", part).chosen(catalog, bits) for part in (Fraction(0, 0.8), Fraction(0.8, 1))]
+    ids = [part.kth(np.arange(part.count)).tolist() for part in parts]
+    assert sorted(ids[0] + ids[1]) == list(range(0, 10_000, 2))
+    assert abs(len(ids[0]) - 4000) < 150
+
+
+def test_a_predicate_that_holds_for_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'label == 9' holds for none of 100"):
+        Where("label == 9").chosen(_catalog(100), np.zeros(13, np.uint8))
