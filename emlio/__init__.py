@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from emlio.receiver.dali.pipeline import DaliPipeline
     from emlio.receiver.loader import EmlioLoader
     from emlio.receiver.setup.recovery import Recovery
-    from emlio.receiver.setup.subset import Ids
+    from emlio.receiver.setup.subset import Ids, Weights
     from emlio.tokens import TokenBatches
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Recovery",
     "Security",
     "TokenBatches",
+    "Weights",
     "Where",
     "Writer",
     "__version__",
@@ -42,6 +43,7 @@ _LAZY = {
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",
     "TokenBatches": "emlio.tokens",
+    "Weights": "emlio.receiver.setup.subset",
     "Where": "emlio.planner.choice.where",
     "Writer": "emlio.prepare.writer",
     "train_test_split": "emlio.planner.choice.fraction",

@@ -19,6 +19,7 @@ from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError
 from emlio.formats.contents import FieldType
 from emlio.planner.choice.fraction import Fraction
+from emlio.planner.choice.weighted import Weighted
 from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
@@ -38,7 +39,7 @@ from emlio.receiver.records.sizes import name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
 from emlio.receiver.setup.recovery import Recovery
-from emlio.receiver.setup.subset import Ids, find_sampling
+from emlio.receiver.setup.subset import Ids, Weights, find_sampling
 from emlio.receiver.setup.world import find_world
 from emlio.receiver.shell import LoaderShell
 from emlio.receiver.stats import LoaderStats
@@ -80,6 +81,8 @@ class EmlioLoader:
         pad: bool = False,
         subset: "Fraction | Ids | Where | Sequence[int] | npt.NDArray[Any] | str | os.PathLike[str] | None" = None,
         repeat: int = 1,
+        weights: "Weights | Mapping[int | str, float] | Sequence[float] | npt.NDArray[Any] | str | Path | None" = None,
+        samples: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         local: "str | os.PathLike[str] | None" = None,
@@ -116,6 +119,9 @@ class EmlioLoader:
             subset: the records of an epoch: a `Fraction`, see `train_test_split`; ids of records as `Ids`, a list, an
                 array or a file; or a predicate, as `Where` or a text. By default all. See docs/subsets.md.
             repeat: how often each record comes in an epoch, each time in another order.
+            weights: draw records with replacement, so that each comes as often as its weight says: numbers by class, as in
+                {0: 1.0, "dog": 3.0, "*": 0.5}, or one for each record; see `Weights`.
+            samples: with `weights`, the number of draws in an epoch. By default as many as there are records.
             rank: the number of this process. By default from torch.distributed, else from the launcher's variables.
             world_size: the number of processes that share the epoch. Found like `rank` by default.
             local: a directory on this host. Shards in it are read from there, the others come from the daemons.
@@ -179,7 +185,7 @@ class EmlioLoader:
             recovery=recovery,
             pace=pace,
             epochs=epochs,
-            sampling=find_sampling(subset, repeat),
+            sampling=find_sampling(subset, repeat, weights, samples),
         )
         progress = flag("progress", progress)
         self._tally = Tally(skips=recovery.on_error == "skip")
@@ -308,8 +314,16 @@ class EmlioLoader:
         return (
             f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
             f"{position.steps_done:,} batch{'es' if position.steps_done != 1 else ''} handed out"
-            f"{', closed' if self._closed else ''}>"
+            f"{self._choice_words()}{', closed' if self._closed else ''}>"
         )
+
+    def _choice_words(self) -> str:
+        """Return what an epoch consists of, if that is not every record once."""
+        spec = self._plan.spec
+        if not str(spec.sampling):
+            return ""
+        drawn = "drawn by weight with replacement from" if isinstance(spec.sampling, Weighted) else "of"
+        return f", {self.samples:,} samples an epoch {drawn} {self.records:,} records"
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""

@@ -9,7 +9,7 @@ import weakref
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.limits import MOST_CATALOG_BYTES, MOST_CATALOG_BYTES_EACH
 from emlio.planner.catalog import Catalog
-from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.text import Content
 
 __all__ = ["SentCatalogs"]
 
@@ -35,7 +35,7 @@ class SentCatalogs:
         self._coming[connection] = whose, before + size_bytes
         return True
 
-    def becomes(self, connection: bytes, made: Catalog | RecordSet) -> None:
+    def becomes(self, connection: bytes, made: Catalog | Content) -> None:
         """Note that the parts of this connection became this catalog or set, and count while it lives."""
         whose, size_bytes = self._coming.pop(connection, (b"", 0))
         if size_bytes:

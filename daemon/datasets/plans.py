@@ -14,8 +14,7 @@ import numpy.typing as npt
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.choice.record_set import RecordSet
-from emlio.planner.choice.text import contents_named
+from emlio.planner.choice.text import Content, contents_named, read_content
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
@@ -56,7 +55,7 @@ class Plans:
     def __init__(self) -> None:
         """Keep none yet."""
         self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
-        self._contents: OrderedDict[tuple[str, str], RecordSet] = OrderedDict()
+        self._contents: OrderedDict[tuple[str, str], Content] = OrderedDict()
         self._plans: OrderedDict[tuple[str, str, PlanSpec], AgreedPlan] = OrderedDict()
 
     def judge(
@@ -64,7 +63,7 @@ class Plans:
         served: ServedDataset,
         world_size: int,
         sent: Judge,
-        on_new: Callable[[Catalog | RecordSet], None],
+        on_new: Callable[[Catalog | Content], None],
     ) -> "AgreedPlan | Needed":
         """Return the plan of an offer, or what it names and is unknown, and must be sent.
 
@@ -72,11 +71,11 @@ class Plans:
         """
         offer = sent.offer
         if sent.content is not None:
-            self._keep_content(served, offer, RecordSet(sent.content), on_new)
+            self._keep_content(served, offer, read_content(sent.content), on_new)
         catalog = self._catalog(served, offer.fingerprint, sent.rows, on_new)
         if catalog is None:
             return Needed()
-        contents = dict[str, RecordSet]()
+        contents = dict[str, Content]()
         for digest in contents_named(offer.sampling or ""):
             content = self._contents.get((served.key, digest))
             if content is None:
@@ -122,7 +121,7 @@ class Plans:
             del self._plans[plan]
 
     def _keep_content(
-        self, served: ServedDataset, offer: PlanOffer, found: RecordSet, on_new: Callable[[Catalog | RecordSet], None]
+        self, served: ServedDataset, offer: PlanOffer, found: Content, on_new: Callable[[Catalog | Content], None]
     ) -> None:
         if found.digest not in contents_named(offer.sampling or ""):
             raise PlanError(f"a set of records must have the digest that the plan names, got {found.digest}")

@@ -82,13 +82,13 @@ MAX_SAMPLING_CHARACTERS = 1 << 16
 """The text of a sampling. A mixture of 64 datasets with ten changes of their weights takes 10,000."""
 
 CONTENT_PART_BYTES = 1 << 20
-"""Bytes of a set of records in one control message, before they are compressed."""
+"""Bytes of a set of records or of weights in one control message, before they are compressed."""
 
 MAX_PREDICATE_CHARACTERS = 1 << 14
 """The text of a predicate over records."""
 
 MAX_CONTENT_BYTES = 256 << 20
-"""The longest set of records: a bit for each of two billion records."""
+"""The longest content that a sampling names: a bit for each of two billion records, or a weight for each of 64 million."""
 
 MAX_LANE_COMMAND_BYTES = 4096
 """The longest input from a lane's peer: ZeroMQ's own commands, all shorter than a kilobyte."""

@@ -2,6 +2,7 @@
 
     choice fraction=0:900000000:7 repeat=2
     choice records=00112233445566778899aabbccddeeff:1000
+    choice weights=00112233445566778899aabbccddeeff:5000 samples=2000
 
 Covers: reading it, the hashes of the contents that it names. Does not cover: the contents themselves (record_set.py), the
 text of a user's predicate (emlio.predicates).
@@ -15,14 +16,16 @@ from emlio.errors import ConfigError
 from emlio.planner.choice.choice import CHOICE, Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.record_weights import WEIGHTS, RecordWeights
 from emlio.planner.choice.selection import Subset
+from emlio.planner.choice.weighted import Weighted
 
-__all__ = ["Content", "contents_named", "parse_choice"]
+__all__ = ["Content", "contents_named", "parse_choice", "read_content"]
 
-Content = RecordSet
+Content = RecordSet | RecordWeights
 
-_PART: Final = re.compile(r"(fraction|records|repeat)=([0-9a-f:]{1,80})")
-_NAMED: Final = re.compile(r"records=([0-9a-f]{32}):([0-9]{1,13})")
+_PART: Final = re.compile(r"(fraction|records|repeat|samples|weights)=([0-9a-f:]{1,80})")
+_NAMED: Final = re.compile(r"(?:records|weights)=([0-9a-f]{32}):([0-9]{1,13})")
 _UNITS: Final = 10**9
 
 
@@ -31,7 +34,16 @@ def contents_named(text: str) -> tuple[str, ...]:
     return tuple(found[1] for found in _NAMED.finditer(text)) if text.startswith(CHOICE) else ()
 
 
-def parse_choice(text: str, contents: Mapping[str, Content]) -> Choice:
+def read_content(content: bytes) -> Content:
+    """Return what the bytes of a content stand for.
+
+    Raises:
+        ConfigError: they are no content.
+    """
+    return RecordWeights(content) if content[:1] == WEIGHTS else RecordSet(content)
+
+
+def parse_choice(text: str, contents: Mapping[str, Content]) -> Choice | Weighted:
     """Return the choice of a text.
 
     Args:
@@ -49,17 +61,32 @@ def parse_choice(text: str, contents: Mapping[str, Content]) -> Choice:
         parts[found[1]] = found[2]
     if {"fraction", "records"} <= parts.keys():
         raise ConfigError(f"a choice of records must have one subset, got {text[:80]!r}")
+    choice = _weighted(parts, text, contents) if "weights" in parts else _subset(parts, text, contents)
+    if str(choice) != text:  # one choice has one text, or ranks with equal choices would seem to differ
+        raise ConfigError(f"the text of a choice must be {str(choice)!r}, got {text[:80]!r}")
+    return choice
+
+
+def _weighted(parts: Mapping[str, str], text: str, contents: Mapping[str, Content]) -> Weighted:
+    (samples,) = _numbers(parts.get("samples", ""), 1, text)
+    weights = _content(text, contents)
+    if not isinstance(weights, RecordWeights):
+        raise ConfigError(f"the weights of a choice must be weights, got {text[:80]!r}")
+    return Weighted(weights=weights, samples=samples)
+
+
+def _subset(parts: Mapping[str, str], text: str, contents: Mapping[str, Content]) -> Choice:
     subset: Subset | None = None
     if "fraction" in parts:
         begin, end, seed = _numbers(parts["fraction"], 3, text)
         subset = Fraction(begin / _UNITS, end / _UNITS, seed)
     elif "records" in parts:
-        subset = _content(text, contents)
+        found = _content(text, contents)
+        if not isinstance(found, RecordSet):
+            raise ConfigError(f"the records of a choice must be a set, got {text[:80]!r}")
+        subset = found
     (repeat,) = _numbers(parts.get("repeat", "1"), 1, text)
-    choice = Choice(subset=subset, repeat=repeat)
-    if str(choice) != text:  # one choice has one text, or ranks with equal choices would seem to differ
-        raise ConfigError(f"the text of a choice must be {str(choice)!r}, got {text[:80]!r}")
-    return choice
+    return Choice(subset=subset, repeat=repeat)
 
 
 def _content(text: str, contents: Mapping[str, Content]) -> Content:

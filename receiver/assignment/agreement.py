@@ -17,7 +17,10 @@ from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.record_set import RecordSet
-from emlio.planner.choice.where import Where, join_matches
+from emlio.planner.choice.text import Content
+from emlio.planner.choice.wanted import Wanted
+from emlio.planner.choice.weighted import Weighted
+from emlio.planner.choice.where import join_matches
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import Sampling
@@ -25,7 +28,7 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 
-__all__ = ["Agreement", "Holding", "agree", "offer_of", "where_of"]
+__all__ = ["Agreement", "Holding", "agree", "offer_of", "questions_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class Holding:
         missing_count: the number of missing shards.
         here: whether the shards are on this host; then no daemon needs to send them.
         contents: the format of the records, and what is known of them.
-        matches: a bit for each record of `rows`, in order, that says whether the loader's predicate
-            holds; None if it has no predicate.
+        matches: for each of the loader's predicates a bit for each record of `rows`, in order, that
+            says whether it holds.
     """
 
     peer: str
@@ -49,7 +52,7 @@ class Holding:
     missing_count: int
     here: bool = False
     contents: Contents = TFRECORD
-    matches: bytes | None = field(default=None, repr=False)
+    matches: tuple[bytes, ...] = field(default=(), repr=False)
 
     def fingerprint(self, catalog: Catalog) -> str:
         """Return the fingerprint of these shards, all of which are in the catalog."""
@@ -175,8 +178,10 @@ class Agreement:
     def contents_named(self) -> dict[str, Callable[[], bytes]]:
         """Return the sets of records that the plan names by digest, for daemons that do not know them."""
         sampling = self.plan.spec.sampling
-        named = sampling.subset if isinstance(sampling, Choice) else None
-        return {named.digest: lambda: named.content} if isinstance(named, RecordSet) else {}
+        named: Content | None = sampling.weights if isinstance(sampling, Weighted) else None
+        if isinstance(sampling, Choice) and isinstance(sampling.subset, RecordSet):
+            named = sampling.subset
+        return {} if named is None else {named.digest: lambda: named.content}
 
     def offer(self, session: int) -> PlanOffer:
         """Return the offer of the plan to a daemon."""
@@ -232,19 +237,24 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     )
 
 
-def where_of(sampling: Sampling) -> Where | None:
-    """Return the predicate of a sampling, whose matches must be known before there is a plan."""
-    return sampling.subset if isinstance(sampling, Choice) and isinstance(sampling.subset, Where) else None
+def questions_of(sampling: Sampling) -> tuple[str, ...]:
+    """Return the predicates whose matches must be known before there is a plan."""
+    return sampling.questions if isinstance(sampling, Wanted) else ()
 
 
 def _settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) -> Sampling:
-    """Return the sampling with the records that match, in place of its predicate."""
-    where = where_of(sampling)
-    if where is None or not isinstance(sampling, Choice):
+    """Return the sampling that a user's choice becomes with this dataset."""
+    if not isinstance(sampling, Wanted):
         return sampling
+    answers = [_joined(catalog, holdings, number) for number in range(len(sampling.questions))]
+    return sampling.settle(catalog, answers)
+
+
+def _joined(catalog: Catalog, holdings: Sequence[Holding], number: int) -> npt.NDArray[np.uint8]:
+    """Return a bit for each record of the catalog: the daemons' answers to the predicate with this number."""
     places = dict[str, tuple[npt.NDArray[np.uint8], int]]()
     for holding in holdings:
-        bits, first = np.frombuffer(holding.matches or b"", np.uint8), 0
+        bits, first = np.frombuffer(holding.matches[number], np.uint8), 0
         for row in holding.rows:
             places.setdefault(row.name, (bits, first))
             first += row.records
@@ -252,8 +262,7 @@ def _settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) 
             raise DatasetError(
                 f"{holding.peer} must say of each of {first:,} records whether it matches, told {len(bits)} bytes"
             )
-    joined = join_matches(np.diff(catalog.bases), [places[entry.name] for entry in catalog.shards])
-    return replace(sampling, subset=where.chosen(catalog, joined))
+    return join_matches(np.diff(catalog.bases), [places[entry.name] for entry in catalog.shards])
 
 
 def _entry(row: ShardRow) -> ShardEntry:

@@ -25,7 +25,7 @@ from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import NameWatch
 from emlio.receiver.addresses.path_memory import cache_file, known_paths
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.assignment.agreement import where_of
+from emlio.receiver.assignment.agreement import questions_of
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.connection.lane_plane import LanePlane
 from emlio.receiver.connection.link_plane import LinkPlane
@@ -122,7 +122,7 @@ class Engine:
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
                     options=config.address.options,
-                    where=where_of(config.sampling),
+                    questions=questions_of(config.sampling),
                 )
             keep_freed_memory(_KEPT_BYTES)
             native.say_if_absent(_LOG)

@@ -11,7 +11,7 @@ shards are read (emlio.receiver.assignment.agreement), processing a message
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
@@ -21,7 +21,6 @@ import numpy as np
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
 from emlio.objects.address import ObjectAddress
-from emlio.planner.choice.where import Where
 from emlio.planner.plan import Plan
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.buffers import BufferPool
@@ -82,7 +81,7 @@ class LocalShards:
         window_bytes: int = _PARTS_OF_A_WINDOW * _MESSAGE_BYTES,
         progress: bool = False,
         options: Mapping[str, str] | None = None,
-        where: Where | None = None,
+        questions: Sequence[str] = (),
     ) -> None:
         """Open the directory; scan shards that have no index yet.
 
@@ -94,7 +93,7 @@ class LocalShards:
             window_bytes: the loader's window; the size of a single read is a part of it.
             progress: show a line while scanning.
             options: say how to read it; see `DatasetPath`.
-            where: the predicate that chooses records; evaluated now.
+            questions: predicates over the records, evaluated now.
         """
         self.owned = np.zeros(0, np.bool_)
         self._verify = verify
@@ -103,7 +102,7 @@ class LocalShards:
         self._clock = clock
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         try:
-            matches = None if where is None else find_matches(self._dataset, where.predicate).tobytes()
+            matches = tuple(find_matches(self._dataset, question).tobytes() for question in questions)
             self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
         except BaseException:
             self._dataset.close()

@@ -18,7 +18,7 @@ from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, 
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.assignment.agreement import Agreement, Holding, where_of
+from emlio.receiver.assignment.agreement import Agreement, Holding, questions_of
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.generation import GenerationRead
@@ -295,7 +295,8 @@ class DaemonPool:
                     self._find_matches(source, held)
                 case Matched(bits=bits):
                     if source.listed is not None:
-                        self._listed(source, replace(source.listed, matches=bits))
+                        listed = source.listed
+                        self._find_matches(source, replace(listed, matches=(*listed.matches, bits)))
                 case Agreed():
                     self._agreed(source)
                 case SizesCame() | EnergyCame():
@@ -308,13 +309,13 @@ class DaemonPool:
                     source.bid_farewell(error)
 
     def _find_matches(self, source: Source, holding: Holding) -> None:
-        """Ask which of its records a predicate chooses, if the plan depends on it."""
-        where = where_of(self._config.sampling)
-        if where is None or self.assignment.agreement is not None:
+        """Ask which of its records predicates hold for, one after the other, if the plan depends on it."""
+        questions, answered = questions_of(self._config.sampling), len(holding.matches)
+        if answered == len(questions) or self.assignment.agreement is not None:
             self._listed(source, holding)
             return
         source.listed = holding
-        self.carry_out(source, source.conversation.ask_matches(where.predicate))
+        self.carry_out(source, source.conversation.ask_matches(questions[answered]))
 
     @property
     def finds_matches(self) -> bool:

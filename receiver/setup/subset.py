@@ -1,30 +1,56 @@
-"""The loader's arguments `subset=` and `repeat=`: which records, and how often.
+"""The loader's arguments `subset=`, `repeat=`, `weights=` and `samples=`: which records, and how often.
 
-Covers: each form that a user may give, files of ids. Does not cover: the subsets themselves (emlio.planner.choice).
+Covers: each form that a user may give, files of ids and weights. Does not cover: the subsets themselves (emlio.planner.choice).
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, SupportsFloat, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.arguments import whole
+from emlio.arguments import as_whole, whole
 from emlio.errors import ConfigError
 from emlio.planner.choice.choice import MOST_REPEATS, Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.selection import Subset
+from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
+from emlio.planner.choice.weighted import MOST_DRAWS
 from emlio.planner.choice.where import Where
 from emlio.planner.sampling import EVERYTHING, Sampling
 
-__all__ = ["Ids", "find_sampling"]
+__all__ = ["Ids", "Weights", "find_sampling"]
 
 _FILE_ENDINGS: Final = (".npy", ".txt", ".ids", ".csv")
 _MOST_FILE_BYTES: Final = 64 << 30
+
+
+class Weights:
+    """How often records come, relative to each other: for each class, or for each record. Immutable.
+
+    Args:
+        weights: a dictionary of weights by class, its number or its name, in which "*" stands for all others; or numbers, one
+            for each record by its id: a list, a NumPy array, or a `.npy` file.
+        column: the column that holds the classes.
+    """
+
+    __slots__ = ("wanted",)
+
+    def __init__(
+        self,
+        weights: "Mapping[int | str, float] | Sequence[float] | npt.NDArray[Any] | str | os.PathLike[str]",
+        *,
+        column: str = "label",
+    ) -> None:
+        self.wanted: Final = _weights(weights, column)
+
+    def __repr__(self) -> str:
+        return f"<{'Weights of classes' if isinstance(self.wanted, ClassWeights) else 'Weights of records'}>"
 
 
 class Ids:
@@ -53,15 +79,49 @@ class Ids:
         return f"<Ids of {self.records.count:,} records>"
 
 
-def find_sampling(subset: object, repeat: object) -> Sampling:
-    """Return the sampling that the arguments mean.
+def find_sampling(subset: object, repeat: object, weights: object = None, samples: object = None) -> Sampling:
+    """Return the sampling that the arguments mean, or what it follows from once the dataset is known.
 
     Raises:
         ConfigError: one is wrong; the error names it.
     """
     times = whole("repeat", repeat, least=1, most=MOST_REPEATS)
     found = None if subset is None else _subset(subset)
+    drawn = None if samples is None else whole("samples", samples, least=1, most=MOST_DRAWS, otherwise=", or None")
+    if weights is not None or drawn is not None or isinstance(found, Where):
+        wanted = None if weights is None else _weights_given(weights)
+        return Wanted(subset=found, repeat=times, weights=wanted, samples=drawn)
     return EVERYTHING if found is None and times == 1 else Choice(subset=found, repeat=times)
+
+
+def _weights_given(given: object) -> ClassWeights | GivenWeights:
+    if isinstance(given, Weights):
+        return given.wanted
+    if isinstance(given, bytes) or not isinstance(given, Iterable | os.PathLike):
+        raise ConfigError(
+            f"weights must be weights by class as in {{0: 1.0, 1: 3.0}}, a number for each record, or Weights(...), got {given!r}"
+        )
+    return Weights(cast("Any", given)).wanted
+
+
+def _weights(given: Any, column: str) -> ClassWeights | GivenWeights:
+    if not isinstance(cast("object", column), str) or not column or "`" in column:
+        raise ConfigError(f"the column of weights must be the name of a column, got {column!r}")
+    if isinstance(given, Mapping):
+        by_class = dict[int | str, float]()
+        for name, weight in cast("Mapping[object, object]", given).items():
+            key = name if isinstance(name, str) else as_whole(name)
+            if key is None or isinstance(weight, bool | str | bytes) or not isinstance(weight, SupportsFloat):
+                raise ConfigError(f"weights must be numbers by class, by its number or name, got {name!r}: {weight!r}")
+            by_class[key] = float(weight)
+        return ClassWeights(by_class, column)
+    try:
+        values: Any = np.load(given, allow_pickle=False) if isinstance(given, str | os.PathLike) else np.asarray(given)
+    except (OSError, ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"weights must be numbers or a .npy file of numbers, got {given!r}: {error}") from None
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise ConfigError(f"weights must be a list of numbers, got {values.dtype} of shape {values.shape}")
+    return GivenWeights(RecordWeights.of(values.astype(np.float64)))
 
 
 def _subset(given: object) -> Subset:

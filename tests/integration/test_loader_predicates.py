@@ -195,6 +195,33 @@ def test_a_predicate_that_does_not_fit_is_refused(make: Make, predicate: str, wo
         make(subset=predicate)
 
 
+def test_classes_come_as_often_as_their_weights_say(make: Make) -> None:
+    weights = {0: 1.0, 3: 4.0, "*": 0}
+    loaders = [make(rank, world_size=4, weights=weights, samples=1000) for rank in range(4)]
+    labels = [_label(number) for loader in loaders for number in _ids(loader)]
+    each = {label: sum(_label(number) == label for number in range(RECORDS)) for label in (0, 3)}
+    total = each[0] + 4 * each[3]
+    assert len(labels) == 1000 == loaders[0].samples
+    # Each record's count is rounded up or down; so a class is exact to within its records.
+    assert abs(labels.count(0) - 1000 * each[0] / total) < each[0]
+    assert labels.count(0) + labels.count(3) == 1000
+    assert "1,000 samples an epoch drawn by weight with replacement from 400 records" in repr(loaders[0])
+    half = make(weights=weights, subset="size < 1kB")
+    assert {number % 2 for number in _ids(half)} == {0}
+    with pytest.raises(ConfigError, match="have another class or none"):
+        make(weights={0: 1.0})
+
+
+def test_a_weight_for_each_record_goes_to_the_daemons(make: Make, tmp_path: Path) -> None:
+    weights = np.arange(RECORDS, dtype=np.float32) % 3
+    wanted = sorted(np.repeat(np.arange(RECORDS), weights.astype(int)).tolist())
+    np.save(tmp_path / "weights.npy", weights)
+    for given in (weights, tmp_path / "weights.npy", weights.tolist()):
+        assert _ids(make(weights=given, samples=len(wanted))) == wanted
+    with pytest.raises(ConfigError, match="for each of 400 records of the dataset, got 399"):
+        make(weights=weights[1:])
+
+
 def test_a_text_that_is_neither_predicate_nor_file_is_refused(make: Make) -> None:
     with pytest.raises(
         ConfigError, match="subset must be a predicate or a file of ids if it is a text, got 'label = 1'"

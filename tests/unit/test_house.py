@@ -276,6 +276,7 @@ def test_the_public_names_are_these() -> None:
         "Recovery",
         "Security",
         "TokenBatches",
+        "Weights",
         "Where",
         "Writer",
         "__version__",

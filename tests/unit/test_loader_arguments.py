@@ -30,6 +30,8 @@ _WRONG: dict[str, list[Any]] = {
     "drop_last": _FLAG,
     "pad": _FLAG,
     "subset": [5, 0.5, True, b"ids", {"label": 1}, "missing.txt", Path("missing.npy")],
+    "weights": [5, True, b"x", "missing.npy"],
+    "samples": ["x", 0, 1.5, True, 2**31 + 1],
     "repeat": ["x", None, 0, 1.5, True, 2**20 + 1],
     "rank": ["x", None, 1.5, True, -1, 2],
     "world_size": ["x", None, 1.5, True, 0],
