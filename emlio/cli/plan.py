@@ -13,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
+from emlio.cli.plan_choice import add_choice_arguments, choice_of, hold, settle
 from emlio.errors import ConfigError
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
+from emlio.planner.sampling import Sampling
+from emlio.receiver.assignment.agreement import Holding
 from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.units import format_size
 
@@ -72,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="samples of the epoch already handed out, over all ranks (default: 0)",
     )
+    add_choice_arguments(parser)
     view = parser.add_mutually_exclusive_group()
     view.add_argument("--step", metavar="N", type=int, help="list the records of global step N")
     view.add_argument("--summary", action="store_true", help="print counts, digests and the last batches (default)")
@@ -81,7 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the requested view. Impossible arguments and datasets raise an error."""
-    holdings = _holdings(arguments)
+    choice = choice_of(arguments)
+    holdings, held = _holdings(arguments, choice)
     spec = PlanSpec(
         seed=arguments.seed,
         shuffle=Shuffle.parse(arguments.shuffle),
@@ -89,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         world_size=arguments.world_size,
         drop_last=arguments.drop_last,
         pad=arguments.pad,
+        sampling=settle(choice, holdings.catalog, held),
     )
     plan = Plan(holdings.catalog, spec)
     epoch = plan.epoch(arguments.epoch, arguments.origin)
@@ -102,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print_rows(rows)
         return 0
+    if arguments.quality and str(spec.sampling):
+        raise ConfigError("--quality compares with a random order of all records: leave out --subset, --repeat and --weights")
     if arguments.quality:
         quality = dataclasses.asdict(measure_quality(plan, arguments.epoch))
         if arguments.json:
@@ -114,7 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _holdings(arguments: argparse.Namespace) -> Holdings:
+def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings, list[Holding]]:
+    """Return the daemons' shards, and what of real ones the choice depends on."""
     if bool(arguments.directories) == (arguments.records is not None):
         raise ConfigError("give either dataset directories or --records, not both and not neither")
     if arguments.records is not None:
@@ -128,7 +137,8 @@ def _holdings(arguments: argparse.Namespace) -> Holdings:
             ShardEntry(name=f"shard-{number:08d}", records=size, size_bytes=0, digest="imagined")
             for number, size in enumerate(sizes)
         )
-        return merge_holdings({"imagined": imagined})
+        return merge_holdings({"imagined": imagined}), []
+    holdings = list[Holding]()
     held: dict[str, tuple[ShardEntry, ...]] = {}
     for directory in arguments.directories:
         place = DatasetPath.parse(directory)
@@ -136,7 +146,8 @@ def _holdings(arguments: argparse.Namespace) -> Holdings:
             place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
         ) as dataset:
             held[directory] = dataset.entries
-    return merge_holdings(held)
+            holdings.append(hold(directory, dataset, choice, arguments))
+    return merge_holdings(held), holdings
 
 
 def _step_rows(epoch: EpochPlan, rank: int, step: int) -> list[dict[str, int | str]]:
@@ -196,6 +207,7 @@ def _balance(holdings: Holdings) -> list[_Share]:
 def _print_summary(plan: Plan, epoch: EpochPlan, last: dict[int, int], balance: list[_Share], *, as_json: bool) -> None:
     facts: dict[str, object] = {
         "records": plan.catalog.records,
+        "samples": plan.places,
         "shards": len(plan.catalog.shards),
         "fingerprint": plan.catalog.fingerprint,
         "digest": plan.digest,

@@ -28,7 +28,7 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 
-__all__ = ["Agreement", "Holding", "agree", "offer_of", "questions_of"]
+__all__ = ["Agreement", "Holding", "agree", "offer_of", "questions_of", "settled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
     return Agreement(
-        plan=Plan(merged.catalog, replace(config.spec, sampling=_settled(config.sampling, merged.catalog, holdings))),
+        plan=Plan(merged.catalog, replace(config.spec, sampling=settled(config.sampling, merged.catalog, holdings))),
         owners=streams[assign_owners(readable)],
         holdings=readable,
         streams=streams,
@@ -242,8 +242,8 @@ def questions_of(sampling: Sampling) -> tuple[str, ...]:
     return sampling.questions if isinstance(sampling, Wanted) else ()
 
 
-def _settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) -> Sampling:
-    """Return the sampling that a user's choice becomes with this dataset."""
+def settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) -> Sampling:
+    """Return the sampling that a user's choice becomes with the dataset that these hold."""
     if not isinstance(sampling, Wanted):
         return sampling
     answers = [_joined(catalog, holdings, number) for number in range(len(sampling.questions))]

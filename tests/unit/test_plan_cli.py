@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emlio.cli import plan as command
@@ -148,3 +149,39 @@ def test_the_digest_printed_is_the_plan_s(tmp_path: Path, capsys: pytest.Capture
 def test_impossible_arguments_are_refused(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _run(*words)
+
+
+def test_a_choice_of_records_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    billion = ("--records", "1000000000", "--shards", "1000")
+    whole = _json(capsys, *billion, "--subset", "0:0.9:7", "--repeat", "2")
+    assert (whole["records"], whole["samples"]) == (1_000_000_000, 1_800_000_000)
+    make_dataset(tmp_path / "data", records=60, shards=3, payload=100)
+    place = (str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"), "--batch-size", "4")
+    assert _json(capsys, *place, "--subset", "number < 5")["samples"] == 15
+    (tmp_path / "ids.txt").write_text("3\n59\n")
+    ids = (*place, "--subset", str(tmp_path / "ids.txt"))
+    assert _json(capsys, *ids)["samples"] == 2
+    assert sorted(row["id"] for row in _json(capsys, *ids, "--step", "0")["records"]) == [3, 59]
+    np.save(tmp_path / "weights.npy", np.arange(60.0))
+    drawn = _json(capsys, *place, "--weights", str(tmp_path / "weights.npy"), "--samples", "90")
+    assert (drawn["samples"], drawn["records"], drawn["steps"]) == (90, 60, 23)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--subset", "0.9:0.1"), "at least a billionth above"),
+        (("--subset", "1e:2"), "BEGIN:END:SEED with numbers"),
+        (("--subset", "label"), "a predicate or a file of ids"),
+        (("--subset", "label == 1"), "give directories instead of --records"),
+        (("--weights", "0=1", "1=2"), "give directories instead of --records"),
+        (("--weights", "0=much", "1=2"), "CLASS=WEIGHT, got '0=much'"),
+        (("--weights", "=1", "1=2"), "CLASS=WEIGHT, got '=1'"),
+        (("--samples", "5"), "with weights only"),
+        (("--repeat", "0"), "repeat must be a whole number"),
+    ],
+    ids=range(9),
+)
+def test_a_wrong_choice_of_records_is_refused(words: tuple[str, ...], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        _run("--records", "100", *words)
