@@ -109,7 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
             _print_rows(rows)
         return 0
     if arguments.quality and str(spec.sampling):
-        raise ConfigError("--quality compares with a random order of all records: leave out --subset, --repeat and --weights")
+        raise ConfigError(
+            "--quality compares with a random order of all records: leave out --subset, --repeat and --weights"
+        )
     if arguments.quality:
         quality = dataclasses.asdict(measure_quality(plan, arguments.epoch))
         if arguments.json:

@@ -16,6 +16,11 @@ import numpy as np
 from emlio.checksum import crc32c
 from emlio.example import encode_example
 from emlio.keys.allow_list import ClientRule
+from emlio.planner.choice.matching import Numbers, Texts
+from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.record_weights import RecordWeights
+from emlio.session.contents import pack
+from emlio.shards.columns.values import pack_column
 from emlio.shards.tfrecord.mapping import Feature, ShardMapping, format_mapping
 from emlio.tfrecord import frame
 from emlio.wire.data import data_tail, header_apart
@@ -253,10 +258,41 @@ def _keys() -> Iterator[tuple[str, bytes]]:
     yield "name", b"\6alice-2"
 
 
+def _choice() -> Iterator[tuple[str, bytes]]:
+    predicates = (
+        "label in {1, 5} and size < 1MB",
+        "not (shard == 'a.tar') or 100 <= number < 200",
+        'image/height >= 256 and `a column` != "x"',
+        "label not in ('cat', -1.5e3)",
+        "((((size > 0))))",
+        "a == True or not not b != False",
+    )
+    for number, text in enumerate(predicates):
+        yield f"predicate-{number}", b"\0" + text.encode()
+    some, many = RecordSet.of_ids(np.array([1000])), RecordSet.of_ids(np.arange(3))
+    weights = RecordWeights.of(np.array([1.0, 0.0, 3.0]))
+    yield "text-fraction", b"\1choice fraction=0:900000000:7 repeat=2"
+    yield "text-records", f"\1choice records={many.digest}:3".encode()
+    yield "text-weights", f"\1choice weights={weights.digest}:3 samples=5".encode()
+    for name, content in (("list", some.content), ("bits", many.content), ("weights", weights.content)):
+        yield f"content-{name}", b"\2" + content
+    absent = np.array([True, False])
+    for name, column in (
+        ("numbers", Numbers(values=np.arange(3))),
+        ("absent", Numbers(values=np.array([0.5, 1.5]), absent=absent)),
+        ("texts", Texts(codes=np.array([0, -1], np.int32), words=["cat"])),
+        ("none", None),
+    ):
+        yield f"column-{name}", b"\3" + pack_column(column)
+    yield "packed", b"\4" + pack(bytes(1000))
+    yield "packed-bomb", b"\4" + pack(bytes(1 << 20))
+
+
 def main() -> None:
     """Write them all."""
     makers = {
         "address": _address,
+        "choice": _choice,
         "configuration": _configuration,
         "control": _control,
         "credit": _credit,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tests.fuzz.target import Target
 from tests.fuzz.targets import (
     address,
+    choice,
     configuration,
     control,
     credit,
@@ -28,6 +29,7 @@ __all__ = ["TARGETS"]
 
 _MODULES = (
     address,
+    choice,
     configuration,
     control,
     credit,

@@ -177,3 +177,24 @@ def test_wrong_ids_are_named(make: Make, tmp_path: Path) -> None:
         make(repeat=0)
     with pytest.raises(ConfigError, match="with drop_last batch_size x world_size must be at most the 3 records"):
         make(subset=[1, 2, 3], drop_last=True)
+
+
+def test_a_daemon_that_was_started_again_gets_the_ids_again(whole: Path) -> None:
+    source = DatasetSource(name="numbers", directory=whole)
+
+    def config(port: int) -> DaemonConfig:
+        return DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=port), drain_timeout=0)
+
+    with ExitStack() as stack:
+        first = stack.enter_context(Daemon(config(0)))
+        url = f"emlio://{first.endpoint.removeprefix('tcp://')}/numbers"
+        said: dict[str, Any] = {"batch_size": 4, "to": "numpy", "raw": True, "ids": True, "epochs": 1, "rank": 0}
+        arguments = loader_arguments(world_size=1, timeout="20s", heartbeat="1s", prefetch="1MiB", **said)
+        loader = stack.enter_context(EmlioLoader(url, subset=IDS, repeat=30, **arguments))
+        walk = iter(loader)
+        got = [next(walk) for _ in range(3)]
+        first.close()
+        stack.enter_context(Daemon(config(int(url.split(":")[2].split("/")[0]))))
+        got += list(walk)
+        assert loader.stats().lost_daemons == 1
+    assert sorted(_ids(got)) == sorted(30 * IDS)
