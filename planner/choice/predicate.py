@@ -215,7 +215,7 @@ class _Parser:
             operator = self._operator()
             column = self._column()
             turned = Compare(column, _TURNED[operator], value)
-            if self._peek.value not in _OPERATORS or self._peek.kind != "sign":
+            if not any(self._sign(known) for known in _OPERATORS):
                 return turned
             return All((turned, Compare(column, self._operator(), self._value())))
         column = self._column()

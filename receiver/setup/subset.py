@@ -116,7 +116,8 @@ def _weights(given: Any, column: str) -> ClassWeights | GivenWeights:
             by_class[key] = float(weight)
         return ClassWeights(by_class, column)
     try:
-        values: Any = np.load(given, allow_pickle=False) if isinstance(given, str | os.PathLike) else np.asarray(given)
+        is_file = isinstance(given, str | os.PathLike)
+        values: Any = np.load(cast("Any", given), allow_pickle=False) if is_file else np.asarray(given)
     except (OSError, ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"weights must be numbers or a .npy file of numbers, got {given!r}: {error}") from None
     if values.ndim != 1 or values.dtype.kind not in "iuf":

@@ -18,7 +18,9 @@ from emlio.session.instructions import (
     Judge,
     Listed,
     LookUpEnergy,
+    LookUpMatches,
     LookUpSizes,
+    Matched,
     RankInstruction,
     Send,
     SizesCame,
@@ -240,7 +242,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
+                case Listed() | Matched() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -288,6 +290,9 @@ class SessionPair:
                     self._at_daemon(daemon, self._judge(daemon, rows))
                 case LookUpSizes():
                     self._down.send(encode_control(self._sizes(instruction)))
+                case LookUpMatches():
+                    records = sum(row.records for row in self._settings.rows)
+                    self._at_daemon(daemon, daemon.tell_matches(bytes(-(-records // 8))))
                 case LookUpEnergy():
                     self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
                 case StartStream(order=order):
