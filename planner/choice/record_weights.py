@@ -1,4 +1,4 @@
-"""How often each record is to come, relative to the others, known by a hash of its content.
+"""Weights of records, known by a hash of their content.
 
 Weights are whole numbers below 2**32: the largest of a user's weights becomes 2**32 - 1, and a weight above 0 at least 1.
 

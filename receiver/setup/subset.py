@@ -31,7 +31,7 @@ _MOST_FILE_BYTES: Final = 64 << 30
 
 
 class Weights:
-    """How often records come, relative to each other: for each class, or for each record. Immutable.
+    """Relative frequencies of records: for each class, or for each record. Immutable.
 
     Args:
         weights: a dictionary of weights by class, its number or its name, in which "*" stands for all others; or numbers, one
