@@ -5,6 +5,7 @@ with fewer ranks. Does not cover: the choices themselves (tests/unit/test_choice
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader, Fraction, Ids, train_test_split
+from emlio import EmlioLoader, Fraction, Ids, TokenBatches, train_test_split
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, PlanError, RefusedError
@@ -198,3 +199,17 @@ def test_a_daemon_that_was_started_again_gets_the_ids_again(whole: Path) -> None
         got += list(walk)
         assert loader.stats().lost_daemons == 1
     assert sorted(_ids(got)) == sorted(30 * IDS)
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_batches_of_tokens_are_made_of_the_chosen_records(tmp_path: Path, repeat: int) -> None:
+    def tokens(number: int) -> bytes:
+        return np.full(3 + number % 5, number, np.int32).tobytes()
+
+    make_dataset(tmp_path / "tokens", records=200, shards=4, payload=tokens, mapped=False)
+    chosen = list(range(10, 60))
+    said = loader_arguments(rank=0, world_size=1, epochs=1, to="numpy")
+    batching = TokenBatches(dtype="int32", max_tokens=64, pool=32, pad_id=-1)
+    with EmlioLoader(tmp_path / "tokens", subset=chosen, repeat=repeat, tokens=batching, **said) as loader:
+        found = Counter(token for batch in loader for token in batch["tokens"].ravel().tolist() if token >= 0)
+    assert found == {number: repeat * (3 + number % 5) for number in chosen}
