@@ -19,16 +19,18 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import fault_of, not_let_go
 from emlio.daemon.control.arrivals import Arrivals
-from emlio.daemon.control.client import Client
+from emlio.daemon.control.client import Client, refusal_of
 from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.energy_service import EnergyService
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.sessions import Sessions
+from emlio.daemon.control.status.service import StatusService
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.failures import Failure, Failures
 from emlio.daemon.last_resort import INTERNAL, guarded
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Sent, Waiter
@@ -63,6 +65,7 @@ from emlio.wire.control import (
     Pong,
     Refused,
     ShardsReply,
+    StatusRequest,
     decode_control,
     encode_control,
 )
@@ -111,9 +114,13 @@ class Control:
         datasets.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         offset = self._streams.data_port - self._socket.endpoint.port
         self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
+        self._failures = Failures(clock)
+        self.status = StatusService(
+            datasets, permissions, self._streams, self._sessions.identity, self._failures, clock
+        )
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock)
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock, self._failures)
         self._orders = SessionCommands(
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
@@ -248,7 +255,10 @@ class Control:
             message = decode_control(received.data)
         except RemoteProtocolError as error:
             who = client.label if client else f"an unknown client at {received.address}"
-            self._complaints.add(f"invalid control message from {who}: {error}", heard_ns)
+            text = f"invalid control message from {who}: {error}"
+            self._complaints.add(text, heard_ns, facts=client.facts if client else {"address": received.address})
+            if client is None:  # a session ends by it, which is noted there
+                self._failures.add(Failure(kind="protocol", text=text), outside=True)
             self._refuse(identity, "protocol", str(error))
             return
         match message:
@@ -262,6 +272,9 @@ class Control:
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, heard_ns)
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
+            case StatusRequest() if client is None:
+                reply = self.status.answer(message, received, self._clients.values(), draining=self._draining)
+                self.status.sent(received, self._socket.send(identity, encode_control(reply)))
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
@@ -318,7 +331,12 @@ class Control:
                 case Admit(caller=caller):
                     self._admit(caller)
                 case TurnAway(caller=caller, code=code, text=text):
-                    self._complaints.add(f"{caller} was refused: {text}", self._clock.monotonic_ns())
+                    self._complaints.add(
+                        f"{caller} was refused: {text}",
+                        self._clock.monotonic_ns(),
+                        facts={"code": code, **caller.facts},
+                    )
+                    self._failures.add(refusal_of(caller, code, text))
                     self._send(caller.connection, Refused(code=code, text=text))
                 case Agree(connection=connection):
                     if (client := self._clients.get(connection)) is not None:
@@ -344,8 +362,9 @@ class Control:
             self._leave(identity)
             return
         self._clients[identity] = client
+        self.status.report.sessions_begun += 1
         self._watch(client)
-        _LOG.info("%s began", client.label)
+        _LOG.info("%s began", client.label, extra=client.facts)
         self._carry_out(client, client.machine.begin())
         if not client.reached:
             self._carry_out(client, client.machine.end("the rank disconnected before it was welcomed"))
@@ -384,14 +403,18 @@ class Control:
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)
-                case Ended(reason=reason):
+                case Ended(reason=reason, failure=failure):
                     if self._clients.pop(client.identity, None) is not None:
                         self._tidying.ended(self._clock.monotonic_ns(), others=bool(self._clients))
+                        sent_bytes = self._streams.figures(client.group).totals.sent_bytes
+                        facts = {"bytes": sent_bytes, "code": failure, **client.facts}
+                        _LOG.info("%s ended: %s", client.label, reason, extra=facts)
                         self._sessions.end(client)
                         self._orders.forget(client)
                         self._replies.forget(client)
                         self._energy.forget(client)
-                        _LOG.info("%s ended: %s", client.label, reason)
+                        if failure not in ("", "draining"):
+                            self._failures.add(client.failed(failure, reason))
                         self._leave(client.identity)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
@@ -409,7 +432,8 @@ class Control:
         stream, error = failure.stream, failure.error
         for client in self._clients.values():
             if client.stream is stream:
-                _LOG.error("%s: %s", client.label, error)
+                _LOG.error("%s: %s", client.label, error, extra=client.facts)
+                self._failures.add(client.failed("stream", str(error)))
                 self._send(client.identity, fault_of(stream.stream, error))
 
     def _on_fault(self, session: int, error: RemoteProtocolError) -> None:
