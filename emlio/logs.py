@@ -12,7 +12,7 @@ import logging
 import sys
 from typing import TextIO
 
-__all__ = ["set_up_logging"]
+__all__ = ["printable", "set_up_logging"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _INDENT = "    "
@@ -43,17 +43,17 @@ class _TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = self.formatTime(record, "%H:%M:%S")
-        lines = [f"{time} {record.levelname:<7} {_printable(record.getMessage())}"]
+        lines = [f"{time} {record.levelname:<7} {printable(record.getMessage())}"]
         traces = [self.formatException(record.exc_info)] if record.exc_info else []
         if record.stack_info:
             traces.append(self.formatStack(record.stack_info))
         # Split at line feeds only: other line ends come from others, and are escaped like all
         # unprintable text.
-        lines += [_INDENT + _printable(line) for trace in traces for line in trace.split("\n")]
+        lines += [_INDENT + printable(line) for trace in traces for line in trace.split("\n")]
         return "\n".join(lines)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with all unprintable characters escaped like in Python.
 
     These are line ends, escape characters, direction marks and surrogates.

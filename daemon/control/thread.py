@@ -116,7 +116,7 @@ class Control:
         self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
         self._failures = Failures(clock)
         self.status = StatusService(
-            datasets, permissions, self._streams, self._sessions.identity, self._failures, clock
+            config, datasets, permissions, self._streams, self._sessions.identity, self._failures, clock
         )
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)

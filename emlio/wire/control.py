@@ -354,6 +354,7 @@ class StatusReply(_Message, frozen=True, kw_only=True):
     up_ns: Count
     draining: bool
     lanes: Count
+    heartbeat_timeout_ns: Count
     memory: MemoryStatus
     dataset_count: Count
     job_count: Count

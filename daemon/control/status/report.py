@@ -81,7 +81,14 @@ class StatusReport:
     """
 
     def __init__(
-        self, generations: Generations, streams: Streams, identity: Identity, failures: Failures, clock: Clock
+        self,
+        generations: Generations,
+        streams: Streams,
+        identity: Identity,
+        failures: Failures,
+        clock: Clock,
+        *,
+        heartbeat_timeout_ns: int,
     ) -> None:
         """See the class.
 
@@ -91,6 +98,7 @@ class StatusReport:
             identity: this daemon's name.
             failures: the last failures.
             clock: for ages.
+            heartbeat_timeout_ns: the silence after which a rank is lost.
         """
         self.failures = failures
         self.sessions_begun = 0
@@ -98,6 +106,7 @@ class StatusReport:
         self._streams = streams
         self._identity = identity
         self._clock = clock
+        self._heartbeat_timeout_ns = heartbeat_timeout_ns
         self._since_ns = clock.monotonic_ns()
 
     def reply(
@@ -127,6 +136,7 @@ class StatusReport:
             up_ns=now_ns - self._since_ns,
             draining=draining,
             lanes=self._streams.connected_lanes,
+            heartbeat_timeout_ns=self._heartbeat_timeout_ns,
             memory=MemoryStatus(
                 held_bytes=self._streams.held_bytes,
                 most_bytes=self._streams.bound_bytes,

@@ -9,6 +9,7 @@ from functools import partial
 
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
+from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.status.quota import StatusQuota
@@ -33,6 +34,7 @@ class StatusService:
 
     def __init__(
         self,
+        config: DaemonConfig,
         datasets: Datasets,
         permissions: Permissions,
         streams: Streams,
@@ -40,7 +42,14 @@ class StatusService:
         failures: Failures,
         clock: Clock,
     ) -> None:
-        self.report = StatusReport(datasets.generations, streams, identity, failures, clock)
+        self.report = StatusReport(
+            datasets.generations,
+            streams,
+            identity,
+            failures,
+            clock,
+            heartbeat_timeout_ns=config.heartbeat_timeout,
+        )
         self._permissions = permissions
         self._quota = StatusQuota()
         self._clock = clock
