@@ -10,6 +10,7 @@ Covers: the two formats and setting one up. Does not cover: which events are log
 import json
 import logging
 import sys
+from datetime import datetime
 from typing import TextIO
 
 __all__ = ["printable", "set_up_logging"]
@@ -19,16 +20,20 @@ _INDENT = "    "
 
 
 class _JsonLines(logging.Formatter):
-    """One object per line; values passed as `extra` become keys."""
+    """One object per line; values passed as `extra` become keys, but replace none of the usual ones.
+
+    The time has the zone of this host, since lines of several hosts are read together.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        entry.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
+        given = ((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        entry.update({key: value for key, value in given if key not in entry})
         if record.exc_info:
             entry["trace"] = self.formatException(record.exc_info)
         # The one control character that JSON leaves as it is and a terminal does not.

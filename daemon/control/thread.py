@@ -25,6 +25,7 @@ from emlio.daemon.control.energy_service import EnergyService
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.sessions import Sessions
+from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.status.service import StatusService
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
@@ -90,8 +91,10 @@ class Control:
         network: Network,
         zap_thread: ZapThread,
         clock: Clock,
+        failures: Failures,
     ) -> None:
         self._config = config
+        self._failures = failures
         self._permissions = permissions
         self._admission = Admission(config, datasets, permissions)
         self._datasets = datasets
@@ -114,8 +117,7 @@ class Control:
         datasets.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         offset = self._streams.data_port - self._socket.endpoint.port
         self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
-        self._failures = Failures(clock)
-        self.status = StatusService(
+        self._status = StatusService(
             config, datasets, permissions, self._streams, self._sessions.identity, self._failures, clock
         )
         self._inspections = Inspections(clock, self.call)
@@ -143,6 +145,15 @@ class Control:
     def endpoint(self) -> str:
         """The endpoint of the control port, with the real port."""
         return str(self._socket.endpoint)
+
+    @property
+    def name(self) -> str:
+        """The daemon's name."""
+        return self._sessions.identity.name
+
+    def figures(self) -> DaemonFigures:
+        """Return the figures for metrics. Only for the control thread, see `call`."""
+        return self._status.report.figures(self._clients.values(), draining=self._draining)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""
@@ -273,8 +284,8 @@ class Control:
                 client.machine.receive(message, heard_ns)
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case StatusRequest() if client is None:
-                reply = self.status.answer(message, received, self._clients.values(), draining=self._draining)
-                self.status.sent(received, self._socket.send(identity, encode_control(reply)))
+                reply = self._status.answer(message, received, self._clients.values(), draining=self._draining)
+                self._status.sent(received, self._socket.send(identity, encode_control(reply)))
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
@@ -309,8 +320,12 @@ class Control:
             # What a thread or libzmq still uses is closed at a later look.
             unused = self._inspections.forget(served) and self._streams.end_dataset(served)
             if unused and self._datasets.end(served):
+                name = served.dataset.name
                 _LOG.info(
-                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
+                    "dataset %s at %s: closed, no job reads it any more",
+                    name,
+                    served.dataset.place,
+                    extra={"dataset": name},
                 )
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------
@@ -362,7 +377,7 @@ class Control:
             self._leave(identity)
             return
         self._clients[identity] = client
-        self.status.report.sessions_begun += 1
+        self._status.report.sessions_begun += 1
         self._watch(client)
         _LOG.info("%s began", client.label, extra=client.facts)
         self._carry_out(client, client.machine.begin())

@@ -81,7 +81,6 @@ class LaneSender:
         self._lock = Lock()
         self._outlets: dict[Stream, tuple[Outlet, LaneSession]] = {}
         self._former: dict[str, StreamTotals] = {}  # of streams that ended, by the name of their dataset
-        self._told: dict[str, StreamTotals] = {}  # what `dataset_totals` returned last
         self._counting = Lock()  # a stream that ends must be counted once, here or there
         self._ready: deque[tuple[Outlet, LaneSession]] = deque()
         self._stuck: dict[
@@ -152,15 +151,14 @@ class LaneSender:
     def dataset_totals(self) -> dict[str, StreamTotals]:
         """Return the totals of all streams so far, by the name of their dataset.
 
-        They never fall, although a message counts for a moment that no lane takes.
+        A message that no lane takes counts for a moment, so they may fall by its size.
         """
         now_ns = time.monotonic_ns()
         with self._counting:
             found = dict(self._former)
             for stream, (outlet, _) in list(self._outlets.items()):
                 found[stream.name] = found.get(stream.name, StreamTotals()).plus(outlet.totals_at(now_ns))
-            self._told = {name: one.at_least(self._told.get(name, StreamTotals())) for name, one in found.items()}
-            return dict(self._told)
+        return found
 
     @property
     def lanes_lost(self) -> int:
@@ -311,7 +309,8 @@ class LaneSender:
             outlet.now(now_ns)
             outlet.waits = self._send_some(outlet, session, now_ns)
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
-            _LOG.exception("%s: sending failed", outlet.stream.label)
+            facts = {"session": outlet.stream.session, "dataset": outlet.stream.name}
+            _LOG.exception("%s: sending failed", outlet.stream.label, extra=facts)
             self._detach(outlet.stream)
             failure = EmlioError(f"internal error while sending: {error!r}")
             self._on_failure(StreamFailure(stream=outlet.stream, error=failure))

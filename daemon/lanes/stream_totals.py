@@ -36,15 +36,6 @@ class StreamTotals:
             withheld_ns=self.withheld_ns + other.withheld_ns,
         )
 
-    def at_least(self, other: "StreamTotals") -> "StreamTotals":
-        """Return the larger one of each figure."""
-        return StreamTotals(
-            sent_bytes=max(self.sent_bytes, other.sent_bytes),
-            blocked_ns=max(self.blocked_ns, other.blocked_ns),
-            starved_ns=max(self.starved_ns, other.starved_ns),
-            withheld_ns=max(self.withheld_ns, other.withheld_ns),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFigures:
