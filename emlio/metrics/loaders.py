@@ -9,7 +9,7 @@ Covers: the metrics, serving them. Does not cover: counting (emlio.receiver.stat
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from emlio.errors import ConfigError
 from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge
@@ -102,7 +102,7 @@ class LoaderCollector:
             ConfigError: prometheus_client is not installed, or there are too many loaders.
         """
         require_library()
-        named = cast("Mapping[str, Loader]", loaders) if isinstance(loaders, Mapping) else {_ONLY: loaders}
+        named = loaders if isinstance(loaders, Mapping) else {_ONLY: loaders}
         if not 1 <= len(named) <= _MOST_LOADERS:
             raise ConfigError(f"loaders must be 1 to {_MOST_LOADERS}, got {len(named)}")
         for name, loader in named.items():
