@@ -194,6 +194,11 @@ class Daemon:
         """The endpoint of the data port, tcp://HOST:PORT, with the real port."""
         return str(self._network.data_endpoint)
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The address of the metrics, with the real port; None if they are not served."""
+        return self._metrics.url if self._metrics is not None else None
+
     def start(self) -> None:
         """Begin to serve. If that fails, everything is freed."""
         self._thread.start()
