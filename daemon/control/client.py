@@ -16,7 +16,7 @@ from emlio.session.daemon import DaemonSession
 __all__ = ["Client", "refusal_of"]
 
 _UNKNOWN = "unknown-dataset"
-"""What such a caller names is no dataset, so nobody may read it."""
+"""Such a caller names no dataset, so no client may read it."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from emlio import __version__
 from emlio.daemon.control.status.report import DaemonFigures
 from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge
 
@@ -42,14 +43,8 @@ _LABEL: Final = "dataset"
 class DaemonFamilies:
     """Makes the metrics of one daemon. Used by one thread."""
 
-    def __init__(self, *, version: str, name: str) -> None:
-        """See the class.
-
-        Args:
-            version: the daemon's.
-            name: the daemon's.
-        """
-        self._info = (version, name)
+    def __init__(self) -> None:
+        """No dataset is known yet."""
         self._known: dict[str, None] = {}
         self._rising = RisingCounters()
 
@@ -63,7 +58,13 @@ class DaemonFamilies:
         network = {name: one.blocked_ns - one.withheld_ns for name, one in totals.items()}
         return self._rising.apply(
             [
-                gauge("emlio_daemon_info", "The daemon's version and name.", [(self._info, 1)], "version", "daemon"),
+                gauge(
+                    "emlio_daemon_info",
+                    "The daemon's version and name.",
+                    [((__version__, figures.daemon), 1)],
+                    "version",
+                    "daemon",
+                ),
                 gauge("emlio_daemon_draining", "1 while it takes no new sessions.", _one(figures.draining)),
                 gauge("emlio_daemon_datasets_opening", "Datasets being opened.", _one(len(figures.opening))),
                 gauge(

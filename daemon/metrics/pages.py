@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from typing import Any, Final
 
-from emlio import __version__
 from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.thread import Control
 from emlio.daemon.metrics.families import DaemonFamilies
@@ -37,12 +36,11 @@ class DaemonPages:
             ConfigError: prometheus_client is not installed.
         """
         self._control: Control | None = None
-        self._families: DaemonFamilies | None = None
+        self._families = DaemonFamilies()
         self._text = MetricsText(self)
 
     def served_by(self, control: Control) -> None:
         """Show the figures of this control thread, which is going to run."""
-        self._families = DaemonFamilies(version=__version__, name=control.name)
         self._control = control
 
     @property
@@ -70,7 +68,7 @@ class DaemonPages:
     def collect(self) -> Iterable[Any]:
         """Return the metrics; none before the datasets are open, or if the control thread does not answer."""
         figures = self._figures()
-        return library_metrics(self._families.of(figures) if figures is not None and self._families is not None else [])
+        return library_metrics(self._families.of(figures) if figures is not None else [])
 
     def _figures(self) -> DaemonFigures | None:
         control = self._control

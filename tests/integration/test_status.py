@@ -294,12 +294,16 @@ def test_before_datasets_are_open_it_is_alive_and_not_ready() -> None:
 class FakeControl:
     """Answers at once, in the caller's thread."""
 
-    name = "store1-1"
-
     def __init__(self, **figures: Any) -> None:
         usual: dict[str, Any] = {one.name: {} for one in fields(DaemonFigures)}
         numbers = ("sessions_begun", "held_bytes", "bound_bytes", "lanes", "lanes_lost")
-        usual |= {"draining": False, "opening": (), "generations": {"x": 1}, **dict.fromkeys(numbers, 0)}
+        usual |= {
+            "daemon": "store1-1",
+            "draining": False,
+            "opening": (),
+            "generations": {"x": 1},
+            **dict.fromkeys(numbers, 0),
+        }
         self._figures = DaemonFigures(**(usual | figures))
 
     def call(self, action: Callable[[], None]) -> None:

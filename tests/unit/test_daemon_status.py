@@ -294,8 +294,8 @@ def _samples(families: Any) -> dict[tuple[str, ...], float]:
 def test_metrics_count_ranks_and_name_none() -> None:
     stage = Stage(Served("open"), Served("closed"))
     clients = [stage.client(stage.served[0], rank, figures=SessionFigures(waits_for="network")) for rank in range(64)]
-    figures = stage.report.figures(clients, draining=False)
-    families = DaemonFamilies(version="0.1.0", name="store1-1").of(figures)
+    figures = stage.report.figures(clients, draining=False, begun=3)
+    families = DaemonFamilies().of(figures)
     samples = _samples(families)
     assert samples["emlio_daemon_sessions", "open"] == 64
     assert samples["emlio_daemon_sessions", "closed"] == 0
@@ -312,10 +312,10 @@ def test_metrics_count_ranks_and_name_none() -> None:
 def test_the_series_of_datasets_are_bounded_and_the_rest_is_summed() -> None:
     stage = Stage(*(Served(f"d{number:03d}") for number in range(MOST_DATASETS + 50)))
     clients = [stage.client(one, 0) for one in stage.served]
-    families = DaemonFamilies(version="0.1.0", name="x")
-    samples = _samples(families.of(stage.report.figures(clients, draining=False)))
+    families = DaemonFamilies()
+    samples = _samples(families.of(stage.report.figures(clients, draining=False, begun=3)))
     sessions = {labels[1]: figure for labels, figure in samples.items() if labels[0] == "emlio_daemon_sessions"}
     assert len(sessions) == MOST_DATASETS + 1
     assert sessions["(others)"] == 50
-    again = _samples(families.of(stage.report.figures([], draining=False)))
+    again = _samples(families.of(stage.report.figures([], draining=False, begun=3)))
     assert samples.keys() == again.keys(), "a series that was there stays there"

@@ -43,6 +43,7 @@ class DaemonFigures:
     """The figures of a daemon at one moment, for metrics.
 
     Attributes:
+        daemon: its name.
         draining: whether it takes no new sessions.
         opening: datasets that are being opened.
         generations: current generations, by dataset.
@@ -56,6 +57,7 @@ class DaemonFigures:
         lanes, lanes_lost: as in `Streams`.
     """
 
+    daemon: str
     draining: bool
     opening: tuple[str, ...]
     generations: dict[str, int]
@@ -77,7 +79,6 @@ class StatusReport:
 
     Attributes:
         failures: the last failures.
-        sessions_begun: the number of sessions since the start.
     """
 
     def __init__(
@@ -101,7 +102,6 @@ class StatusReport:
             heartbeat_timeout_ns: the silence after which a rank is lost.
         """
         self.failures = failures
-        self.sessions_begun = 0
         self._generations = generations
         self._streams = streams
         self._identity = identity
@@ -156,8 +156,14 @@ class StatusReport:
             ],
         )
 
-    def figures(self, clients: Iterable[Client], *, draining: bool) -> DaemonFigures:
-        """Return the figures for metrics."""
+    def figures(self, clients: Iterable[Client], *, begun: int, draining: bool) -> DaemonFigures:
+        """Return the figures for metrics.
+
+        Args:
+            clients: all sessions.
+            begun: the number of sessions since the start.
+            draining: whether the daemon takes no new sessions.
+        """
         generations: dict[str, int] = {}
         newest: dict[str, ServedDataset] = {}
         for served in self._generations.all:
@@ -170,6 +176,7 @@ class StatusReport:
             sessions[client.served.name] += 1
             waiting[client.served.name, self._streams.figures(client.group).waits_for] += 1
         return DaemonFigures(
+            daemon=self._identity.name,
             draining=draining,
             opening=tuple(sorted(str(one) for one in self._generations.opening)),
             generations=generations,
@@ -178,7 +185,7 @@ class StatusReport:
             sessions=dict(sessions),
             waiting=dict(waiting),
             totals=self._streams.dataset_totals(),
-            sessions_begun=self.sessions_begun,
+            sessions_begun=begun,
             failures=self.failures.counts(),
             held_bytes=self._streams.held_bytes,
             bound_bytes=self._streams.bound_bytes,

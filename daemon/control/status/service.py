@@ -1,10 +1,10 @@
 """Answers to status requests: within the limits, and only with what the client may see.
 
 Covers: putting limits, permissions and the report together. Does not cover: the report
-(emlio.daemon.control.status.report), sending (emlio.daemon.control.thread).
+(emlio.daemon.control.status.report).
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from emlio.clock import Clock
@@ -13,12 +13,12 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.status.quota import StatusQuota
-from emlio.daemon.control.status.report import StatusReport
+from emlio.daemon.control.status.report import DaemonFigures, StatusReport
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.failures import Failures
 from emlio.daemon.network.transport import Received, Sent
 from emlio.daemon.streams import Streams
-from emlio.wire.control import Refused, StatusReply, StatusRequest
+from emlio.wire.control import Refused, StatusRequest, encode_control
 
 __all__ = ["StatusService"]
 
@@ -29,7 +29,7 @@ class StatusService:
     """Answers status requests. Used by the control thread.
 
     Attributes:
-        report: makes the answers.
+        draining: whether the daemon takes no new sessions.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class StatusService:
         failures: Failures,
         clock: Clock,
     ) -> None:
-        self.report = StatusReport(
+        self.draining = False
+        self._report = StatusReport(
             datasets.generations,
             streams,
             identity,
@@ -55,25 +56,33 @@ class StatusService:
         self._clock = clock
 
     def answer(
-        self, request: StatusRequest, received: Received, clients: Collection[Client], *, draining: bool
-    ) -> StatusReply | Refused:
-        """Return the answer.
+        self,
+        request: StatusRequest,
+        received: Received,
+        clients: Collection[Client],
+        send: Callable[[bytes, bytes], Sent],
+    ) -> None:
+        """Send the answer.
 
         Args:
             request: the request.
             received: how it came: its key decides what the client may see.
             clients: all sessions.
-            draining: whether the daemon takes no new sessions.
+            send: sends bytes over a connection.
         """
-        if not self._quota.take(_owner(received), self._clock.monotonic_ns()):
-            return Refused(code="no-session", text=_BUSY)
+        owner = received.key or received.address.encode()
+        if not self._quota.take(owner, self._clock.monotonic_ns()):
+            send(received.connection, encode_control(Refused(code="no-session", text=_BUSY)))
+            return
         may_read = partial(self._permissions.may_read, received.key)
-        return self.report.reply(request.nonce, clients, may_read, draining=draining)
+        reply = self._report.reply(request.nonce, clients, may_read, draining=self.draining)
+        self._quota.sent(owner, send(received.connection, encode_control(reply)))
 
-    def sent(self, received: Received, sent: Sent) -> None:
-        """Note that the answer is under way."""
-        self._quota.sent(_owner(received), sent)
+    def figures(self, clients: Collection[Client], *, begun: int) -> DaemonFigures:
+        """Return the figures for metrics.
 
-
-def _owner(received: Received) -> bytes:
-    return received.key or received.address.encode()
+        Args:
+            clients: all sessions.
+            begun: the number of sessions since the start.
+        """
+        return self._report.figures(clients, begun=begun, draining=self.draining)

@@ -128,7 +128,7 @@ def _peers(texts: Sequence[str]) -> list[Peer]:
     found: dict[Peer, None] = {}
     for text in texts:
         hosts = text.removeprefix(_SCHEME).partition("/")[0]
-        if "://" in hosts or not hosts:
+        if not hosts or ("://" in text and not text.startswith(_SCHEME)):
             raise ConfigError(f"a daemon must be HOST, HOST:PORT or emlio://HOST:PORT/DATASET, got {text!r}")
         found.update(dict.fromkeys(Address.parse(f"{_SCHEME}{hosts}/{_ANY_DATASET}").peers))
     return list(found)
