@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from emlio import EmlioLoader
+from emlio.metrics import serve_metrics
 from emlio_testing.commands import Ended, run_emlio
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
@@ -209,8 +210,6 @@ def without_data(text: str) -> list[str]:
 
 @NEEDS_LIBRARY
 def test_every_metric_has_data_during_an_epoch(large: Path, tmp_path: Path) -> None:
-    from emlio.metrics import serve_metrics
-
     options = {"batch_size": 10, "raw": True, "to": "numpy", "prefetch": "1MiB"}
     with DaemonProcess({"large": large}, *OPTIONS, "--metrics", "127.0.0.1:0", folder=tmp_path) as daemon:
         url = url_of(daemon)
@@ -244,8 +243,6 @@ def test_a_real_prometheus_scrapes_both(large: Path, tmp_path: Path) -> None:
     program = os.environ.get("EMLIO_PROMETHEUS") or shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not on PATH, and EMLIO_PROMETHEUS does not say where it is")
-    from emlio.metrics import serve_metrics
-
     options = {"batch_size": 10, "raw": True, "to": "numpy", "prefetch": "1MiB"}
     with (
         DaemonProcess({"large": large}, *OPTIONS, "--metrics", "127.0.0.1:0", folder=tmp_path) as daemon,

@@ -5,6 +5,7 @@ metrics. Does not cover: the command (tests/e2e/test_status.py), the content of 
 """
 
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -27,6 +28,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
+from emlio.metrics import LoaderCollector, serve_metrics
 from emlio.metrics.http import Page
 from emlio.metrics.server import MetricsServer
 from emlio.receiver.addresses.address import Address, Peer
@@ -280,6 +282,15 @@ def test_health_follows_the_life_of_a_daemon(site: Site) -> None:
         page(f"{url}/healthz")
 
 
+def test_without_the_library_the_error_says_what_to_install(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    needed = r"metrics require prometheus_client: pip install \"emlio\[metrics\]\""
+    with pytest.raises(ConfigError, match=needed), site.daemon(metrics=("127.0.0.1", 0)):
+        pass
+    with site.daemon() as daemon, load(daemon, "open") as loader, pytest.raises(ConfigError, match=needed):
+        serve_metrics(loader)
+
+
 def test_before_datasets_are_open_it_is_alive_and_not_ready() -> None:
     pytest.importorskip("prometheus_client")
     pages = DaemonPages().pages
@@ -358,8 +369,6 @@ def test_a_daemon_that_cannot_open_its_dataset_frees_the_port_of_its_metrics(sit
 
 def test_a_loader_s_metrics_are_served_or_collected(site: Site) -> None:
     library = pytest.importorskip("prometheus_client")
-    from emlio.metrics import LoaderCollector, serve_metrics
-
     with site.daemon() as daemon, load(daemon, "open") as loader:
         assert sum(len(batch["record"]) for batch in loader) == RECORDS
         with serve_metrics({"train": loader}, "127.0.0.1:0") as server:
@@ -381,7 +390,5 @@ def test_a_loader_s_metrics_are_served_or_collected(site: Site) -> None:
 @pytest.mark.parametrize("wrong", [{}, {"train": 5}, "emlio://x/y"])
 def test_what_is_no_loader_is_refused(wrong: Any) -> None:
     pytest.importorskip("prometheus_client")
-    from emlio.metrics import LoaderCollector
-
     with pytest.raises(ConfigError, match="loaders must be"):
         LoaderCollector(wrong)
