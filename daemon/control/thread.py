@@ -5,7 +5,6 @@ Does not cover: the rules of the protocol (emlio.session.daemon), of ranks
 (emlio.daemon.ranks.rules), plans (emlio.daemon.datasets.served), moving data.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -14,7 +13,6 @@ from pathlib import Path
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
-from emlio.daemon.access.rate_limited_log import RateLimitedLog
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import fault_of, not_let_go
@@ -24,11 +22,15 @@ from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.energy_service import EnergyService
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.session_commands import SessionCommands
+from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
+from emlio.daemon.control.status.report import DaemonFigures
+from emlio.daemon.control.status.service import StatusService
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.failures import Failures
 from emlio.daemon.last_resort import INTERNAL, guarded
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Sent, Waiter
@@ -63,13 +65,13 @@ from emlio.wire.control import (
     Pong,
     Refused,
     ShardsReply,
+    StatusRequest,
     decode_control,
     encode_control,
 )
 
 __all__ = ["Control"]
 
-_LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 
 
@@ -87,8 +89,10 @@ class Control:
         network: Network,
         zap_thread: ZapThread,
         clock: Clock,
+        failures: Failures,
     ) -> None:
         self._config = config
+        self._log = SessionLog(failures, clock)
         self._permissions = permissions
         self._admission = Admission(config, datasets, permissions)
         self._datasets = datasets
@@ -110,10 +114,11 @@ class Control:
             raise
         datasets.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         offset = self._streams.data_port - self._socket.endpoint.port
-        self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
+        self._sessions = sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
+        self._status = StatusService(config, datasets, permissions, self._streams, sessions.identity, failures, clock)
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock)
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock, failures)
         self._orders = SessionCommands(
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
@@ -130,12 +135,15 @@ class Control:
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
-        self._complaints = RateLimitedLog(_LOG)
 
     @property
     def endpoint(self) -> str:
         """The endpoint of the control port, with the real port."""
         return str(self._socket.endpoint)
+
+    def figures(self) -> DaemonFigures:
+        """Return the figures for metrics. Only for the control thread, see `call`."""
+        return self._status.figures(self._clients.values(), begun=self._log.begun)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""
@@ -185,13 +193,13 @@ class Control:
 
     def drain(self) -> None:
         """Take no new sessions; end when what was read has left, or the time is up."""
-        self._draining = self._orders.draining = self._arrivals.draining = True
+        self._draining = self._orders.draining = self._arrivals.draining = self._status.draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
         self._decide(self._rules.dismiss("draining", _LEAVING))
         for client in self._clients.values():
             if client.stream is not None:
                 self._streams.finish(client.stream)
-        _LOG.info("draining %d sessions, accepting no new ones", len(self._clients))
+        self._log.draining(len(self._clients))
 
     def stop(self) -> None:
         """End without waiting."""
@@ -247,8 +255,7 @@ class Control:
         try:
             message = decode_control(received.data)
         except RemoteProtocolError as error:
-            who = client.label if client else f"an unknown client at {received.address}"
-            self._complaints.add(f"invalid control message from {who}: {error}", heard_ns)
+            self._log.invalid(received, client, error)
             self._refuse(identity, "protocol", str(error))
             return
         match message:
@@ -262,6 +269,8 @@ class Control:
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, heard_ns)
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
+            case StatusRequest() if client is None:
+                self._status.answer(message, received, self._clients.values(), self._socket.send)
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
@@ -296,9 +305,7 @@ class Control:
             # What a thread or libzmq still uses is closed at a later look.
             unused = self._inspections.forget(served) and self._streams.end_dataset(served)
             if unused and self._datasets.end(served):
-                _LOG.info(
-                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
-                )
+                self._log.closed(served)
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------
 
@@ -318,7 +325,7 @@ class Control:
                 case Admit(caller=caller):
                     self._admit(caller)
                 case TurnAway(caller=caller, code=code, text=text):
-                    self._complaints.add(f"{caller} was refused: {text}", self._clock.monotonic_ns())
+                    self._log.refused(caller, code, text)
                     self._send(caller.connection, Refused(code=code, text=text))
                 case Agree(connection=connection):
                     if (client := self._clients.get(connection)) is not None:
@@ -345,7 +352,7 @@ class Control:
             return
         self._clients[identity] = client
         self._watch(client)
-        _LOG.info("%s began", client.label)
+        self._log.began(client)
         self._carry_out(client, client.machine.begin())
         if not client.reached:
             self._carry_out(client, client.machine.end("the rank disconnected before it was welcomed"))
@@ -384,14 +391,14 @@ class Control:
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)
-                case Ended(reason=reason):
+                case Ended(reason=reason, failure=failure):
                     if self._clients.pop(client.identity, None) is not None:
                         self._tidying.ended(self._clock.monotonic_ns(), others=bool(self._clients))
+                        self._log.ended(client, reason, failure, self._streams.figures(client.group))
                         self._sessions.end(client)
                         self._orders.forget(client)
                         self._replies.forget(client)
                         self._energy.forget(client)
-                        _LOG.info("%s ended: %s", client.label, reason)
                         self._leave(client.identity)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
@@ -409,7 +416,7 @@ class Control:
         stream, error = failure.stream, failure.error
         for client in self._clients.values():
             if client.stream is stream:
-                _LOG.error("%s: %s", client.label, error)
+                self._log.failed(client, error)
                 self._send(client.identity, fault_of(stream.stream, error))
 
     def _on_fault(self, session: int, error: RemoteProtocolError) -> None:

@@ -40,6 +40,7 @@ class ServedDataset:
         sessions: the number of sessions that read it. The control thread counts them.
         was_used: whether there was ever one.
         in_bucket: whether it is read by requests to a bucket.
+        size_bytes: of all its shards here.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ServedDataset:
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
             for entry in dataset.entries
         )
+        self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.files = open_source(dataset, leases, ahead or AheadBudget(0), groups)
         self.in_bucket = dataset.bucket is not None

@@ -213,7 +213,7 @@ class DaemonSession:
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
         """End the session and tell the rank why."""
-        return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}")]
+        return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}", code)]
 
     def drain(self) -> list[DaemonInstruction]:
         """Say goodbye: the daemon is shutting down."""
@@ -236,16 +236,21 @@ class DaemonSession:
             return []
         if silent < self._timeout_ns:
             return []
-        return self._end(f"the rank was silent for {format_duration(silent)}")
+        return self._end(f"the rank was silent for {format_duration(silent)}", "lost")
+
+    @property
+    def heard_ns(self) -> int:
+        """The time of the rank's last message."""
+        return self._heard_ns
 
     def deadline_ns(self) -> int:
         """The latest time at which `tick` must be called."""
         return self._heard_ns + self._timeout_ns
 
-    def _end(self, reason: str) -> list[DaemonInstruction]:
+    def _end(self, reason: str, failure: str = "") -> list[DaemonInstruction]:
         running = self.state is DaemonState.STREAMING
         self.state = DaemonState.OVER
-        end = Ended(reason=reason)
+        end = Ended(reason=reason, failure=failure)
         return [StopStream(), end] if running else [end]
 
     def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:

@@ -143,9 +143,14 @@ class StopStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The session is over; drop it."""
+    """The session is over; drop it.
+
+    `failure` is the code of the refusal that ended it, "lost" if the rank fell silent, and empty if
+    nothing failed.
+    """
 
     reason: str
+    failure: str = ""
 
 
 DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended

@@ -27,10 +27,15 @@ from emlio.wire.limits import (
     MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
+    MAX_STATUS_DATASETS,
+    MAX_STATUS_FAILURES,
+    MAX_STATUS_JOBS,
+    MAX_STATUS_RANKS,
     READINGS_PER_ENERGY,
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
+from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
 
 __all__ = [
     "ENERGY",
@@ -57,6 +62,8 @@ __all__ = [
     "ShardsRequest",
     "SizesReply",
     "SizesRequest",
+    "StatusReply",
+    "StatusRequest",
     "Stop",
     "Welcome",
     "decode_control",
@@ -326,6 +333,38 @@ class Pong(_Message, frozen=True, kw_only=True):
     withheld_ns: Count = 0
 
 
+class StatusRequest(_Message, frozen=True, kw_only=True):
+    """From any client, without a session: send what you are doing. Changes nothing."""
+
+    nonce: Count
+
+
+class StatusReply(_Message, frozen=True, kw_only=True):
+    """From the daemon: what it serves to whom, as far as the client may know it.
+
+    Where there are more datasets, jobs, ranks than a list may have, it has the first ones, and of
+    the ranks those that hold up the daemon first; `dataset_count` and so on tell how many there
+    are. `failures` are the last ones, the newest first.
+    """
+
+    nonce: Count
+    daemon: Name
+    process: Name
+    software: Name
+    up_ns: Count
+    draining: bool
+    lanes: Count
+    heartbeat_timeout_ns: Count
+    memory: MemoryStatus
+    dataset_count: Count
+    job_count: Count
+    rank_count: Count
+    datasets: Annotated[list[DatasetStatus], msgspec.Meta(max_length=MAX_STATUS_DATASETS)]
+    jobs: Annotated[list[JobStatus], msgspec.Meta(max_length=MAX_STATUS_JOBS)]
+    ranks: Annotated[list[RankStatus], msgspec.Meta(max_length=MAX_STATUS_RANKS)]
+    failures: Annotated[list[FailureStatus], msgspec.Meta(max_length=MAX_STATUS_FAILURES)]
+
+
 class Fault(_Message, frozen=True, kw_only=True):
     """From the daemon: the stream cannot go on, or not with this record."""
 
@@ -368,6 +407,8 @@ ControlMessage = (
     | Opened
     | Ping
     | Pong
+    | StatusRequest
+    | StatusReply
     | Fault
     | Refused
     | Goodbye

@@ -19,6 +19,11 @@ __all__ = [
     "MAX_SAMPLING_CHARACTERS",
     "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
+    "MAX_STATUS_DATASETS",
+    "MAX_STATUS_FAILURES",
+    "MAX_STATUS_JOBS",
+    "MAX_STATUS_RANKS",
+    "MAX_STATUS_TEXT",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_SIZES",
     "ROWS_IN_WELCOME",
@@ -68,6 +73,14 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 MAX_GENERATIONS = 64
 """Generations of a dataset that a welcome names."""
+
+MAX_STATUS_DATASETS = 256
+MAX_STATUS_JOBS = 256
+MAX_STATUS_RANKS = 1024
+MAX_STATUS_FAILURES = 64
+MAX_STATUS_TEXT = 1024
+"""Rows of a status reply, and the longest reason of a failure: with the longest names, in rare
+characters, all of it fits into MAX_CONTROL_BYTES. Usually it takes 300 bytes for each rank."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""
