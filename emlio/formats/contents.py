@@ -19,7 +19,8 @@ class FieldType:
     """The type of a column.
 
     Attributes:
-        kind: "bytes", "str", or a NumPy type such as "int64".
+        kind: "bytes", "str", a NumPy type such as "int64", or "array" for arrays whose type the
+            records tell.
         shape: of one record's value; None if records differ or it is unknown.
     """
 

@@ -14,6 +14,10 @@ from emlio.receiver.records.decoded import Decoded
 __all__ = ["Arrays", "BatchForm", "Collated", "Tensors"]
 
 
+_NUMBERS = "biufc"
+"""The kinds of arrays that become tensors; PyTorch has no text and no times."""
+
+
 class BatchForm(Protocol):
     """Makes batches. Keeps no state between batches, so any thread may use it."""
 
@@ -73,7 +77,7 @@ class Collated:
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, np.ndarray):
-        return make(column)
+        return make(column) if column.dtype.kind in _NUMBERS else column
     if column and isinstance(column[0], np.ndarray):
-        return [make(value) for value in column]
+        return [make(value) if value.dtype.kind in _NUMBERS else value for value in column]
     return column

@@ -48,7 +48,7 @@ class TestFiles:
         np.arange(10, dtype=np.dtype(dtype).newbyteorder("<")).tofile(tmp_path / "a.bin")
         assert _records(tmp_path / "a.bin", dtype=dtype, sequence_length=4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
         assert _records(tmp_path, dtype=dtype) == [list(range(10))]
-        with pytest.raises(ConfigError, match="a.bin: the type of the tokens in a .bin file must be given: --dtype"):
+        with pytest.raises(ConfigError, match=r"a.bin: the type of the tokens in a .bin file must be given: --dtype"):
             _records(tmp_path)
 
     def test_a_long_flat_file_is_cut_without_being_asked(self, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ class TestText:
 
     def test_an_end_that_no_one_tells_must_be_given(self, tmp_path: Path, lines: Path) -> None:
         odd = save_tokenizer(tmp_path / "odd.json", ["red"], end="<fin>")
-        with pytest.raises(ConfigError, match="must be given with --eos-token .* special tokens are <fin>"):
+        with pytest.raises(ConfigError, match=r"must be given with --eos-token .* special tokens are <fin>"):
             _records(lines, "jsonl", tokenizer=self._settings(odd, append_eos=True))
 
     def test_the_smallest_type_that_holds_all_tokens_is_chosen(self, tokenizer: Path, lines: Path) -> None:
@@ -184,7 +184,7 @@ class TestText:
 
         assert listed() == "uint16"
         assert listed(dtype="int32") == "int32"
-        with pytest.raises(ConfigError, match="must hold the tokenizer's largest token, .*, got uint8"):
+        with pytest.raises(ConfigError, match=r"must hold the tokenizer's largest token, .*, got uint8"):
             listed(dtype="uint8")
         assert not (lines.parent / "scratch").exists()
         large: Any = SimpleNamespace(largest=65_536, fingerprint="large")
@@ -192,7 +192,7 @@ class TestText:
             assert TokenizedText(source, large, "text", None).listing.tokens == "int32"
 
     def test_a_missing_column_is_named_with_those_that_are_there(self, tokenizer: Path, lines: Path) -> None:
-        with pytest.raises(DatasetError, match="in a column 'txt' .*, there are 'n', 'text'; did you mean 'text'"):
+        with pytest.raises(DatasetError, match=r"in a column 'txt' .*, there are 'n', 'text'; did you mean 'text'"):
             _records(lines, "jsonl", tokenizer=self._settings(tokenizer, text_field="txt"))
         with pytest.raises(DatasetError, match=r"the column 'n' must hold text, got .*1"):
             _records(lines, "jsonl", tokenizer=self._settings(tokenizer, text_field="n"))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from emlio.errors import DatasetError
+from emlio.example.arrays import array_names, parts_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.token_form import TOKENS, token_settings
 from emlio.shards.tfrecord.mapping import ShardMapping
@@ -37,6 +38,10 @@ def contents_of(mappings: Iterable[ShardMapping]) -> Contents:
             # Longer names cannot be told to ranks, and are found in the records.
             if len(name) <= MAX_NAME_LENGTH:
                 schema[name] = FieldType(_KINDS.get(feature.kind, feature.kind), feature.shape)
+    for name in array_names(schema):
+        for part in parts_of(name, schema):
+            del schema[part]
+        schema[name] = FieldType("array")
     if tokens:
         settings = token_settings(np.dtype(tokens).newbyteorder("<"))
         schema = {TOKENS: FieldType(tokens)}
