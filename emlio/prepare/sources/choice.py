@@ -14,6 +14,7 @@ from emlio.formats.registry import find_format
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
 from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
+from emlio.prepare.sources.array_columns import ArrayColumns, is_pair
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.manifest import Manifest
 from emlio.prepare.sources.record_source import RecordSource
@@ -27,7 +28,9 @@ from emlio.shards.files.tree import walk
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "usual_name"]
 
-SOURCE_KINDS: Final = tuple(sorted(("csv", "manifest", "megatron", "tar", "tfrecord", "tokens", *FORMAT_OF)))
+SOURCE_KINDS: Final = tuple(
+    sorted(("csv", "manifest", "megatron", "npy-columns", "tar", "tfrecord", "tokens", *FORMAT_OF))
+)
 
 _SAME: Final = {"csv": "manifest", "tar": "webdataset"}
 """Other names of kinds."""
@@ -35,11 +38,12 @@ _SAME: Final = {"csv": "manifest", "tar": "webdataset"}
 _LINES: Final = (".jsonl", ".ndjson")
 _TOKENS: Final = ("megatron", "tokens")
 
-_OF_FOLDERS: Final = ("files", "image-folder", "npy", "npz")
+_OF_FOLDERS: Final = ("files", "image-folder", "npy", "npy-columns", "npz")
 """Kinds in which a record is a whole file, so that one file would be one record."""
 
 _OF_FILE: Final = {
     **dict.fromkeys((".csv", ".jsonl", ".ndjson"), "manifest"),
+    ".npy": "npy-rows",
     ".tar": "webdataset",
     **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
     **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
@@ -128,13 +132,19 @@ def _opened(
         if classes is not None:
             raise ConfigError("labels cannot be used with tokens, which have none")
         return TokenFiles(path, kind, settings, options)
+    if kind == "npy" and is_pair(entry.name for entry in path.iterdir()):
+        kind = "npy-columns"  # one record for x and one for y would be none of what is meant
     if kind in FORMAT_OF:
         return AnyFormat(path, kind, unpack_in, classes, options)
     if options:
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
         case "manifest":
-            return Manifest(path, classes)
+            return Manifest(path, classes, settings.file_column, settings.delimiter)
+        case "npy-columns":
+            if classes is not None:
+                raise ConfigError("labels cannot be used with columns of arrays, which have no classes")
+            return ArrayColumns(path)
         case "tfrecord":
             if classes is not None:
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
@@ -155,11 +165,6 @@ def _kind_of_file(path: Path) -> str:
         raise DatasetError(
             f"source {path}: unknown format. If it holds tokens, give their type: --from tokens --dtype uint16"
         )
-    if path.suffix.lower() == ".npy":
-        raise DatasetError(
-            f"source {path}: is one .npy file, which would be one record. Give a folder of .npy files, one for each "
-            "record"
-        )
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
 
 
@@ -174,7 +179,7 @@ def _kind_of_folder(path: Path) -> str:
     if any(name.endswith(".tar") for name in names):
         return "webdataset"
     if any(name.endswith(".npy") and ".tfrec" not in name for name in names):
-        return "npy"
+        return "npy-columns" if is_pair(names) else "npy"
     if any(looks_like_tfrecord(path / name) for name in names):
         return "tfrecord"
     for folder in folders:
