@@ -81,7 +81,7 @@ def convert(lines: Path, tokenizer: Path, out: Path) -> None:
 
 
 def loss_of(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """How badly the model predicts each next token of a document."""
+    """The loss over each token that has one before it in its document."""
     taken = {"tokens": batch["input_ids"], "segments": batch["segments"], "positions": batch["position_ids"]}
     scores, labels = model(taken)[:, :-1], batch["labels"][:, 1:]
     return nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten())  # leaves out labels of -100
@@ -112,7 +112,7 @@ def train(address: str, vocabulary: int, chosen: argparse.Namespace) -> list[flo
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description="Train a tokenizer and a small language model on raw text.")
     parser.add_argument(
         "--text", type=Path, help="a text file, paragraphs are documents (default: written for this run)"

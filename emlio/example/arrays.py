@@ -102,7 +102,7 @@ def _array(columns: Mapping[str, Any], name: str, place: int) -> npt.NDArray[Any
 def _only(value: Any, name: str) -> memoryview:
     """Return the only bytes value of a feature."""
     if isinstance(value, memoryview):
-        return value
+        return cast("memoryview", value)
     values = cast("Sequence[object]", value) if isinstance(value, list) else None
     if values is not None and len(values) == 1:  # in a list if other records have more
         return cast("memoryview", values[0])

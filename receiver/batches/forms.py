@@ -4,9 +4,10 @@ Covers: a batch from columns, a batch from samples. Does not cover: DALI's outpu
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.receiver.batches.collate import collated_by, default_collate
 from emlio.receiver.records.decoded import Decoded
@@ -77,7 +78,11 @@ class Collated:
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, np.ndarray):
-        return make(column) if column.dtype.kind in _NUMBERS else column
+        return _to_tensor(cast("npt.NDArray[Any]", column), make)
     if column and isinstance(column[0], np.ndarray):
-        return [make(value) if value.dtype.kind in _NUMBERS else value for value in column]
+        return [_to_tensor(value, make) for value in column]
     return column
+
+
+def _to_tensor(array: npt.NDArray[Any], make: Callable[[Any], Any]) -> Any:
+    return make(array) if array.dtype.kind in _NUMBERS else array

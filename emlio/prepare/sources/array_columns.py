@@ -53,7 +53,7 @@ class _File:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of them."""
         return self.header.shape[0]
 
     @property

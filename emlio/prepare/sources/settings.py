@@ -1,4 +1,4 @@
-"""What a user says of a source besides its kind.
+"""The settings of a source besides its kind.
 
 Covers: types and lengths of tokens, the tokenizer, columns and separators of manifests; which of
 them a kind of source takes. Does not cover: the options of formats that are served as they lie,
@@ -24,7 +24,7 @@ _MOST_TOKENS: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerSettings:
-    """How text becomes tokens.
+    """The way from text to tokens.
 
     Attributes:
         name: a tokenizer.json of Hugging Face, a folder with one, or a name at their hub.
@@ -51,7 +51,7 @@ class TokenizerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    r"""What is said of a source.
+    r"""The settings of a source.
 
     Attributes:
         dtype: the type of the tokens, in raw .bin files and in the records that are written; None

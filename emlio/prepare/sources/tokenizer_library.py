@@ -8,7 +8,7 @@ import hashlib
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -127,9 +127,9 @@ def _told_eos(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        told = msgspec.json.decode((file.parent / _CONFIG).read_bytes(), type=dict[str, Any]).get("eos_token")
+        told: Any = msgspec.json.decode((file.parent / _CONFIG).read_bytes(), type=dict[str, Any]).get("eos_token")
     except (OSError, msgspec.MsgspecError):
         return None
     if isinstance(told, dict):
-        told = told.get("content")  # a token with its own settings
+        told = cast("dict[str, Any]", told).get("content")  # a token with its own settings
     return told if isinstance(told, str) else None
