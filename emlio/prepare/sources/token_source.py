@@ -278,7 +278,7 @@ def _array(files: Files, number: int, given: str | None) -> _Runs:
         )
     if len(header.shape) == 1:
         return _flat(number, header.dtype, header.begin, header.shape[0])
-    rows, width = header.shape[0], header.shape[1]
+    rows, width = list(header.shape)
     starts = header.begin + np.arange(rows, dtype=np.int64) * (width * header.dtype.itemsize)
     return _Runs(file=number, dtype=header.dtype, starts=starts, counts=np.full(rows, width, np.int64))
 
