@@ -5,6 +5,7 @@ parts do not fit. Does not cover: writing them (emlio.prepare.targets.example_fo
 (emlio.example.columns).
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -48,6 +49,10 @@ def array_columns(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     """
     made: dict[str, Any] = {}
     for name in names:
+        alike = _alike(columns, name)
+        if alike is not None:
+            made[name] = alike
+            continue
         arrays: list[npt.NDArray[Any]] = []
         for place in range(len(columns[f"{name}{_DATA}"])):
             try:
@@ -68,6 +73,26 @@ def array_faults(columns: Mapping[str, Any], names: Sequence[str]) -> dict[int, 
             except DatasetError as error:
                 faults.setdefault(place, str(error))
     return faults
+
+
+def _alike(columns: Mapping[str, Any], name: str) -> npt.NDArray[Any] | None:
+    """Return the column of arrays that are all of one type and shape; None if they are not, or one does not fit."""
+    datas, texts, shapes = (columns.get(f"{name}{part}") for part in (_DATA, _DTYPE, _SHAPE))
+    if not (isinstance(shapes, np.ndarray) and isinstance(datas, list) and isinstance(texts, list)):
+        return None
+    views, types = cast("Sequence[Any]", datas), cast("Sequence[Any]", texts)
+    lengths = cast("npt.NDArray[np.int64]", shapes).reshape(len(views), -1)
+    if not all(isinstance(view, memoryview) for view in (*views, *types)) or (lengths != lengths[0]).any():
+        return None
+    dtype, shape = _type(bytes(types[0][:_MOST_TYPE_BYTES])), lengths[0].tolist()
+    if dtype is None or any(text != types[0] for text in types) or min(shape) < 1:
+        return None
+    size = math.prod(shape) * dtype.itemsize
+    if any(len(view) != size for view in views):
+        return None
+    # A bytearray, not bytes: torch warns about read-only arrays.
+    together = np.frombuffer(bytearray().join(views), dtype).reshape(len(views), *shape)
+    return together.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _together(arrays: list[npt.NDArray[Any]]) -> Any:
