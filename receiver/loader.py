@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
@@ -21,6 +21,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
+from emlio.receiver.batch_kinds.singles import SingleRecords
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.energy.observer import begin_energy
@@ -42,6 +43,9 @@ from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
 from emlio.wire.control import Pace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["EmlioLoader"]
 
@@ -134,9 +138,10 @@ class EmlioLoader:
         """
         self._pid = os.getpid()
         self._closed = False
+        self._singles: SingleRecords | None = None
         self._before: LoaderStats | None = None  # at the beginning of the epoch
         world = find_world(rank, world_size, os.environ)
-        options = BatchOptions(
+        options = self._options = BatchOptions(
             raw=raw,
             fields=fields,
             ids=ids,
@@ -240,6 +245,29 @@ class EmlioLoader:
         """The columns by name, as far as the dataset says: the type of their values, and the shape of one."""
         return dict(self._shell.engine.contents.schema)
 
+    @raises_interrupts
+    def get(self, ids: "int | Sequence[int] | npt.ArrayLike", *, transform: bool = True) -> Any:
+        """Return the batch of these records, in this order, for looking and debugging. It is slow.
+
+        The records are read for this call alone, over the control connections, at a round trip and more. An epoch in
+        progress goes on. They are decoded as in the loop, with the loader's `transform` and `collate_fn`; without a DALI
+        pipeline or batches of tokens, whose records come as columns of their features. Batches stay on the CPU.
+
+        Args:
+            ids: global ids in [0, records): those of `"__id__"`. An id may come twice. A single one is a batch of one.
+            transform: False leaves out `transform`.
+
+        Raises:
+            RecordIndexError: there is no such record.
+            CorruptRecordError: a record is bad, whatever `on_error` says.
+        """
+        self._check_usable()
+        if self._singles is None:
+            engine = self._shell.engine
+            options = self._options.for_single_records()
+            self._singles = SingleRecords(options, self._config, self._plan, engine.questions, engine.contents)
+        return self._singles.batch(ids, self._walk.position.epoch, transform=transform)
+
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch at the next `iter`. If it is the one that comes anyway, a resumed epoch continues."""
         epoch = whole("an epoch", epoch, least=0)
@@ -298,8 +326,8 @@ class EmlioLoader:
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""
         raise TypeError(
-            "an EmlioLoader has no items to index: iterate over it. It takes the place of PyTorch's DataLoader, so use "
-            "it without one"
+            "an EmlioLoader has no items to index: iterate over it, or look at records with get(ids). It takes the "
+            "place of PyTorch's DataLoader, so use it without one"
         )
 
     def __reduce__(self) -> NoReturn:

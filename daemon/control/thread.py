@@ -22,6 +22,7 @@ from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.energy_service import EnergyService
+from emlio.daemon.control.record_service import RecordService
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.sessions import Sessions
@@ -46,6 +47,7 @@ from emlio.session.instructions import (
     Ended,
     Judge,
     LookUpEnergy,
+    LookUpRecords,
     LookUpSizes,
     Send,
     StartStream,
@@ -61,6 +63,7 @@ from emlio.wire.control import (
     Ping,
     PlanOffer,
     Pong,
+    RecordsReply,
     Refused,
     ShardsReply,
     decode_control,
@@ -120,6 +123,7 @@ class Control:
         self._reports = StreamReports(self._streams, clock)
         self._replies = ReplyBudget(self._send_to)
         self._energy = EnergyService(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
+        self._records = RecordService(clock, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -172,6 +176,7 @@ class Control:
                     self._send(client.identity, last)
                 self._carry_out(client, client.machine.drain())
             self._energy.close()
+            self._records.close()
             self._inspections.close()
             self._streams.close()
             self._socket.close()
@@ -375,10 +380,14 @@ class Control:
                     self._answer_at_length(client, partial(client.served.encoded, reply))
                 case Send(message=EnergyReply() as reply):
                     self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
+                case Send(message=RecordsReply() as reply):
+                    self._answer_at_length(client, partial(self._records.hand_over, client, reply))
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
                 case LookUpSizes(shard=shard, first=first, count=count):
                     self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
+                case LookUpRecords(question=asked):
+                    self._records.ask(client, asked)
                 case LookUpEnergy(question=question):
                     self._energy.ask(client, question)
                 case Judge() | StartStream() | StopStream():
@@ -391,6 +400,7 @@ class Control:
                         self._orders.forget(client)
                         self._replies.forget(client)
                         self._energy.forget(client)
+                        self._records.forget(client)
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._leave(client.identity)
 
