@@ -1,7 +1,7 @@
 """`EmlioDataset`, random access to the records of a dataset.
 
 Covers: the public methods, connecting when first used, one connection for each process. Does not
-cover: finding and decoding records (emlio.receiver.batch_kinds.singles).
+cover: finding and decoding records (emlio.receiver.looking.singles).
 """
 
 import os
@@ -22,7 +22,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
-from emlio.receiver.batch_kinds.singles import SingleRecords, all_ids_of, id_of
+from emlio.receiver.looking.singles import SingleRecords, all_ids_of, id_of
 from emlio.receiver.observer import Unobserved
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy

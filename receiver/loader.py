@@ -21,13 +21,13 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
-from emlio.receiver.batch_kinds.singles import SingleRecords
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.energy.observer import begin_energy
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
+from emlio.receiver.looking.singles import SingleRecords
 from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy

@@ -2,7 +2,7 @@
 
 Covers: how many are in flight, matching answers to requests, checking that an answer fits. Does not
 cover: when a request is allowed (emlio.session.rank), the checksums of records
-(emlio.receiver.records.lookup).
+(emlio.receiver.looking.lookup).
 """
 
 from collections.abc import Sequence

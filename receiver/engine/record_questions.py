@@ -5,7 +5,7 @@ that is lost, or that cannot read a record, its records are requested from anoth
 same shard.
 
 Covers: grouping records into requests, joining long records, asking again. Used by the receive thread
-only. Does not cover: records on this host and checksums (emlio.receiver.records.lookup).
+only. Does not cover: records on this host and checksums (emlio.receiver.looking.lookup).
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Request:
-    """What was requested from one daemon in one session."""
+    """Records requested from one daemon in one session."""
 
     question: _Question
     records: Sequence[SoughtRecord]
@@ -164,12 +164,13 @@ class RecordQuestions:
             else:
                 by_source.setdefault(source.number, []).append(one)
         question.left = kept
-        for number, records in by_source.items():
+        for number in by_source:
+            records: list[SoughtRecord] = by_source[number]
             source = self._pool.sources.number(number)
             while records and source is not None and source.conversation.takes_records:
                 # The rest of a long record is requested alone.
                 begun = next((one for one in records if one.data), None)
-                part = [begun] if begun is not None else records[:RECORDS_PER_REQUEST]
+                part = records[:RECORDS_PER_REQUEST] if begun is None else [begun]
                 if not self._send(question, source, part):
                     break
                 records = [one for one in records if one not in part]

@@ -1,7 +1,7 @@
 """Single records by their global ids: from daemons, and from this host's own disks.
 
 Covers: waiting for daemons, reading what lies here, the checks of records. Does not cover: requests
-to daemons (emlio.receiver.engine.record_questions), samples (emlio.receiver.batch_kinds.singles).
+to daemons (emlio.receiver.engine.record_questions), samples (emlio.receiver.looking.singles).
 """
 
 from collections.abc import Sequence
@@ -60,9 +60,9 @@ class RecordLookup:
 
     def _piece(self, ids: npt.NDArray[np.int64], first_slot: int) -> Piece:
         shards, numbers = self._catalog.locate(ids)
+        places: list[tuple[int, int]] = list(zip(shards.tolist(), numbers.tolist(), strict=True))
         sought = [
-            SoughtRecord(shard=shard, name=self._catalog.shards[shard].name, record=record)
-            for shard, record in zip(shards.tolist(), numbers.tolist(), strict=True)
+            SoughtRecord(shard=shard, name=self._catalog.shards[shard].name, record=record) for shard, record in places
         ]
         self._ask(sought)
         self._read_here([one for one in sought if one.here])

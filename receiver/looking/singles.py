@@ -1,13 +1,13 @@
 """Samples and batches of single records, for looking at them.
 
 Covers: the ids that a caller may give, decoding, the transform. Does not cover: finding the records
-(emlio.receiver.records.lookup).
+(emlio.receiver.looking.lookup).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,9 @@ from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.choose import assembler_of
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.engine.questions import DaemonQuestions
+from emlio.receiver.looking.lookup import RecordLookup
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.decoded import Decoded
-from emlio.receiver.records.lookup import RecordLookup
 from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
 
@@ -96,8 +96,8 @@ class SingleRecords:
 def _own(value: Any) -> Any:
     """Return a value that outlives its batch and can be pickled."""
     if isinstance(value, memoryview):
-        return bytes(value)
-    return value.copy() if isinstance(value, np.ndarray) else value
+        return bytes(cast("memoryview[int]", value))
+    return cast("npt.NDArray[Any]", value).copy() if isinstance(value, np.ndarray) else value
 
 
 def ids_of(given: object, records: int) -> npt.NDArray[np.int64]:
