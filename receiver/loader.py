@@ -226,6 +226,16 @@ class EmlioLoader:
         return self._config.rows
 
     @property
+    def drop_last(self) -> bool:
+        """True if a last step that is not full on all ranks is left out."""
+        return self._config.drop_last
+
+    @property
+    def pad(self) -> bool:
+        """True if the last step is filled with records from the beginning of the order."""
+        return self._config.pad
+
+    @property
     def records(self) -> int:
         """The number of records in the dataset."""
         return self._plan.catalog.records

@@ -1,6 +1,6 @@
 """A daemon that is asked over a socket for single records: by ranks, by strangers, and by one that reads no answers."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class _Peer:
 
 
 @contextmanager
-def _peer_of_daemon(folder: Path) -> Iterator[_Peer]:
+def _peer_of_daemon(folder: Path) -> Generator[_Peer]:
     config = DaemonConfig(data=(DatasetSource(name="x", directory=folder),), bind=Endpoint(host="127.0.0.1", port=0))
     with Daemon(config) as daemon, zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)

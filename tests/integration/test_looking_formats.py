@@ -1,9 +1,10 @@
-"""Single records of every format, from a daemon and from this host; records longer than an answer, whose checksums are not known yet.
+"""Single records of every format, from a daemon and from this host.
 
+Covers: records longer than an answer, with and without known checksums.
 Does not cover: buckets (tests/integration/test_objects_formats.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def _served(folder: Path, options: str = "") -> Iterator[str]:
+def _served(folder: Path, options: str = "") -> Generator[str]:
     source = DatasetSource.parse(f"x={folder}{options}")
     with Daemon(DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0))) as daemon:
         yield f"{daemon.endpoint.replace('tcp', 'emlio')}/x"
@@ -63,12 +64,12 @@ def _long_files(folder: Path) -> list[bytes]:
 @pytest.mark.parametrize("way", ["daemon", "directory"])
 def test_files_longer_than_an_answer_come_whole(tmp_path: Path, way: str) -> None:
     contents = _long_files(tmp_path / "x")
-    with _served(tmp_path / "x") as address:
-        with EmlioDataset(address if way == "daemon" else tmp_path / "x", raw=True) as dataset:
-            for _ in range(2):  # the second time their checksums are known
-                assert [sample["record"] for sample in dataset.__getitems__([3, 1, 0, 4, 2])] == [
-                    contents[number] for number in (3, 1, 0, 4, 2)
-                ]
+    ids = [3, 1, 0, 4, 2]
+    with _served(tmp_path / "x") as served:
+        address = served if way == "daemon" else tmp_path / "x"
+        for _ in range(2):  # the second time their checksums are known
+            with EmlioDataset(address, raw=True) as dataset:
+                assert [one["record"] for one in dataset.__getitems__(ids)] == [contents[number] for number in ids]
 
 
 def test_a_file_that_changed_is_not_shown_and_the_others_are(tmp_path: Path) -> None:
