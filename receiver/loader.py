@@ -134,7 +134,7 @@ class EmlioLoader:
             pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
-            progress: show a progress bar for each epoch on a terminal.
+            progress: show a progress bar for each epoch, on a terminal or in a notebook.
         """
         self._pid = os.getpid()
         self._closed = False

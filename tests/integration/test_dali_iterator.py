@@ -1,6 +1,7 @@
 """`emlio.dali.Iterator` beside DALI's own iterator: the same shapes, ends and resets; what it refuses."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from emlio_testing.datasets import make_dataset
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 pytest.importorskip("torch", reason="DALI's iterator makes tensors")
 
-from nvidia.dali import fn  # behind the skip, where it is not installed
-from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.pipeline import pipeline_def  # behind the skip, where it is not installed
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
+_dali: Any = import_module("nvidia.dali.fn")  # whose types are partial
 _RECORDS = 25
 _BATCH = 10
 _SHAPE = (4, 3)
@@ -43,8 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _graph(encoded: Any, label: Any) -> Any:
-    reshape: Any = fn.reshape  # pyright: ignore[reportUnknownMemberType]  # DALI has partial types
-    return reshape(encoded, shape=list(_SHAPE)), label
+    return _dali.reshape(encoded, shape=list(_SHAPE)), label
 
 
 def _ours() -> Any:
@@ -80,7 +80,7 @@ def _theirs(**options: Any) -> Any:
 
     @pipeline_def
     def pipeline() -> Any:
-        return _graph(*fn.external_source(source=batches, num_outputs=2))
+        return _graph(*_dali.external_source(source=batches, num_outputs=2))
 
     made: Any = pipeline(batch_size=_BATCH, num_threads=2, device_id=None)
     return DALIGenericIterator(made, ["data", "label"], **options)
