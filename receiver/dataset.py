@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from emlio.arguments import flag
 from emlio.errors import ClosedError
 from emlio.formats.contents import FieldType
 from emlio.planner.order import Shuffle
@@ -92,7 +93,7 @@ class EmlioDataset:
             security: keys and encryption.
         """
         self._options = BatchOptions(
-            raw=raw,
+            raw=flag("raw", raw),
             fields=fields,
             ids=ids,
             seeds=False,
