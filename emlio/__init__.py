@@ -11,16 +11,27 @@ if TYPE_CHECKING:
     from emlio.prepare.writer import Writer
     from emlio.receiver.addresses.security import Security
     from emlio.receiver.dali.pipeline import DaliPipeline
+    from emlio.receiver.dataset import EmlioDataset
     from emlio.receiver.loader import EmlioLoader
     from emlio.receiver.setup.recovery import Recovery
     from emlio.tokens import TokenBatches
 
-__all__ = ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "Writer", "__version__"]
+__all__ = [
+    "DaliPipeline",
+    "EmlioDataset",
+    "EmlioLoader",
+    "Recovery",
+    "Security",
+    "TokenBatches",
+    "Writer",
+    "__version__",
+]
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "DaliPipeline": "emlio.receiver.dali.pipeline",
+    "EmlioDataset": "emlio.receiver.dataset",
     "EmlioLoader": "emlio.receiver.loader",
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",

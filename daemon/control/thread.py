@@ -19,8 +19,7 @@ from emlio.daemon.control.answers import fault_of, not_let_go
 from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
-from emlio.daemon.control.energy_service import EnergyService
-from emlio.daemon.control.reply_budget import ReplyBudget
+from emlio.daemon.control.questions import Questions
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
@@ -32,7 +31,6 @@ from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.failures import Failures
 from emlio.daemon.last_resort import INTERNAL, guarded
-from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Sent, Waiter
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.ranks.claims import Admit, Caller, Decision, End, Probe, TurnAway
@@ -40,7 +38,6 @@ from emlio.daemon.ranks.comparison import Agree, Differ, Verdict
 from emlio.daemon.ranks.rules import RankRules
 from emlio.daemon.reading.stream import StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.energy.values.run import boot_id
 from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.instructions import (
@@ -48,6 +45,7 @@ from emlio.session.instructions import (
     Ended,
     Judge,
     LookUpEnergy,
+    LookUpRecords,
     LookUpSizes,
     Send,
     StartStream,
@@ -63,6 +61,7 @@ from emlio.wire.control import (
     Ping,
     PlanOffer,
     Pong,
+    RecordsReply,
     Refused,
     ShardsReply,
     StatusRequest,
@@ -123,8 +122,7 @@ class Control:
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
         self._reports = StreamReports(self._streams, clock)
-        self._replies = ReplyBudget(self._send_to)
-        self._energy = EnergyService(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
+        self._questions = Questions(config, clock, self._send_to, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -163,7 +161,7 @@ class Control:
                 while self._calls:
                     guarded(self._calls.popleft())
                 self._listen()
-                self._replies.turn()
+                self._questions.turn()
                 now_ns = self._clock.monotonic_ns()
                 self._look_at_permissions(now_ns)
                 self._tick(now_ns)
@@ -171,7 +169,7 @@ class Control:
                 self._close_unused(now_ns)
                 # A long answer is freed when its peer reads it or goes, perhaps long after its
                 # session.
-                if self._tidying.is_due(now_ns, again=self._replies.under_way):
+                if self._tidying.is_due(now_ns, again=self._questions.under_way):
                     give_back_freed_memory()
         finally:
             self._decide(self._rules.dismiss("draining", _LEAVING))
@@ -179,7 +177,7 @@ class Control:
                 if (last := self._reports.last(client)) is not None:
                     self._send(client.identity, last)
                 self._carry_out(client, client.machine.drain())
-            self._energy.close()
+            self._questions.close()
             self._inspections.close()
             self._streams.close()
             self._socket.close()
@@ -234,7 +232,7 @@ class Control:
             self._rules.deadline_ns(),
             self._permissions.deadline_ns(),
             self._datasets.generations.deadline_ns(),
-            self._replies.deadline_ns(now_ns),
+            self._questions.deadline_ns(now_ns),
             self._turns.deadline_ns(now_ns),
         )
         deadlines = [at for at in others if at is not None]
@@ -370,24 +368,15 @@ class Control:
             self._carry_out(client, client.machine.end("the rank does not read its answers"))
         return sent
 
-    def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage | bytes]) -> None:
-        if not self._replies.add(client, answer):
-            text = f"a session may have at most {MOST_OPEN_QUESTIONS} unanswered requests, this rank sent another one"
-            self._carry_out(client, client.machine.refuse("protocol", text))
-
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Send(message=ShardsReply() as reply):
-                    self._answer_at_length(client, partial(client.served.encoded, reply))
-                case Send(message=EnergyReply() as reply):
-                    self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
+                case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
+                    self._questions.answer(client, reply)
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
-                case LookUpSizes(shard=shard, first=first, count=count):
-                    self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
-                case LookUpEnergy(question=question):
-                    self._energy.ask(client, question)
+                case LookUpSizes() | LookUpRecords() | LookUpEnergy():
+                    self._questions.look_up(client, instruction)
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)
@@ -397,8 +386,7 @@ class Control:
                         self._log.ended(client, reason, failure, self._streams.figures(client.group))
                         self._sessions.end(client)
                         self._orders.forget(client)
-                        self._replies.forget(client)
-                        self._energy.forget(client)
+                        self._questions.forget(client)
                         self._leave(client.identity)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:

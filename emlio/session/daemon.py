@@ -16,6 +16,7 @@ from emlio.session.instructions import (
     Ended,
     Judge,
     LookUpEnergy,
+    LookUpRecords,
     LookUpSizes,
     Send,
     StartStream,
@@ -36,6 +37,8 @@ from emlio.wire.control import (
     PlanOffer,
     PlanReply,
     Pong,
+    RecordsReply,
+    RecordsRequest,
     Refused,
     ShardRow,
     ShardsReply,
@@ -44,7 +47,7 @@ from emlio.wire.control import (
     Stop,
     Welcome,
 )
-from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.limits import MOST_RECORD_REQUESTS, ROWS_IN_WELCOME, ROWS_PER_PART
 
 __all__ = ["DaemonSession"]
 
@@ -71,6 +74,7 @@ class DaemonSession:
         self._total = 0
         self._catalog_asked = False
         self._energy_asked = False
+        self._records_asked: set[int] = set()
 
     def begin(self) -> list[DaemonInstruction]:
         """Return the answer to the hello."""
@@ -104,6 +108,8 @@ class DaemonSession:
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
             case SizesRequest():
                 return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
+            case RecordsRequest():
+                return [self._on_records(message)]
             case EnergyRequest():
                 return [self._on_energy(message)]
             case PlanOffer():
@@ -127,6 +133,20 @@ class DaemonSession:
                 return self._end(message.reason or "the rank sent goodbye")
             case _:
                 raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
+
+    def _on_records(self, question: RecordsRequest) -> LookUpRecords:
+        if question.number in self._records_asked or len(self._records_asked) >= MOST_RECORD_REQUESTS:
+            raise RemoteProtocolError(
+                f"requests for records must have different numbers and at most {MOST_RECORD_REQUESTS} may be open, got "
+                f"request {question.number} while {sorted(self._records_asked)} are open"
+            )
+        if question.offset and len(question.records) > 1:
+            raise RemoteProtocolError(
+                f"the rest of a record must be requested alone, got {len(question.records)} records from byte "
+                f"{question.offset} of the first one"
+            )
+        self._records_asked.add(question.number)
+        return LookUpRecords(question=question)
 
     def _on_energy(self, question: EnergyRequest) -> LookUpEnergy:
         if self._energy_asked:
@@ -209,6 +229,13 @@ class DaemonSession:
         if not self._energy_asked or self.state is DaemonState.OVER:
             return []
         self._energy_asked = False
+        return [Send(message=reply)]
+
+    def tell_records(self, reply: RecordsReply) -> list[DaemonInstruction]:
+        """Send the answer to an open request for records; nothing if it is not open."""
+        if reply.number not in self._records_asked or self.state is DaemonState.OVER:
+            return []
+        self._records_asked.remove(reply.number)
         return [Send(message=reply)]
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:

@@ -7,7 +7,16 @@ Covers: the values that the machines of both sides return. Does not cover: carry
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError
-from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, Open, PlanOffer, ShardRow
+from emlio.wire.control import (
+    ControlMessage,
+    EnergyReply,
+    EnergyRequest,
+    Open,
+    PlanOffer,
+    RecordsReply,
+    RecordsRequest,
+    ShardRow,
+)
 
 __all__ = [
     "Agreed",
@@ -18,8 +27,10 @@ __all__ = [
     "Judge",
     "Listed",
     "LookUpEnergy",
+    "LookUpRecords",
     "LookUpSizes",
     "RankInstruction",
+    "RecordsCame",
     "Send",
     "SizesCame",
     "StartStream",
@@ -82,6 +93,13 @@ class SizesCame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsCame:
+    """The daemon has answered a request for single records, or a part of it."""
+
+    reply: RecordsReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyCame:
     """The daemon has answered an energy request, or a part of it."""
 
@@ -95,7 +113,7 @@ class Failed:
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | RecordsCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +138,13 @@ class LookUpSizes:
     shard: str
     first: int
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRecords:
+    """Read these records and call `tell_records`."""
+
+    question: RecordsRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,4 +178,4 @@ class Ended:
     failure: str = ""
 
 
-DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended
+DaemonInstruction = Send | Judge | LookUpSizes | LookUpRecords | LookUpEnergy | StartStream | StopStream | Ended

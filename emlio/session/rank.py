@@ -17,6 +17,7 @@ from emlio.session.energy_asked import EnergyAsked
 from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
 from emlio.session.pings import Pings
+from emlio.session.records_asked import RecordsAsked
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.session.stream_wanted import StreamWanted
@@ -34,6 +35,8 @@ from emlio.wire.control import (
     PlanOffer,
     PlanReply,
     Pong,
+    RecordRow,
+    RecordsReply,
     Refused,
     ShardRow,
     ShardsReply,
@@ -110,6 +113,7 @@ class RankSession:
         self._catalog: Sequence[ShardRow] = ()
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
+        self._records = RecordsAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -168,6 +172,24 @@ class RankSession:
                 f"sizes must be requested for at least 1 record from 0 on, got {count} from record {first} of {shard}"
             )
         return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
+
+    @property
+    def takes_records(self) -> bool:
+        """Return whether another request for records may be sent now."""
+        return (self.state, "askrecords") in RANK_MOVES and self._records.takes_more
+
+    def ask_records(self, number: int, records: Sequence[RecordRow], offset: int = 0) -> list[RankInstruction]:
+        """Ask for these records, the first one from its byte `offset` on.
+
+        `RecordsCame` brings the answer, which may be cut short, see `RecordsReply`. As for sizes,
+        the caller must watch its own deadline.
+
+        Raises:
+            LocalProtocolError: there is no session, too many requests are open, or the request is
+                not valid.
+        """
+        self._move("askrecords", LocalProtocolError)
+        return [self._records.ask(self.session, number, records, offset)]
 
     @property
     def asks_energy(self) -> bool:
@@ -278,6 +300,8 @@ class RankSession:
                 return self._on_shards(message, now_ns)
             case SizesReply():
                 return self._sizes.answered(message)
+            case RecordsReply():
+                return [self._records.answered(message)]
             case EnergyReply():
                 return [self._energy.answered(message)]
             case PlanReply():

@@ -9,8 +9,8 @@ Covers: the two tables and the function that reads them. Does not cover: the eff
     both:    any ─goodbye, refusal, silence→ OVER
 
 An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
-directly to OPENING. From LISTING on, in every state but OVER, a rank may ask for sizes of records
-and for energy; this does not change the state.
+directly to OPENING. From LISTING on, in every state but OVER, a rank may ask for records, for
+their sizes and for energy; this does not change the state.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    **{(state, move): state for state in _GREETED for move in ("askenergy", "asksizes")},
+    **{(state, move): state for state in _GREETED for move in ("askenergy", "askrecords", "asksizes")},
 }
 """`opened` does not end OPENING: it may answer an order that was since replaced. `current` does."""
 

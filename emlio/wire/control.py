@@ -31,7 +31,10 @@ from emlio.wire.limits import (
     MAX_STATUS_FAILURES,
     MAX_STATUS_JOBS,
     MAX_STATUS_RANKS,
+    NOTE_BYTES_PER_RECORDS,
     READINGS_PER_ENERGY,
+    RECORD_BYTES_PER_REPLY,
+    RECORDS_PER_REQUEST,
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
@@ -56,6 +59,9 @@ __all__ = [
     "PlanOffer",
     "PlanReply",
     "Pong",
+    "RecordRow",
+    "RecordsReply",
+    "RecordsRequest",
     "Refused",
     "ShardRow",
     "ShardsReply",
@@ -199,6 +205,44 @@ class SizesReply(_Message, frozen=True, kw_only=True):
     first: Count
     offset: Count
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
+
+
+class RecordRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One record, by its shard and its number there."""
+
+    shard: Name
+    record: Count
+
+
+class RecordsRequest(_Message, frozen=True, kw_only=True):
+    """From the rank: send these records, the first one from its byte `offset` on.
+
+    Allowed at any time; changes nothing. At most MOST_RECORD_REQUESTS may be open.
+    """
+
+    session: Count
+    number: Count
+    records: Annotated[list[RecordRow], msgspec.Meta(min_length=1, max_length=RECORDS_PER_REQUEST)]
+    offset: Count = 0
+
+
+class RecordsReply(_Message, frozen=True, kw_only=True):
+    """From the daemon: the first of the requested records, or a part of the first one.
+
+    `payload` holds them one after the other, as many whole ones as fit RECORD_BYTES_PER_REPLY. If
+    the first alone does not fit, or `offset` was not 0, it holds a part of that one and nothing
+    else. `sizes` and `crcs` have the whole size and the CRC32C of each, packed as little-endian
+    uint32; there are no `crcs` for framed records. `notes` is the block that follows the records of
+    a data message. If the first record cannot be sent, `text` says why and the rest is empty.
+    """
+
+    number: Count
+    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
+    crcs: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
+    payload: Annotated[bytes, msgspec.Meta(max_length=RECORD_BYTES_PER_REPLY)] = b""
+    notes: Annotated[bytes, msgspec.Meta(max_length=NOTE_BYTES_PER_RECORDS)] = b""
+    code: Name = ""
+    text: Text = ""
 
 
 class EnergyRequest(_Message, frozen=True, kw_only=True):
@@ -397,6 +441,8 @@ ControlMessage = (
     | ShardsReply
     | SizesRequest
     | SizesReply
+    | RecordsRequest
+    | RecordsReply
     | EnergyRequest
     | EnergyReply
     | PlanOffer

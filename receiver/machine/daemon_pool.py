@@ -41,6 +41,7 @@ from emlio.session.instructions import (
     Failed,
     Listed,
     RankInstruction,
+    RecordsCame,
     Send,
     SizesCame,
     StreamOpened,
@@ -144,7 +145,7 @@ class DaemonPool:
 
     def _call(self, number: int, target: Target) -> Source:
         machine = RankSession(peer=str(target.peer), timeout_ns=self._config.recovery.heartbeat_ns)
-        source = Source(number, target, machine, self._out, self._around)
+        source = Source(number, target, machine, self._out, self._around, streams=self._config.streams)
         self.sources.add(source)
         self._greet(source)
         return source
@@ -293,7 +294,7 @@ class DaemonPool:
                     self._listed(source, held)
                 case Agreed():
                     self._agreed(source)
-                case SizesCame() | EnergyCame():
+                case SizesCame() | RecordsCame() | EnergyCame():
                     self._out.add(Answered(source.number, instruction))
                 case StreamOpened():
                     source.opened(instruction)

@@ -18,8 +18,10 @@ from emlio.session.instructions import (
     Judge,
     Listed,
     LookUpEnergy,
+    LookUpRecords,
     LookUpSizes,
     RankInstruction,
+    RecordsCame,
     Send,
     SizesCame,
     StartStream,
@@ -34,6 +36,7 @@ from emlio.wire.control import (
     Hello,
     Open,
     PlanOffer,
+    RecordsReply,
     Refused,
     ShardRow,
     SizesReply,
@@ -240,7 +243,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
+                case Listed() | Agreed() | StreamOpened() | SizesCame() | RecordsCame() | EnergyCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -288,6 +291,9 @@ class SessionPair:
                     self._at_daemon(daemon, self._judge(daemon, rows))
                 case LookUpSizes():
                     self._down.send(encode_control(self._sizes(instruction)))
+                case LookUpRecords(question=asked):
+                    reply = RecordsReply(number=asked.number, code="dataset", text="no records are kept here")
+                    self._at_daemon(daemon, daemon.tell_records(reply))
                 case LookUpEnergy():
                     self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
                 case StartStream(order=order):
