@@ -17,28 +17,27 @@ import msgspec
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.wire.credit import Credit
-from emlio.wire.energy import DeviceRow, ReadingRow
-from emlio.wire.kinds import Count, Digest, Name, Named, Text
+from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
-    MAX_ENERGY_DEVICES,
     MAX_GENERATIONS,
     MAX_LANES,
     MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
-    MAX_STATUS_DATASETS,
-    MAX_STATUS_FAILURES,
-    MAX_STATUS_JOBS,
-    MAX_STATUS_RANKS,
-    NOTE_BYTES_PER_RECORDS,
-    READINGS_PER_ENERGY,
-    RECORD_BYTES_PER_REPLY,
-    RECORDS_PER_REQUEST,
-    RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
-from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
+from emlio.wire.questions import (
+    EnergyReply,
+    EnergyRequest,
+    RecordRow,
+    RecordsReply,
+    RecordsRequest,
+    SizesReply,
+    SizesRequest,
+    StatusReply,
+    StatusRequest,
+)
 
 __all__ = [
     "ENERGY",
@@ -93,13 +92,6 @@ Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
-    """A control message; its tag is its lower-case name.
-
-    Classes repeat `frozen` and `kw_only`: msgspec inherits only the first, type checkers neither.
-    """
-
-
 class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One shard; both sides must see the same values."""
 
@@ -112,7 +104,7 @@ class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
-class Hello(_Message, frozen=True, kw_only=True):
+class Hello(Message, frozen=True, kw_only=True):
     """From the rank: open a session.
 
     Names the rank, the dataset it wants, and the protections it accepts for data, best first. The
@@ -136,7 +128,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     held: Digest | msgspec.UnsetType = msgspec.UNSET  # fingerprint of the shards this daemon listed for it before
 
 
-class Welcome(_Message, frozen=True, kw_only=True):
+class Welcome(Message, frozen=True, kw_only=True):
     """From the daemon: the session, holdings, limits, data protection; all shards if they are few."""
 
     session: Count
@@ -167,14 +159,14 @@ class Welcome(_Message, frozen=True, kw_only=True):
     )
 
 
-class ShardsRequest(_Message, frozen=True, kw_only=True):
+class ShardsRequest(Message, frozen=True, kw_only=True):
     """From the rank: list the shards that you hold, from row `first` on."""
 
     session: Count
     first: ShardCount
 
 
-class ShardsReply(_Message, frozen=True, kw_only=True):
+class ShardsReply(Message, frozen=True, kw_only=True):
     """From the daemon: a part of the list of shards."""
 
     first: ShardCount
@@ -182,106 +174,7 @@ class ShardsReply(_Message, frozen=True, kw_only=True):
     rows: Rows
 
 
-class SizesRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: send sizes of a shard's records. Allowed at any time; changes nothing."""
-
-    session: Count
-    shard: Name
-    first: Count
-    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
-
-
-class SizesReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the sizes of records, from record `first` of a shard on.
-
-    `offset` is where that record begins in the shard's file. `sizes` has the size of each frame,
-    packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 -
-    1. It ends with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes
-    first. If the shard is not held here or has no record `first`, `sizes` is empty and `offset` is
-    0.
-    """
-
-    shard: Name
-    first: Count
-    offset: Count
-    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
-
-
-class RecordRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One record, by its shard and its number there."""
-
-    shard: Name
-    record: Count
-
-
-class RecordsRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: send these records, the first one from its byte `offset` on.
-
-    Allowed at any time; changes nothing. At most MOST_RECORD_REQUESTS may be open.
-    """
-
-    session: Count
-    number: Count
-    records: Annotated[list[RecordRow], msgspec.Meta(min_length=1, max_length=RECORDS_PER_REQUEST)]
-    offset: Count = 0
-
-
-class RecordsReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the first of the requested records, or a part of the first one.
-
-    `payload` holds them one after the other, as many whole ones as fit RECORD_BYTES_PER_REPLY. If
-    the first alone does not fit, or `offset` was not 0, it holds a part of that one and nothing
-    else. `sizes` and `crcs` have the whole size and the CRC32C of each, packed as little-endian
-    uint32; there are no `crcs` for framed records. `notes` is the block that follows the records of
-    a data message. If the first record cannot be sent, `text` says why and the rest is empty.
-    """
-
-    number: Count
-    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
-    crcs: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
-    payload: Annotated[bytes, msgspec.Meta(max_length=RECORD_BYTES_PER_REPLY)] = b""
-    notes: Annotated[bytes, msgspec.Meta(max_length=NOTE_BYTES_PER_RECORDS)] = b""
-    code: Name = ""
-    text: Text = ""
-
-
-class EnergyRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: send the energy that your node used from `from_ns` to `to_ns`.
-
-    The times are of the node's CLOCK_MONOTONIC. Changes nothing. An answer may end before the
-    interval does; the next request then continues with the same `recording` from reading `first`
-    on. The next request must wait for the answer to this one. Only a daemon whose pongs carry its
-    time knows this message.
-    """
-
-    session: Count
-    from_ns: Count
-    to_ns: Count
-    recording: Count = 0
-    first: Count = 0
-
-
-class EnergyReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the readings of this node's recorder for the interval.
-
-    Includes one reading before the interval and one after it, if they exist. If there are no
-    readings, `absent` says why and the rest is empty. `more`: the readings end here for lack of
-    room. `live`: the recorder still records, or was killed. `boot` names the boot of the node that
-    its clock belongs to.
-    """
-
-    absent: Text = ""
-    node: Name = ""
-    boot: Name = ""
-    recording: Count = 0
-    interval_ns: Count = 0
-    devices: Annotated[list[DeviceRow], msgspec.Meta(max_length=MAX_ENERGY_DEVICES)] = []
-    readings: Annotated[list[ReadingRow], msgspec.Meta(max_length=READINGS_PER_ENERGY)] = []
-    more: bool = False
-    live: bool = False
-
-
-class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
+class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     """From the rank: push the records of the `owned` shards.
 
     The stream begins at `slot` of `epoch` and ends before epoch `end`. `end` 0 means no end. The
@@ -304,7 +197,7 @@ class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     end: Count = 0
 
 
-class PlanOffer(_Message, frozen=True, kw_only=True):
+class PlanOffer(Message, frozen=True, kw_only=True):
     """From the rank: the plan it uses; agree or refuse. On agreement, start `first` at once."""
 
     session: Count
@@ -321,7 +214,7 @@ class PlanOffer(_Message, frozen=True, kw_only=True):
     sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
 
 
-class CatalogPart(_Message, frozen=True, kw_only=True):
+class CatalogPart(Message, frozen=True, kw_only=True):
     """From the rank: a part of the dataset's list of shards; the last part completes the offer."""
 
     session: Count
@@ -331,19 +224,19 @@ class CatalogPart(_Message, frozen=True, kw_only=True):
     rows: Rows
 
 
-class PlanReply(_Message, frozen=True, kw_only=True):
+class PlanReply(Message, frozen=True, kw_only=True):
     """From the daemon: the plan's digest is the same here; or, `need_catalog`: send the catalog."""
 
     need_catalog: bool
 
 
-class Stop(_Message, frozen=True, kw_only=True):
+class Stop(Message, frozen=True, kw_only=True):
     """From the rank: push nothing more. The session stays."""
 
     session: Count
 
 
-class Opened(_Message, frozen=True, kw_only=True):
+class Opened(Message, frozen=True, kw_only=True):
     """From the daemon: the stream has begun.
 
     It uses at most `lanes` lanes, with at most `lane_bytes` in flight (sent and not read) on each.
@@ -354,14 +247,14 @@ class Opened(_Message, frozen=True, kw_only=True):
     lane_bytes: Count = 0
 
 
-class Ping(_Message, frozen=True, kw_only=True):
+class Ping(Message, frozen=True, kw_only=True):
     """From the rank: a heartbeat. `session` 0: before a session, to measure the round trip."""
 
     session: Count
     nonce: Count
 
 
-class Pong(_Message, frozen=True, kw_only=True):
+class Pong(Message, frozen=True, kw_only=True):
     """From the daemon: the answer to a ping, and what held the stream up since it was opened.
 
     `withheld_ns` is the part of `blocked_ns` in which the rank gave no credit. `heard_ns` and `said_ns`
@@ -377,39 +270,7 @@ class Pong(_Message, frozen=True, kw_only=True):
     withheld_ns: Count = 0
 
 
-class StatusRequest(_Message, frozen=True, kw_only=True):
-    """From any client, without a session: send what you are doing. Changes nothing."""
-
-    nonce: Count
-
-
-class StatusReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: what it serves to whom, as far as the client may know it.
-
-    Where there are more datasets, jobs, ranks than a list may have, it has the first ones, and of
-    the ranks those that hold up the daemon first; `dataset_count` and so on tell how many there
-    are. `failures` are the last ones, the newest first.
-    """
-
-    nonce: Count
-    daemon: Name
-    process: Name
-    software: Name
-    up_ns: Count
-    draining: bool
-    lanes: Count
-    heartbeat_timeout_ns: Count
-    memory: MemoryStatus
-    dataset_count: Count
-    job_count: Count
-    rank_count: Count
-    datasets: Annotated[list[DatasetStatus], msgspec.Meta(max_length=MAX_STATUS_DATASETS)]
-    jobs: Annotated[list[JobStatus], msgspec.Meta(max_length=MAX_STATUS_JOBS)]
-    ranks: Annotated[list[RankStatus], msgspec.Meta(max_length=MAX_STATUS_RANKS)]
-    failures: Annotated[list[FailureStatus], msgspec.Meta(max_length=MAX_STATUS_FAILURES)]
-
-
-class Fault(_Message, frozen=True, kw_only=True):
+class Fault(Message, frozen=True, kw_only=True):
     """From the daemon: the stream cannot go on, or not with this record."""
 
     stream: Count
@@ -420,14 +281,14 @@ class Fault(_Message, frozen=True, kw_only=True):
     offset: int = -1
 
 
-class Refused(_Message, frozen=True, kw_only=True):
+class Refused(Message, frozen=True, kw_only=True):
     """From the daemon: a refusal and its reason. The session, if any, is over."""
 
     code: Name
     text: Text
 
 
-class Goodbye(_Message, frozen=True, kw_only=True):
+class Goodbye(Message, frozen=True, kw_only=True):
     """From either side: this session ends here."""
 
     session: Count
