@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
+from emlio.metrics.http import parse_address
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option
@@ -312,6 +313,13 @@ class DaemonConfig:
         "if there is one)",
         parse=parse_path,
         metavar="DIR",
+    )
+    metrics: tuple[str, int] | None = option(
+        None,
+        "serve /metrics for Prometheus, /healthz and /readyz over HTTP at this address, without a password (default "
+        "host: 127.0.0.1, this machine only; default: nothing is served)",
+        parse=parse_address,
+        metavar="[HOST:]PORT",
     )
     energy: Path | None = option(
         None,

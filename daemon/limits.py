@@ -25,8 +25,11 @@ __all__ = [
     "MOST_REST_NS",
     "MOST_SESSIONS",
     "MOST_SESSIONS_EACH",
+    "MOST_STATUS_AT_ONCE",
+    "MOST_STATUS_UNDER_WAY",
     "MOST_TURN_NS",
     "MOST_WAITING_PREDICATES",
+    "STATUS_EVERY_NS",
     "UNREAD_MS",
 ]
 
@@ -91,6 +94,17 @@ rank to ask."""
 MOST_ANSWER_BYTES_EACH = 64 << 20
 """Bytes of long answers (lists of shards, sizes of records) under way to one client. A connection
 of 10 Gbit/s takes them in 50 ms."""
+
+STATUS_EVERY_NS = 200_000_000
+"""One status request of a client in so much time is answered. Making an answer with 1,000 ranks
+takes some milliseconds of the control thread."""
+
+MOST_STATUS_AT_ONCE = 10
+"""Status requests of a client that are answered at once after a pause: several people look."""
+
+MOST_STATUS_UNDER_WAY = 16
+"""Status replies that take memory, to all clients together, one to each. A reply takes 300 kB with
+1,000 ranks, 3 MB at most."""
 
 UNREAD_MS = 30_000
 """The connection of a peer that reads nothing for so long is closed. A rank that is only suspended

@@ -26,6 +26,8 @@ from emlio.daemon.control.thread import Control
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.opener import Opener, try_to_open
 from emlio.daemon.datasets.wanted import Wanted, Wants
+from emlio.daemon.failures import Failure, Failures
+from emlio.daemon.metrics.endpoint import MetricsEndpoint
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, DatasetError, EmlioError
@@ -77,13 +79,37 @@ class Daemon:
                 `EmlioError` if it has a mistake. By default it stays the same.
         """
         self._config = config
+        # First: opening datasets may take an hour, in which the process is alive and not ready.
+        self._metrics = MetricsEndpoint.of(config)
+        try:
+            self._open(clock, progress=progress, writer_patience_s=writer_patience_s, reread=reread)
+        except BaseException:
+            self._close_metrics()
+            raise
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _open(
+        self,
+        clock: Clock | None,
+        *,
+        progress: bool,
+        writer_patience_s: float | None,
+        reread: Callable[[], DaemonConfig] | None,
+    ) -> None:
+        """Open datasets and ports."""
+        config = self._config
+        clock = clock if clock is not None else SystemClock()
+        failures = Failures(clock)
         pair, permissions = find_keys(config, os.environ)
         self._wants = Wants(config, reread)
         wanted = self._wants.first()
         datasets: list[Dataset] = []
         self._object_cache = _object_cache(config)
         try:
-            datasets.extend(self._open_all(wanted, progress=progress))
+            datasets.extend(self._open_all(wanted, failures, progress=progress))
             self._datasets = Datasets(
                 datasets,
                 writer_patience_s,
@@ -99,7 +125,6 @@ class Daemon:
             raise
         # In the order of the configuration, each once.
         self._names = list(dict.fromkeys(served.name for served in self._datasets.generations.all))
-        clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
             if self._object_cache is not None:
                 undo.callback(self._object_cache.close)
@@ -107,18 +132,27 @@ class Daemon:
             gate = Gate(permissions.knows if permissions.are_asked else None)
             self._network = Network(config.bind, pair)
             undo.callback(self._network.close)
-            self._zap_thread = ZapThread(gate, self._network.authentication_socket(), clock)
+            self._zap_thread = ZapThread(
+                gate,
+                self._network.authentication_socket(),
+                clock,
+                lambda text: failures.add(Failure(kind="not-admitted", text=text), outside=True),
+            )
             undo.callback(self._zap_thread.close)
-            self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
+            self._control = Control(
+                config, self._datasets, permissions, self._network, self._zap_thread, clock, failures
+            )
             undo.pop_all()
+        if self._metrics is not None:
+            self._metrics.served_by(self._control)
         self._opener = Opener(config.cache_dir, self._control.call, self._object_cache)
-        self._reloads = Reloads(self._datasets, self._opener, self._wants, wanted)
+        self._reloads = Reloads(self._datasets, self._opener, self._wants, wanted, failures)
         self.error: EmlioError | None = None
         self._wrote_ready = False
         self._when_ended: list[Callable[[], None]] = []
         self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
 
-    def _open_all(self, wanted: Wanted, *, progress: bool) -> Iterator[Dataset]:
+    def _open_all(self, wanted: Wanted, failures: Failures, *, progress: bool) -> Iterator[Dataset]:
         """Open the datasets that are wanted at the start.
 
         One of the configuration must be there. One that is only described may be missing, so that
@@ -133,7 +167,8 @@ class Daemon:
                 raise kind(f"dataset {one.source.full_name} cannot be opened: {result}") from result
             else:
                 error = f"dataset {one.source.full_name} cannot be opened: {result}"
-                _LOG.error("%s", error)
+                _LOG.error("%s", error, extra={"dataset": one.source.name})
+                failures.add(Failure(kind="dataset", text=error, dataset=one.source.name))
                 self._wants.tell(one.description, state="failed", error=error)
 
     def _run(self) -> None:
@@ -160,6 +195,11 @@ class Daemon:
         """The endpoint of the data port, tcp://HOST:PORT, with the real port."""
         return str(self._network.data_endpoint)
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The address of the metrics, with the real port; None if they are not served."""
+        return self._metrics.url if self._metrics is not None else None
+
     def start(self) -> None:
         """Begin to serve. If that fails, everything is freed."""
         self._thread.start()
@@ -172,6 +212,7 @@ class Daemon:
                     data_endpoint=self.data_endpoint,
                     datasets=self._names,
                     pid=os.getpid(),
+                    **({"metrics": self._metrics.url} if self._metrics is not None else {}),
                 )
                 self._wrote_ready = True
             except BaseException:
@@ -214,6 +255,7 @@ class Daemon:
         self._datasets.close()
         if self._object_cache is not None:
             self._object_cache.close()
+        self._close_metrics()
         if self._wrote_ready and self._config.ready_file is not None:
             self._config.ready_file.unlink(missing_ok=True)
 
@@ -246,7 +288,8 @@ def serve(config: DaemonConfig, *, progress: bool = False, reread: Callable[[], 
     # Signals are handled before the ready file exists: a process that sees it may send a signal at
     # once.
     with _Signals(daemon) as signals, daemon:
-        _LOG.info("serving at %s, data at %s", daemon.endpoint, daemon.data_endpoint)
+        facts = {"endpoint": daemon.endpoint, "data_endpoint": daemon.data_endpoint}
+        _LOG.info("serving at %s, data at %s", daemon.endpoint, daemon.data_endpoint, extra=facts)
         native.say_if_absent(_LOG)
         signals.wait()
     if daemon.error is not None:

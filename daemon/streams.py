@@ -18,7 +18,7 @@ from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.lanes.group import LaneGroup, lane_limit
 from emlio.daemon.lanes.sender import LaneSender
-from emlio.daemon.lanes.stream_totals import StreamTotals
+from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
@@ -232,6 +232,7 @@ class Streams:
             ),
             label=label,
             dataset=served.key,
+            name=served.name,
             seal=(
                 StreamSeal(
                     cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
@@ -297,6 +298,39 @@ class Streams:
     def totals(self, stream: Stream) -> StreamTotals:
         """Return the stream's totals so far."""
         return self._sender.totals(stream)
+
+    def figures(self, group: str) -> SessionFigures:
+        """Return the figures of a session."""
+        return self._sender.figures(group)
+
+    def dataset_totals(self) -> dict[str, StreamTotals]:
+        """Return the totals of all streams, former ones too, by the name of their dataset."""
+        return self._sender.dataset_totals()
+
+    def session_bytes(self, group: str) -> int:
+        """Return the bytes of records that a session holds."""
+        memory = self._memories.get(group)
+        return memory.held_bytes if memory is not None else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of records that all sessions hold."""
+        return self._budget.held_bytes
+
+    @property
+    def bound_bytes(self) -> int:
+        """The bytes of records that may be held now."""
+        return self._budget.bound_bytes
+
+    @property
+    def connected_lanes(self) -> int:
+        """The number of connected lanes."""
+        return self._connected.lanes
+
+    @property
+    def lanes_lost(self) -> int:
+        """The number of lanes that were lost since the start."""
+        return self._sender.lanes_lost
 
     def close(self) -> None:
         """Stop all threads and close all lanes."""

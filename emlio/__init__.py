@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from emlio.prepare.writer import Writer
     from emlio.receiver.addresses.security import Security
     from emlio.receiver.dali.pipeline import DaliPipeline
+    from emlio.receiver.dataset import EmlioDataset
     from emlio.receiver.loader import EmlioLoader
     from emlio.receiver.setup.recovery import Recovery
     from emlio.receiver.setup.subset import Ids, Weights
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DaliPipeline",
+    "EmlioDataset",
     "EmlioLoader",
     "Fraction",
     "Ids",
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "DaliPipeline": "emlio.receiver.dali.pipeline",
+    "EmlioDataset": "emlio.receiver.dataset",
     "EmlioLoader": "emlio.receiver.loader",
     "Fraction": "emlio.planner.choice.fraction",
     "Ids": "emlio.receiver.setup.subset",

@@ -8,10 +8,12 @@
     loader = EmlioLoader(address, batch_size=256, dali=DaliPipeline(training, outputs=["image", "label"]))
 
 Covers: the public names. DALI itself is imported when a pipeline is built. Does not cover: the code
-(emlio.receiver.dali.inputs, emlio.receiver.dali.presets).
+(emlio.receiver.dali.inputs, emlio.receiver.dali.presets,
+emlio.receiver.dali_iterator).
 """
 
 from emlio.receiver.dali.inputs import inputs
 from emlio.receiver.dali.presets import image_eval, image_train
+from emlio.receiver.dali_iterator import Iterator
 
-__all__ = ["image_eval", "image_train", "inputs"]
+__all__ = ["Iterator", "image_eval", "image_train", "inputs"]

@@ -2,6 +2,7 @@
 
     EmlioError
     ├── ConfigError              the caller: an invalid argument, flag or setting
+    │   └── RecordIndexError     no record has this number; also an IndexError
     ├── DatasetError             the data: an invalid directory, shard, index or mapping
     │   └── CorruptRecordError   one record cannot be used; has shard, record and offset
     ├── PlanError                two sides, or a saved state and a dataset, have different plans
@@ -28,6 +29,7 @@ __all__ = [
     "PeerLostError",
     "PlanError",
     "ProtocolError",
+    "RecordIndexError",
     "RefusedError",
     "RemoteProtocolError",
     "TransportError",
@@ -40,6 +42,10 @@ class EmlioError(Exception):
 
 class ConfigError(EmlioError, ValueError):
     """A value given by the caller cannot be used."""
+
+
+class RecordIndexError(ConfigError, IndexError):
+    """No record has the number that the caller gave."""
 
 
 class DatasetError(EmlioError):

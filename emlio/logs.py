@@ -10,25 +10,30 @@ Covers: the two formats and setting one up. Does not cover: which events are log
 import json
 import logging
 import sys
+from datetime import datetime
 from typing import TextIO
 
-__all__ = ["set_up_logging"]
+__all__ = ["printable", "set_up_logging"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _INDENT = "    "
 
 
 class _JsonLines(logging.Formatter):
-    """One object per line; values passed as `extra` become keys."""
+    """One object per line; values passed as `extra` become keys, but replace none of the usual ones.
+
+    The time has the zone of this host, since lines of several hosts are read together.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        entry.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
+        given = ((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        entry.update({key: value for key, value in given if key not in entry})
         if record.exc_info:
             entry["trace"] = self.formatException(record.exc_info)
         # The one control character that JSON leaves as it is and a terminal does not.
@@ -43,17 +48,17 @@ class _TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = self.formatTime(record, "%H:%M:%S")
-        lines = [f"{time} {record.levelname:<7} {_printable(record.getMessage())}"]
+        lines = [f"{time} {record.levelname:<7} {printable(record.getMessage())}"]
         traces = [self.formatException(record.exc_info)] if record.exc_info else []
         if record.stack_info:
             traces.append(self.formatStack(record.stack_info))
         # Split at line feeds only: other line ends come from others, and are escaped like all
         # unprintable text.
-        lines += [_INDENT + _printable(line) for trace in traces for line in trace.split("\n")]
+        lines += [_INDENT + printable(line) for trace in traces for line in trace.split("\n")]
         return "\n".join(lines)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with all unprintable characters escaped like in Python.
 
     These are line ends, escape characters, direction marks and surrogates.

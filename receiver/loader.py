@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy.typing as npt
 
@@ -32,6 +32,7 @@ from emlio.receiver.energy.observer import begin_energy
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
+from emlio.receiver.looking.singles import SingleRecords
 from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
@@ -48,6 +49,9 @@ from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
 from emlio.wire.control import Pace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["EmlioLoader"]
 
@@ -146,13 +150,14 @@ class EmlioLoader:
             pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
-            progress: show a progress bar for each epoch on a terminal.
+            progress: show a progress bar for each epoch, on a terminal or in a notebook.
         """
         self._pid = os.getpid()
         self._closed = False
+        self._singles: SingleRecords | None = None
         self._before: LoaderStats | None = None  # at the beginning of the epoch
         world = find_world(rank, world_size, os.environ)
-        options = BatchOptions(
+        options = self._options = BatchOptions(
             raw=raw,
             fields=fields,
             ids=ids,
@@ -238,6 +243,16 @@ class EmlioLoader:
         return self._config.rows
 
     @property
+    def drop_last(self) -> bool:
+        """True if a last step that is not full on all ranks is left out."""
+        return self._config.drop_last
+
+    @property
+    def pad(self) -> bool:
+        """True if the last step is filled with records from the beginning of the order."""
+        return self._config.pad
+
+    @property
     def records(self) -> int:
         """The number of records in the dataset, whatever the subset. See `samples`."""
         return self._plan.catalog.records
@@ -261,6 +276,29 @@ class EmlioLoader:
     def schema(self) -> "dict[str, FieldType]":
         """The columns by name, as far as the dataset says: the type of their values, and the shape of one."""
         return dict(self._shell.engine.contents.schema)
+
+    @raises_interrupts
+    def get(self, ids: "int | Sequence[int] | npt.ArrayLike", *, transform: bool = True) -> Any:
+        """Return the batch of these records, in this order, for looking and debugging. It is slow.
+
+        The records are read for this call alone, over the control connections, at a round trip and more. An epoch in
+        progress goes on. They are decoded as in the loop, with the loader's `transform` and `collate_fn`; without a DALI
+        pipeline or batches of tokens, whose records come as columns of their features. Batches stay on the CPU.
+
+        Args:
+            ids: global ids in [0, records): those of `"__id__"`. An id may come twice. A single one is a batch of one.
+            transform: False leaves out `transform`.
+
+        Raises:
+            RecordIndexError: there is no such record.
+            CorruptRecordError: a record is bad, whatever `on_error` says.
+        """
+        self._check_usable()
+        if self._singles is None:
+            engine = self._shell.engine
+            options = self._options.for_single_records()
+            self._singles = SingleRecords(options, self._config, self._plan, engine.questions, engine.contents)
+        return self._singles.batch(ids, self._walk.position.epoch, transform=transform)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch at the next `iter`. If it is the one that comes anyway, a resumed epoch continues."""
@@ -328,8 +366,8 @@ class EmlioLoader:
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""
         raise TypeError(
-            "an EmlioLoader has no items to index: iterate over it. It takes the place of PyTorch's DataLoader, so use "
-            "it without one"
+            "an EmlioLoader has no items to index: iterate over it, or look at records with get(ids). It takes the "
+            "place of PyTorch's DataLoader, so use it without one"
         )
 
     def __reduce__(self) -> NoReturn:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 from emlio import native
+from emlio.notebook import table
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
@@ -202,6 +203,27 @@ class LoaderStats:
         """The bad records that were handed out in some form, in words."""
         counts = ((self.skipped_records, "skipped"), (self.replaced_records, "replaced"))
         return "".join(f", {_counted(count, 'bad record')} {became}" for count, became in counts if count)
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table, which a notebook shows."""
+        elapsed_ns = self.wait_ns + self.busy_ns
+        rows = [
+            ("batches", f"{self.batches:,}"),
+            ("records", f"{self.records:,}{self._faults}"),
+            ("handed out", format_size(self.handed_bytes)),
+            ("rate", f"{format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s" if elapsed_ns else "not known yet"),
+            ("read ahead", format_size(self.ahead_bytes)),
+            (
+                "first batch",
+                "not yet" if self.first_batch_ns is None else f"after {format_duration(self.first_batch_ns)}",
+            ),
+            ("waited for batches", f"{format_duration(self.wait_ns)}, {self.wait_share:.0%} of the time"),
+            ("lanes", f"{self.lanes:,}"),
+            ("protection", self.protection or "none needed"),
+        ]
+        if self.recoveries:
+            rows.append(("recovered from", self.recoveries))
+        return table(self.verdict, rows)
 
     def __str__(self) -> str:
         mended = f"; {self.recoveries}" if self.recoveries else ""

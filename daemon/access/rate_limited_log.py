@@ -5,6 +5,7 @@ Covers: counting omitted lines, logging the same reason at most once a minute.
 
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 
 __all__ = ["RateLimitedLog"]
 
@@ -30,12 +31,15 @@ class RateLimitedLog:
         self._last_ns: int | None = None
         self._said_ns: OrderedDict[str, int] = OrderedDict()
 
-    def add(self, text: str, now_ns: int, *, reason: str | None = None) -> None:
+    def add(
+        self, text: str, now_ns: int, *, reason: str | None = None, facts: Mapping[str, object] | None = None
+    ) -> None:
         """Log a text, or count it as omitted.
 
         Args:
             text: the problem and the peer.
             now_ns: the time.
+            facts: fields of the line, for logs that machines read.
             reason: what many such texts have in common; only one text per minute is logged for it.
         """
         is_soon = self._last_ns is not None and now_ns - self._last_ns < _EVERY_NS
@@ -52,4 +56,4 @@ class RateLimitedLog:
             self._said_ns[reason] = now_ns
             while len(self._said_ns) > _MOST_REASONS:
                 self._said_ns.popitem(last=False)
-        self._log.warning("%s%s", text, more)
+        self._log.warning("%s%s", text, more, extra=facts)

@@ -15,7 +15,9 @@ from emlio.clock import Clock
 from emlio.daemon.access.rate_limited_log import RateLimitedLog
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import code_of_files
+from emlio.daemon.control.client import refusal_of
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.failures import Failures
 from emlio.daemon.limits import MOST_SESSIONS
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import EmlioError, RefusedError
@@ -42,6 +44,7 @@ class Arrivals:
         refuse: Callable[[bytes, Refused], object],
         admitted: Callable[[Caller], None],
         clock: Clock,
+        failures: Failures,
         *,
         most: int = MOST_SESSIONS,
     ) -> None:
@@ -53,6 +56,7 @@ class Arrivals:
             refuse: sends a refusal over a connection.
             admitted: called with each loader that may have a session and whose files are unchanged.
             clock: for the log, which has each reason once a minute.
+            failures: the last failures, which refusals are added to.
             most: the number of loaders that may wait.
         """
         self.draining = False
@@ -61,6 +65,7 @@ class Arrivals:
         self._refuse = refuse
         self._admitted = admitted
         self._clock = clock
+        self._failures = failures
         self._most = most
         self._complaints = RateLimitedLog(_LOG)
         self._callers: dict[bytes, Caller] = {}
@@ -119,7 +124,9 @@ class Arrivals:
 
     def _turn_down(self, caller: Caller, code: str, text: str) -> None:
         complaint = f"rank {caller.hello.rank} at {caller} was refused: {text}"
-        self._complaints.add(complaint, self._clock.monotonic_ns(), reason=text)
+        facts = {"code": code, **caller.facts}
+        self._complaints.add(complaint, self._clock.monotonic_ns(), reason=text, facts=facts)
+        self._failures.add(refusal_of(caller, code, text), outside=True)
         self._refuse(caller.connection, Refused(code=code, text=text))
 
 

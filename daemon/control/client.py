@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.datasets.served import ServedDataset
+from emlio.daemon.failures import Failure
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.reading.stream import Stream
+from emlio.keys.key import PublicKey
 from emlio.session.daemon import DaemonSession
 
-__all__ = ["Client"]
+__all__ = ["Client", "refusal_of"]
+
+_UNKNOWN = "unknown-dataset"
+"""Such a caller names no dataset, so no client may read it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +28,7 @@ class Client:
         machine: the state machine of the protocol.
         served: the dataset.
         protection: the protection of its data.
+        since_ns: when the session began.
         agreed: the plan, once there is one.
         stream: the running stream.
         group: the group of its lanes.
@@ -34,6 +40,7 @@ class Client:
     machine: DaemonSession
     served: ServedDataset
     protection: str
+    since_ns: int = 0
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
     group: str = ""
@@ -61,3 +68,21 @@ class Client:
         hello = self.caller.hello
         rank = f"rank {hello.rank}/{hello.world_size} of {self.served.dataset.name}"
         return f"session {self.machine.session} ({rank}, {hello.host}:{hello.pid})"
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The session and its rank, as fields of a line of the log."""
+        key = {"key": PublicKey(raw=self.key).fingerprint} if self.key else {}
+        return {"session": self.machine.session, "protection": self.protection, **self.caller.facts, **key}
+
+    def failed(self, kind: str, text: str) -> Failure:
+        """Return a failure of this session."""
+        hello = self.caller.hello
+        return Failure(kind=kind, text=text, dataset=self.served.name, job=hello.job, rank=hello.rank)
+
+
+def refusal_of(caller: Caller, code: str, text: str) -> Failure:
+    """Return the failure of a loader that got no session."""
+    dataset = "" if code == _UNKNOWN else caller.dataset
+    text = f"{caller} was refused: {text}"
+    return Failure(kind=code, text=text, dataset=dataset, job=caller.hello.job, rank=caller.hello.rank)

@@ -20,7 +20,7 @@ from emlio.daemon.limits import MOST_MATCH_BYTES, MOST_WAITING_PREDICATES
 from emlio.errors import EmlioError
 from emlio.session.instructions import DaemonInstruction
 from emlio.shards.columns.matches import find_matches
-from emlio.wire.control import MatchRequest
+from emlio.wire.contents import MatchRequest
 
 __all__ = ["MatchService"]
 

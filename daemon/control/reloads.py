@@ -12,6 +12,7 @@ from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.opener import Opener
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.datasets.wanted import Wanted, WantedDataset, Wants
+from emlio.daemon.failures import Failure, Failures
 from emlio.dataset_name import DatasetName
 from emlio.errors import EmlioError
 from emlio.shards.dataset import Dataset
@@ -24,7 +25,7 @@ _LOG = logging.getLogger("emlio.daemon")
 class Reloads:
     """Carries out what is wanted. Used by the control thread."""
 
-    def __init__(self, datasets: Datasets, opener: Opener, wants: Wants, served: Wanted) -> None:
+    def __init__(self, datasets: Datasets, opener: Opener, wants: Wants, served: Wanted, failures: Failures) -> None:
         """See the class.
 
         Args:
@@ -32,9 +33,11 @@ class Reloads:
             opener: opens datasets.
             wants: takes what is told of descriptions.
             served: what was wanted when the datasets were opened.
+            failures: the last failures.
         """
         self._datasets = datasets
         self._opener = opener
+        self._failures = failures
         self._wants = wants
         self._wanted = dict(served.datasets)
         self._opening: set[str] = set()
@@ -53,7 +56,9 @@ class Reloads:
         for name in before.keys() - self._wanted.keys():
             named = DatasetName.parse(name)
             if self._datasets.generations.retire(named.name, named.generation or 1):
-                _LOG.info("dataset %s was removed: it takes no new jobs, running ones continue", name)
+                _LOG.info(
+                    "dataset %s was removed: it takes no new jobs, running ones continue", name, extra={"dataset": name}
+                )
         for name, one in self._wanted.items():
             known = before.get(name)
             if wanted.again or known is None or not one.is_like(known):
@@ -85,15 +90,15 @@ class Reloads:
         current = self._find(name)
         if isinstance(result, EmlioError):
             stays = ". What it served before is served on" if current is not None else ""
-            _LOG.error("dataset %s cannot be opened: %s%s", name, result, stays)
+            error = f"dataset {name} cannot be opened: {result}{stays}"
+            _LOG.error("%s", error, extra={"dataset": name})
+            self._failures.add(Failure(kind="dataset", text=error, dataset=DatasetName.parse(name).name))
             if wanted.description is not None:
-                self._wants.tell(
-                    wanted.description, state="failed", error=f"dataset {name} cannot be opened: {result}{stays}"
-                )
+                self._wants.tell(wanted.description, state="failed", error=error)
             return
         if current is not None and current.is_same(result):
             result.close()
-            _LOG.info("dataset %s: nothing has changed", name)
+            _LOG.info("dataset %s: nothing has changed", name, extra={"dataset": name})
         else:
             is_new = current is None
             try:
@@ -105,7 +110,7 @@ class Reloads:
                     self._wants.tell(wanted.description, state="failed", error=f"dataset {name} cannot be served")
                 return
             what = "was added" if is_new else "was replaced: jobs that run keep what they began with"
-            _LOG.info("dataset %s %s", name, what)
+            _LOG.info("dataset %s %s", name, what, extra={"dataset": name})
         self._tell_served(wanted, current)
 
     def _find(self, name: str) -> ServedDataset | None:

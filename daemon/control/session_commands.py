@@ -24,7 +24,8 @@ from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError, TransportError
 from emlio.session.instructions import DaemonInstruction, Judge, StartStream, StopStream
 from emlio.session.states import DaemonState
-from emlio.wire.control import CatalogPart, ContentPart, Open, PlanOffer
+from emlio.wire.contents import ContentPart
+from emlio.wire.control import CatalogPart, Open, PlanOffer
 
 __all__ = ["SessionCommands"]
 

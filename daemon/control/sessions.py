@@ -20,7 +20,11 @@ __all__ = ["Sessions"]
 
 
 class Sessions:
-    """Makes sessions, each with a number that is never used again. Used by the control thread."""
+    """Makes sessions, each with a number that is never used again. Used by the control thread.
+
+    Attributes:
+        identity: this daemon's name.
+    """
 
     def __init__(
         self, config: DaemonConfig, admission: Admission, streams: Streams, clock: Clock, *, data_offset: int
@@ -39,7 +43,7 @@ class Sessions:
         self._streams = streams
         self._clock = clock
         self._data_offset = data_offset
-        self._identity = Identity()
+        self.identity = Identity()
         # Not from 1: what belongs to a session of a former daemon must not be taken for another
         # session's.
         self._next = secrets.randbits(60)
@@ -67,7 +71,7 @@ class Sessions:
                 served,
                 self._config,
                 session=session,
-                daemon=self._identity,
+                daemon=self.identity,
                 protection=protection,
                 data_offset=self._data_offset,
                 generations=self._admission.generations.numbers(served.name),
@@ -76,7 +80,14 @@ class Sessions:
             heartbeat_timeout_ns=self._config.heartbeat_timeout,
             now_ns=self._clock.monotonic_ns(),
         )
-        return Client(caller=caller, machine=machine, served=served, protection=protection, group=group)
+        return Client(
+            caller=caller,
+            machine=machine,
+            served=served,
+            protection=protection,
+            since_ns=machine.heard_ns,
+            group=group,
+        )
 
     def end(self, client: Client) -> None:
         """End a session and close its lanes."""

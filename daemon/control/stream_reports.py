@@ -58,8 +58,13 @@ class StreamReports:
             return None
         sent, unread = self._streams.totals(stream).sent_bytes, self._streams.unread_bytes(client.group)
         if unread:
-            _LOG.warning("%s was not drained: the rank did not read %s bytes in time", client.label, f"{unread:,}")
+            _LOG.warning(
+                "%s was not drained: the rank did not read %s bytes in time",
+                client.label,
+                f"{unread:,}",
+                extra={"unread_bytes": unread, **client.facts},
+            )
             sent = 0  # data in the lanes is dropped when they are closed: nothing can be promised
         else:
-            _LOG.info("%s was drained: %s bytes sent", client.label, f"{sent:,}")
+            _LOG.info("%s was drained: %s bytes sent", client.label, f"{sent:,}", extra={"bytes": sent, **client.facts})
         return Pong(nonce=0, sent_bytes=sent)

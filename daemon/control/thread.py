@@ -5,7 +5,6 @@ Does not cover: the rules of the protocol (emlio.session.daemon), of ranks
 (emlio.daemon.ranks.rules), plans (emlio.daemon.datasets.served), moving data.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -14,23 +13,24 @@ from pathlib import Path
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
-from emlio.daemon.access.rate_limited_log import RateLimitedLog
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import fault_of, not_let_go
 from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
-from emlio.daemon.control.reply_budget import ReplyBudget
+from emlio.daemon.control.questions import Questions
 from emlio.daemon.control.session_commands import SessionCommands
+from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
-from emlio.daemon.control.slow_questions import SlowQuestions
+from emlio.daemon.control.status.report import DaemonFigures
+from emlio.daemon.control.status.service import StatusService
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.failures import Failures
 from emlio.daemon.last_resort import INTERNAL, guarded
-from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Sent, Waiter
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.ranks.claims import Admit, Caller, Decision, End, Probe, TurnAway
@@ -46,6 +46,7 @@ from emlio.session.instructions import (
     Judge,
     LookUpEnergy,
     LookUpMatches,
+    LookUpRecords,
     LookUpSizes,
     Send,
     StartStream,
@@ -53,24 +54,25 @@ from emlio.session.instructions import (
 )
 from emlio.session.terms import terms_of
 from emlio.waker import Waker
+from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
-    ContentPart,
     ControlMessage,
     EnergyReply,
     Hello,
     Ping,
     PlanOffer,
     Pong,
+    RecordsReply,
     Refused,
     ShardsReply,
+    StatusRequest,
     decode_control,
     encode_control,
 )
 
 __all__ = ["Control"]
 
-_LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 
 
@@ -88,8 +90,10 @@ class Control:
         network: Network,
         zap_thread: ZapThread,
         clock: Clock,
+        failures: Failures,
     ) -> None:
         self._config = config
+        self._log = SessionLog(failures, clock)
         self._permissions = permissions
         self._admission = Admission(config, datasets, permissions)
         self._datasets = datasets
@@ -111,16 +115,16 @@ class Control:
             raise
         datasets.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         offset = self._streams.data_port - self._socket.endpoint.port
-        self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
+        self._sessions = sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
+        self._status = StatusService(config, datasets, permissions, self._streams, sessions.identity, failures, clock)
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock)
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock, failures)
         self._orders = SessionCommands(
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
         self._reports = StreamReports(self._streams, clock)
-        self._replies = ReplyBudget(self._send_to)
-        self._questions = SlowQuestions(config, self.call, self._carry_out)
+        self._questions = Questions(config, clock, self._send_to, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -130,12 +134,15 @@ class Control:
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
-        self._complaints = RateLimitedLog(_LOG)
 
     @property
     def endpoint(self) -> str:
         """The endpoint of the control port, with the real port."""
         return str(self._socket.endpoint)
+
+    def figures(self) -> DaemonFigures:
+        """Return the figures for metrics. Only for the control thread, see `call`."""
+        return self._status.figures(self._clients.values(), begun=self._log.begun)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""
@@ -155,14 +162,15 @@ class Control:
                 while self._calls:
                     guarded(self._calls.popleft())
                 self._listen()
-                self._replies.turn()
+                self._questions.turn()
                 now_ns = self._clock.monotonic_ns()
                 self._look_at_permissions(now_ns)
                 self._tick(now_ns)
                 self._decide(self._rules.tick(now_ns))
                 self._close_unused(now_ns)
-                # A long answer is freed when its peer reads it or goes, perhaps long after its session.
-                if self._tidying.is_due(now_ns, again=self._replies.under_way):
+                # A long answer is freed when its peer reads it or goes, perhaps long after its
+                # session.
+                if self._tidying.is_due(now_ns, again=self._questions.under_way):
                     give_back_freed_memory()
         finally:
             self._decide(self._rules.dismiss("draining", _LEAVING))
@@ -184,13 +192,13 @@ class Control:
 
     def drain(self) -> None:
         """Take no new sessions; end when what was read has left, or the time is up."""
-        self._draining = self._orders.draining = self._arrivals.draining = True
+        self._draining = self._orders.draining = self._arrivals.draining = self._status.draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
         self._decide(self._rules.dismiss("draining", _LEAVING))
         for client in self._clients.values():
             if client.stream is not None:
                 self._streams.finish(client.stream)
-        _LOG.info("draining %d sessions, accepting no new ones", len(self._clients))
+        self._log.draining(len(self._clients))
 
     def stop(self) -> None:
         """End without waiting."""
@@ -225,7 +233,7 @@ class Control:
             self._rules.deadline_ns(),
             self._permissions.deadline_ns(),
             self._datasets.generations.deadline_ns(),
-            self._replies.deadline_ns(now_ns),
+            self._questions.deadline_ns(now_ns),
             self._turns.deadline_ns(now_ns),
         )
         deadlines = [at for at in others if at is not None]
@@ -245,8 +253,7 @@ class Control:
         try:
             message = decode_control(received.data)
         except RemoteProtocolError as error:
-            who = client.label if client else f"an unknown client at {received.address}"
-            self._complaints.add(f"invalid control message from {who}: {error}", heard_ns)
+            self._log.invalid(received, client, error)
             self._refuse(identity, "protocol", str(error))
             return
         match message:
@@ -264,6 +271,8 @@ class Control:
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, heard_ns)
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
+            case StatusRequest() if client is None:
+                self._status.answer(message, received, self._clients.values(), self._socket.send)
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
@@ -302,9 +311,7 @@ class Control:
                 and self._streams.end_dataset(served)
             )
             if unused and self._datasets.end(served):
-                _LOG.info(
-                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
-                )
+                self._log.closed(served)
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------
 
@@ -324,7 +331,7 @@ class Control:
                 case Admit(caller=caller):
                     self._admit(caller)
                 case TurnAway(caller=caller, code=code, text=text):
-                    self._complaints.add(f"{caller} was refused: {text}", self._clock.monotonic_ns())
+                    self._log.refused(caller, code, text)
                     self._send(caller.connection, Refused(code=code, text=text))
                 case Agree(connection=connection):
                     if (client := self._clients.get(connection)) is not None:
@@ -351,7 +358,7 @@ class Control:
             return
         self._clients[identity] = client
         self._watch(client)
-        _LOG.info("%s began", client.label)
+        self._log.began(client)
         self._carry_out(client, client.machine.begin())
         if not client.reached:
             self._carry_out(client, client.machine.end("the rank disconnected before it was welcomed"))
@@ -369,35 +376,25 @@ class Control:
             self._carry_out(client, client.machine.end("the rank does not read its answers"))
         return sent
 
-    def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage | bytes]) -> None:
-        if not self._replies.add(client, answer):
-            text = f"a session may have at most {MOST_OPEN_QUESTIONS} unanswered requests, this rank sent another one"
-            self._carry_out(client, client.machine.refuse("protocol", text))
-
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Send(message=ShardsReply() as reply):
-                    self._answer_at_length(client, partial(client.served.encoded, reply))
-                case Send(message=EnergyReply() as reply):
-                    self._answer_at_length(client, partial(self._questions.hand_over, client, reply))
+                case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
+                    self._questions.answer(client, reply)
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
-                case LookUpSizes(shard=shard, first=first, count=count):
-                    self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
-                case LookUpEnergy() | LookUpMatches():
-                    self._questions.ask(client, instruction)
+                case LookUpSizes() | LookUpMatches() | LookUpRecords() | LookUpEnergy():
+                    self._questions.look_up(client, instruction)
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)
-                case Ended(reason=reason):
+                case Ended(reason=reason, failure=failure):
                     if self._clients.pop(client.identity, None) is not None:
                         self._tidying.ended(self._clock.monotonic_ns(), others=bool(self._clients))
+                        self._log.ended(client, reason, failure, self._streams.figures(client.group))
                         self._sessions.end(client)
                         self._orders.forget(client)
-                        self._replies.forget(client)
                         self._questions.forget(client)
-                        _LOG.info("%s ended: %s", client.label, reason)
                         self._leave(client.identity)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
@@ -415,7 +412,7 @@ class Control:
         stream, error = failure.stream, failure.error
         for client in self._clients.values():
             if client.stream is stream:
-                _LOG.error("%s: %s", client.label, error)
+                self._log.failed(client, error)
                 self._send(client.identity, fault_of(stream.stream, error))
 
     def _on_fault(self, session: int, error: RemoteProtocolError) -> None:

@@ -68,6 +68,13 @@ def _open(source: DatasetSource, cache_dir: Path | None, *, progress: bool, obje
         len(dataset.shards),
         format_size(size),
         source.directory,
+        extra={
+            "dataset": source.full_name,
+            "records": records,
+            "shards": len(dataset.shards),
+            "bytes": size,
+            "place": str(source.directory),
+        },
     )
     if object_cache is not None and dataset.bucket is not None and size > object_cache.most_bytes:
         _LOG.warning(

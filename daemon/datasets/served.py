@@ -6,6 +6,7 @@ records. Does not cover: which generations there are (emlio.daemon.datasets.gene
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from emlio.reading.group_cache import GroupCache
 from emlio.reading.leases import Leases
 from emlio.reading.open_source import open_source
 from emlio.shards.dataset import Dataset
-from emlio.wire.control import ShardRow, ShardsReply, SizesReply, encode_control
+from emlio.wire.control import RecordRow, ShardRow, ShardsReply, SizesReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["ServedDataset"]
@@ -40,6 +41,7 @@ class ServedDataset:
         sessions: the number of sessions that read it. The control thread counts them.
         was_used: whether there was ever one.
         in_bucket: whether it is read by requests to a bucket.
+        size_bytes: of all its shards here.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ServedDataset:
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
             for entry in dataset.entries
         )
+        self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.files = open_source(dataset, leases, ahead or AheadBudget(0), groups)
         self.in_bucket = dataset.bucket is not None
@@ -94,6 +97,16 @@ class ServedDataset:
         starts, ends = held.starts[part], held.ends[part]
         sizes = np.minimum(ends - starts, _LARGEST_SIZE).astype("<u4")
         return SizesReply(shard=shard, first=first, offset=int(starts[0]), sizes=sizes.tobytes())
+
+    def numbers_of(self, records: Sequence[RecordRow]) -> npt.NDArray[np.int64]:
+        """Return the number here of the shard of each record, for the records before one that is not here."""
+        numbers: list[int] = []
+        for row in records:
+            number = self._numbers.get(row.shard)
+            if number is None or row.record >= self.dataset.shards[number].records:
+                break
+            numbers.append(number)
+        return np.array(numbers, np.int64)
 
     def check_copies(self, catalog: Catalog) -> None:
         """Refuse a catalog that describes another copy of a shard held here."""

@@ -34,6 +34,9 @@ class Waits(Enum):
     LANE = auto()
 
 
+_WAITS_FOR = {Waits.TURN: "", Waits.MEMORY: "memory", Waits.CREDIT: "rank", Waits.LANE: "network"}
+
+
 class Outlet:
     """One stream in the sending thread. Used by that thread only.
 
@@ -85,6 +88,21 @@ class Outlet:
             totals.blocked_ns += waited_ns
             totals.withheld_ns += waited_ns if waits is Waits.CREDIT else 0
         return totals
+
+    @property
+    def waits_for(self) -> str:
+        """The reason why it waits now, as in `SessionFigures`. Any thread may read this."""
+        waits = self.waits
+        if waits is not Waits.READING:
+            return _WAITS_FOR[waits]
+        if self.stream.parked:
+            return "memory"
+        return "" if self.stream.ended else "storage"
+
+    @property
+    def place(self) -> Place:
+        """Epoch and slot of the message sent last."""
+        return self._last[0]
 
     def sent(self, place: Place, size_bytes: int) -> None:
         """Note that a message was given to a lane."""

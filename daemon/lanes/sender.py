@@ -16,7 +16,7 @@ from typing import Final
 from emlio.daemon.lanes.frames import frames_of, most_bytes
 from emlio.daemon.lanes.group import Lane, LaneGroup, LaneState
 from emlio.daemon.lanes.outlet import Outlet, Waits
-from emlio.daemon.lanes.stream_totals import StreamTotals
+from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.lanes.table import LaneSession, LaneTable
 from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.network.lane_socket import LaneSocket, Outcome
@@ -80,6 +80,8 @@ class LaneSender:
         self._signalled: set[Stream] = set()
         self._lock = Lock()
         self._outlets: dict[Stream, tuple[Outlet, LaneSession]] = {}
+        self._former: dict[str, StreamTotals] = {}  # of streams that ended, by the name of their dataset
+        self._counting = Lock()  # a stream that ends must be counted once, here or there
         self._ready: deque[tuple[Outlet, LaneSession]] = deque()
         self._stuck: dict[
             Lane, tuple[memoryview | bytes, ...]
@@ -127,6 +129,36 @@ class LaneSender:
         """Return the stream's totals so far."""
         known = self._outlets.get(stream)
         return known[0].totals_at(time.monotonic_ns()) if known is not None else StreamTotals()
+
+    def figures(self, group: str) -> SessionFigures:
+        """Return the figures of a session."""
+        session = self._table.session(group)
+        if session is None:
+            return SessionFigures()
+        lanes = session.group.lanes
+        with self._counting:
+            outlet, totals = session.outlet, session.former
+            if outlet is not None:
+                totals = totals.plus(outlet.totals_at(time.monotonic_ns()))
+        return SessionFigures(
+            totals=totals,
+            waits_for=outlet.waits_for if outlet is not None else "",
+            lanes=sum(lane.state is LaneState.UP for lane in lanes),
+            unread_bytes=sum(lane.under_way_bytes for lane in lanes),
+            place=outlet.place if outlet is not None else (0, 0),
+        )
+
+    def dataset_totals(self) -> dict[str, StreamTotals]:
+        """Return the totals of all streams so far, by the name of their dataset.
+
+        A message that no lane takes counts for a moment, so they may fall by its size.
+        """
+        now_ns = time.monotonic_ns()
+        with self._counting:
+            found = dict(self._former)
+            for stream, (outlet, _) in list(self._outlets.items()):
+                found[stream.name] = found.get(stream.name, StreamTotals()).plus(outlet.totals_at(now_ns))
+        return found
 
     @property
     def lanes_lost(self) -> int:
@@ -251,13 +283,18 @@ class LaneSender:
         self._queue(outlet, session)  # messages that were read before
 
     def _detach(self, stream: Stream) -> None:
-        known = self._outlets.pop(stream, None)
+        known = self._outlets.get(stream)
         if known is None:
             return
         outlet, session = known
         outlet.closed = True
-        if session.outlet is outlet:
-            session.outlet = None
+        with self._counting:
+            del self._outlets[stream]
+            if session.outlet is outlet:
+                session.outlet = None
+            ended = outlet.totals_at(time.monotonic_ns())
+            session.former = session.former.plus(ended)
+            self._former[stream.name] = self._former.get(stream.name, StreamTotals()).plus(ended)
 
     def _queue(self, outlet: Outlet, session: LaneSession) -> None:
         if not outlet.queued and not outlet.closed:
@@ -272,7 +309,8 @@ class LaneSender:
             outlet.now(now_ns)
             outlet.waits = self._send_some(outlet, session, now_ns)
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
-            _LOG.exception("%s: sending failed", outlet.stream.label)
+            facts = {"session": outlet.stream.session, "dataset": outlet.stream.name}
+            _LOG.exception("%s: sending failed", outlet.stream.label, extra=facts)
             self._detach(outlet.stream)
             failure = EmlioError(f"internal error while sending: {error!r}")
             self._on_failure(StreamFailure(stream=outlet.stream, error=failure))

@@ -1,12 +1,12 @@
-"""The totals of a stream: the bytes sent and the times waited.
+"""The totals of a stream: the bytes sent and the times waited. And of a session's streams together.
 
 Does not cover: counting (emlio.daemon.lanes.sender), reporting
 (emlio.daemon.control.stream_reports).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["StreamTotals"]
+__all__ = ["SessionFigures", "StreamTotals"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,3 +26,33 @@ class StreamTotals:
     blocked_ns: int = 0
     starved_ns: int = 0
     withheld_ns: int = 0
+
+    def plus(self, other: "StreamTotals") -> "StreamTotals":
+        """Return the sums."""
+        return StreamTotals(
+            sent_bytes=self.sent_bytes + other.sent_bytes,
+            blocked_ns=self.blocked_ns + other.blocked_ns,
+            starved_ns=self.starved_ns + other.starved_ns,
+            withheld_ns=self.withheld_ns + other.withheld_ns,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFigures:
+    """The figures of one session's sending at one moment.
+
+    Attributes:
+        totals: of its streams, the former ones and the open one.
+        waits_for: what the open stream waits for: "rank" (it gives no credit), "network" (no lane
+            takes a message), "memory" (what was read has not left yet), "storage" (nothing is read
+            yet), or "" if it waits for nothing.
+        lanes: its connected lanes.
+        unread_bytes: bytes sent and not known to have been read.
+        place: epoch and slot of the message sent last.
+    """
+
+    totals: StreamTotals = field(default_factory=StreamTotals)
+    waits_for: str = ""
+    lanes: int = 0
+    unread_bytes: int = 0
+    place: tuple[int, int] = (0, 0)

@@ -13,6 +13,7 @@ from typing import Final
 
 from emlio.daemon.lanes.group import Lane, LaneGroup, LaneState
 from emlio.daemon.lanes.outlet import Outlet
+from emlio.daemon.lanes.stream_totals import StreamTotals
 from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.limits import UNREAD_MS
 from emlio.daemon.network.lane_socket import Connection, Heard, LaneSocket
@@ -49,6 +50,7 @@ class LaneSession:
     Attributes:
         group: its lanes.
         outlet: its stream; None if none is attached.
+        former: the totals of its former streams.
         connections: the connections of lanes that have sent something.
         try_ns: the time at which awaited lanes are tried again.
         sifts: whether a check of its lanes is due.
@@ -57,6 +59,7 @@ class LaneSession:
     def __init__(self, group: LaneGroup) -> None:
         self.group = group
         self.outlet: Outlet | None = None
+        self.former = StreamTotals()
         self.connections: dict[Lane, Connection] = {}
         self.try_ns = 0
         self.sifts = False

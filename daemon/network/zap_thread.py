@@ -35,7 +35,22 @@ class ZapThread:
     The constructor starts the thread. It must be made before any socket is bound that asks.
     """
 
-    def __init__(self, gate: Gate, authentication: AuthenticationSocket, clock: Clock) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        authentication: AuthenticationSocket,
+        clock: Clock,
+        on_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """See the class.
+
+        Args:
+            gate: decides about the control port.
+            authentication: the socket on which libzmq asks.
+            clock: for deadlines.
+            on_refused: called by the thread with the reason of each refusal that has one.
+        """
+        self._on_refused = on_refused
         self._gate = gate
         self._lanes = LaneGate()
         self._descriptors = Descriptors()
@@ -122,7 +137,9 @@ class ZapThread:
         self._authentication.answer(request, verdict)
         if not verdict.admitted and verdict.reason:
             text = f"a connection from {request.address} to the {request.port} port was refused: {verdict.reason}"
-            self._complaints.add(text, now_ns, reason=text if once else None)
+            facts = {"address": request.address, "port": request.port}
+            self._complaints.add(text, now_ns, reason=text if once else None, facts=facts)
+            self._on_refused(text)
 
     def close(self) -> None:
         """End the thread. Sockets that ask must be closed before: they get no answers any more."""

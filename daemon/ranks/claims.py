@@ -84,6 +84,19 @@ class Caller:
         """The loader, independent of its connection."""
         return self.process, self.hello.client
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """The loader, as fields of a line of the log."""
+        hello = self.hello
+        return {
+            "job": hello.job,
+            "dataset": self.dataset,
+            "rank": hello.rank,
+            "world_size": hello.world_size,
+            "client": f"{hello.host}:{hello.pid}",
+            "address": self.address,
+        }
+
     def __str__(self) -> str:
         return f"{self.hello.host}:{self.hello.pid}" + (f" ({self.address})" if self.address else "")
 

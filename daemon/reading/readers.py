@@ -184,7 +184,8 @@ class Readers:
             )
             self._fail(stream, unreadable)
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
-            _LOG.exception("%s: reading failed", stream.label)
+            facts = {"session": stream.session, "dataset": stream.name}
+            _LOG.exception("%s: reading failed", stream.label, extra=facts)
             self._fail(stream, EmlioError(f"internal error while reading: {error!r}"))
         return False
 

@@ -119,6 +119,7 @@ class Stream:
         limit_bytes: int,
         label: str,
         dataset: str = "",
+        name: str = "",
         pace: PaceKeeper | None = None,
         seal: StreamSeal | None = None,
     ) -> None:
@@ -133,7 +134,8 @@ class Stream:
             limit_bytes: the most bytes in flight, whatever the daemon's memory allows. More than
                 what hides a pause of a thread only drives the buffers out of the cache.
             label: the name of the session, for the log.
-            dataset: the key of the dataset; its streams share threads.
+            dataset: the key of the dataset's generation; its streams share threads.
+            name: the name of the dataset, under which it is counted.
             pace: decides how far to read ahead below that limit; without it the stream races.
             seal: seals its payloads; without it they are sent in the clear.
         """
@@ -141,6 +143,7 @@ class Stream:
         self.stream = stream
         self.label = label
         self.dataset = dataset
+        self.name = name
         self.closed = False
         self.search = Search()
         self.searching = False

@@ -30,6 +30,7 @@ COMMANDS = {
     "plan": "show the order of a dataset's records",
     "publish": "serve a dataset, or its next generation, at a daemon that runs",
     "revoke": "withdraw the permission of a client",
+    "status": "show what running daemons do, and for whom",
     "synth": "make a synthetic dataset",
     "trust": "trust a daemon by its public key",
 }
@@ -48,7 +49,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="emlio", description="Make, inspect and publish datasets, manage keys, and measure energy.")
+    parser = _Parser(
+        prog="emlio", description="Make, inspect and publish datasets, watch daemons, manage keys, and measure energy."
+    )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():

@@ -12,13 +12,15 @@ from emlio.errors import ConfigError
 from emlio.images.decoding import can_decode
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
+from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
 from emlio.shards.opening.choice import DatasetPath
+from emlio.tokens import TOKEN_TYPES
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Convert images in class folders, tars, tables, arrays and other forms of data to TFRecord files or WebDataset tars."
+HELP = "Convert images in class folders, tars, tables, arrays, text, tokens and other data to TFRecord files or WebDataset tars."
 
 _SKIPS_SHOWN = 10
 
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --to wds: keys are paths, or the keys of tars, where the source has any (source, default), or the "
         "numbers of the items (numbers)",
     )
+    _add_source_arguments(parser)
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument("--shard-size", metavar="SIZE", help="approximate size of a shard (default: 256MiB)")
     cut.add_argument("--shards", metavar="N", type=int, help="number of shards, instead of their size")
@@ -85,6 +88,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "After an interruption, run the same command again: finished shards are kept."
 
 
+def _add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said of a source besides its format."""
+    text = parser.add_argument_group("tokens and text")
+    text.add_argument(
+        "--dtype",
+        choices=TOKEN_TYPES,
+        metavar="TYPE",
+        help="type of the tokens in .bin files without an index, and in the dataset: uint16, uint32, int32, ... (default: "
+        "that of the files; with --tokenizer uint16 if all tokens fit, else int32)",
+    )
+    text.add_argument(
+        "--sequence-length",
+        metavar="N",
+        type=int,
+        help="cut records of --from tokens to at most N tokens (default: documents and rows stay whole, flat files are "
+        "cut to 2048)",
+    )
+    text.add_argument(
+        "--tokenizer",
+        metavar="NAME_OR_FILE",
+        help="make tokens of text, with a tokenizer.json or a name at Hugging Face's hub (requires tokenizers)",
+    )
+    text.add_argument("--text-field", metavar="NAME", help="column with the text (default: text)")
+    text.add_argument("--append-eos", action="store_true", help="end each text with the token that ends a document")
+    text.add_argument("--eos-token", metavar="TOKEN", help="that token (default: what the tokenizer tells)")
+    table = parser.add_argument_group("tables that list files")
+    table.add_argument("--file-column", metavar="NAME", help="column with the paths of the files (default: file)")
+    table.add_argument(
+        "--delimiter",
+        metavar="CHARACTER",
+        help="separator in a CSV table, tab for a tab (default: the comma, semicolon or tab that is found)",
+    )
+
+
+def _settings(arguments: argparse.Namespace) -> SourceSettings:
+    tokenizer: TokenizerSettings | None = None
+    if arguments.tokenizer is not None:
+        tokenizer = TokenizerSettings(
+            name=arguments.tokenizer,
+            text_field=arguments.text_field,
+            append_eos=arguments.append_eos,
+            eos_token=arguments.eos_token,
+        )
+    elif arguments.text_field is not None or arguments.append_eos or arguments.eos_token is not None:
+        raise ConfigError("--text-field, --append-eos and --eos-token must be given with --tokenizer")
+    return SourceSettings(
+        dtype=arguments.dtype,
+        sequence_length=arguments.sequence_length,
+        tokenizer=tokenizer,
+        file_column=arguments.file_column,
+        delimiter=arguments.delimiter,
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Convert and print a summary."""
     options = _options(arguments)
@@ -111,13 +168,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> ConvertOptions:
     kind: str | None = arguments.kind
+    settings = _settings(arguments)
     place = DatasetPath.parse(arguments.source)
     source, given = place.folder, dict(place.options)
     kind = kind or given.pop("format", None)
     if kind is None:
         if not source.exists():
             raise ConfigError(f"source {source}: no such file or directory")
-        kind = guess_kind(source)
+        kind = guess_kind(source, of_text=settings.tokenizer is not None)
         print(f"{source}: format {kind} (use --from for another)")
     shard_bytes: int | None = None
     if arguments.shards is None:
@@ -132,6 +190,7 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
         out=arguments.out,
         source_kind=kind,
         source_options=given,
+        settings=settings,
         to=arguments.to,
         keys=arguments.keys,
         shard_bytes=shard_bytes,

@@ -19,7 +19,8 @@ class FieldType:
     """The type of a column.
 
     Attributes:
-        kind: "bytes", "str", or a NumPy type such as "int64".
+        kind: "bytes", "str", a NumPy type such as "int64", or "array" for arrays whose type the
+            records tell.
         shape: of one record's value; None if records differ or it is unknown.
     """
 
@@ -33,7 +34,8 @@ class Contents:
 
     Attributes:
         format: its name.
-        settings: JSON with what the format needs to decode records; the same at all daemons.
+        settings: JSON with what the format needs to decode records; the same at all daemons. For
+            TFRecord files empty, or the type of the tokens that their records are.
         label_names: class names by label; empty if unknown.
         schema: columns by name; empty if unknown.
     """
@@ -58,9 +60,13 @@ class Contents:
         Raises:
             DatasetError: their records are of different formats.
         """
+        mine_told, theirs_told = self.settings, other.settings
+        if self.format == other.format == TFRECORD.format:
+            # Only mappings tell that records are tokens: a daemon without them does not contradict.
+            mine_told, theirs_told = mine_told or theirs_told, theirs_told or mine_told
         for what, mine, theirs in (
             ("format", self.format, other.format),
-            ("settings", self.settings.decode(errors="replace"), other.settings.decode(errors="replace")),
+            ("settings", mine_told.decode(errors="replace"), theirs_told.decode(errors="replace")),
         ):
             if mine != theirs:
                 raise DatasetError(
@@ -70,7 +76,7 @@ class Contents:
         if any(names[label] != name for label, name in other.label_names.items()):
             raise DatasetError(f"all daemons must have the same names for labels, those of {peer} differ")
         schema = {**other.schema, **self.schema}
-        return Contents(format=self.format, settings=self.settings, label_names=names, schema=schema)
+        return Contents(format=self.format, settings=mine_told, label_names=names, schema=schema)
 
 
 TFRECORD = Contents(format="tfrecord")

@@ -18,6 +18,7 @@ from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.formats.tar import tars
 from emlio.formats.tfrecord_form import ExampleRecords
 from emlio.formats.token_files import flat_tokens, indexed_tokens
+from emlio.formats.token_form import token_form
 from emlio.formats.whole_file import any_files, array_files
 
 __all__ = ["FORMATS", "find_format", "form_of", "format_named", "group_format"]
@@ -79,7 +80,7 @@ def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         DatasetError: this release does not know the format.
     """
     if contents.format == TFRECORD.format:
-        return ExampleRecords(fields)
+        return token_form(contents, fields) if contents.settings else ExampleRecords(fields)
     found = next((each for each in FORMATS if each.name == contents.format), None)
     if found is None:
         raise DatasetError(f"the dataset has a format that this release of emlio does not know, {contents.format!r}")

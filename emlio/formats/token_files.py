@@ -5,7 +5,8 @@ Megatron's index, all numbers little-endian:
     9 bytes "MMIDIDX\0\0" | uint64 version 1 | 1 byte type of tokens | uint64 sequences | uint64 documents
     int32 length of each sequence, in tokens | int64 byte of each sequence | int64 first sequence of each document
 
-Covers: both. Does not cover: batches of tokens (emlio.receiver.tokens).
+Covers: both. Does not cover: columns of records (emlio.formats.token_form),
+batches of tokens (emlio.receiver.tokens).
 """
 
 import json
@@ -18,21 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.example.columns import Piece
-from emlio.example.faults import Absent
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents, FieldType
-from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm, equal_rows
+from emlio.formats.record_form import RecordForm
+from emlio.formats.token_form import TOKENS, token_form, token_settings
 
-__all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens", "stored_tokens"]
+__all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens"]
 
 _MAGIC: Final = b"MMIDIDX\0\0"
 _HEAD: Final = struct.Struct("<9sQBQQ")
 _CODES: Final = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 _FLAT: Final = ("uint8", "uint16", "uint32", "int16", "int32", "int64")
-_COLUMN: Final = "tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +66,8 @@ class IndexedTokens:
                 )
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(data, index)) for name, data, index in pairs),
-            settings=_settings(first, None),
-            schema={_COLUMN: FieldType(first.name)},
+            settings=token_settings(first, None),
+            schema={TOKENS: FieldType(first.name)},
         )
 
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
@@ -105,7 +103,7 @@ class IndexedTokens:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        return _form(contents, fields)
+        return token_form(contents, fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +151,8 @@ class FlatTokens:
                 )
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
-            settings=_settings(first, int(window)),
-            schema={_COLUMN: FieldType(first.name, (int(window) + 1,))},
+            settings=token_settings(first, int(window)),
+            schema={TOKENS: FieldType(first.name, (int(window) + 1,))},
         )
 
     def _flat(self, files: Files, number: int, given: str | None) -> "tuple[np.dtype[Any], int, int]":
@@ -188,11 +186,7 @@ class FlatTokens:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        return _form(contents, fields)
-
-
-def _settings(dtype: "np.dtype[Any]", window: int | None) -> bytes:
-    return json.dumps({"dtype": dtype.str, **({"window": window} if window is not None else {})}).encode()
+        return token_form(contents, fields)
 
 
 def _pairs(files: Files) -> list[tuple[str, int, int]]:
@@ -249,67 +243,6 @@ def _index(files: Files, number: int) -> _Index:
         pointers=pointers,
         documents=np.frombuffer(data, "<i8", documents, at + 12 * sequences),
     )
-
-
-def stored_tokens(contents: Contents) -> "np.dtype[Any]":
-    """Return the type of the tokens in a dataset's records.
-
-    Raises:
-        DatasetError: its records are no tokens.
-    """
-    if contents.format not in (indexed_tokens.name, flat_tokens.name):
-        raise DatasetError(
-            "tokens= must be given for records that are tokens, those of the dataset are of format "
-            f"{contents.format}. Files of tokens are served as such with ?format=tokens&window=L behind their folder"
-        )
-    return _told(contents)[0]
-
-
-def _told(contents: Contents) -> "tuple[np.dtype[Any], int | None]":
-    """Return the type of tokens, and the window, that the daemon told."""
-    try:
-        told = json.loads(contents.settings)
-        return np.dtype(str(told["dtype"])), int(told["window"]) if "window" in told else None
-    except (ValueError, TypeError, KeyError) as error:
-        raise DatasetError(f"tokens must be told with their type, got {contents.settings!r}") from error
-
-
-def _form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
-    dtype, window = _told(contents)
-
-    def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
-        try:
-            return {_COLUMN: np.frombuffer(view, dtype).astype(dtype.newbyteorder("="), copy=False)}
-        except ValueError as error:
-            raise DatasetError(f"must be whole tokens of {dtype}, has {len(view)} bytes") from error
-
-    each = EachRecord(read, fields)
-    return each if window is None or fields not in (None, [_COLUMN], (_COLUMN,)) else _Windows(dtype, window + 1, each)
-
-
-class _Windows:
-    """Windows of one length, copied to one array together. See `RecordForm`."""
-
-    def __init__(self, dtype: "np.dtype[Any]", tokens: int, each: EachRecord) -> None:
-        self._dtype = dtype
-        self._tokens = tokens
-        self._each = each
-
-    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
-        """See `RecordForm`."""
-        rows = equal_rows(pieces, count, self._tokens * self._dtype.itemsize)
-        if rows is None:
-            return self._each.columns(pieces, count)
-        together = rows.view(self._dtype)
-        return {_COLUMN: together.astype(self._dtype.newbyteorder("="), copy=False)}
-
-    def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
-        """See `RecordForm`."""
-        return self._each.faults(pieces)
-
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        return self._each.absent(pieces)
 
 
 indexed_tokens = IndexedTokens()

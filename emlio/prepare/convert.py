@@ -24,6 +24,7 @@ from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
 from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.example_form import example_record
 from emlio.prepare.targets.record import Record
@@ -68,6 +69,7 @@ class ConvertOptions:
         keys: the keys of the samples of a WebDataset: "source" takes paths, or the keys of tars,
             where the source has any; "numbers" takes the numbers of the items.
         source_options: those of a format that is served as it lies.
+        settings: what else is said of the source, such as a tokenizer.
         shard_bytes: the approximate size of a shard; None where `shards` is given.
         shards: how many shards to make, or None.
         workers: how many shards are written at once; None for `default_workers()`.
@@ -91,6 +93,7 @@ class ConvertOptions:
     to: Literal["tfrecord", "wds"] = "tfrecord"
     keys: Literal["source", "numbers"] = "source"
     source_options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    settings: SourceSettings = field(default_factory=SourceSettings)
     shard_bytes: int | None = None
     shards: int | None = None
     workers: int | None = None
@@ -160,12 +163,20 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         ConfigError: the options contradict each other or the target's content.
         DatasetError: the source cannot be read, or the target cannot be written.
     """
-    kind = usual_name(options.source_kind) if options.source_kind is not None else guess_kind(options.source)
+    of_text = options.settings.tokenizer is not None
+    kind = usual_name(options.source_kind or guess_kind(options.source, of_text=of_text))
     write = write_tars if options.to == "wds" else write_shards
     with (
         sole_writer(options.out),
         closing(
-            open_source(options.source, kind, options.labels, options.out / UNPACKED_NAME, options.source_options)
+            open_source(
+                options.source,
+                kind,
+                options.labels,
+                options.out / UNPACKED_NAME,
+                options.source_options,
+                options.settings,
+            )
         ) as source,
     ):
         listing = source.listing
@@ -217,6 +228,8 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
         description["check"] = "header"
     if options.to != "tfrecord":
         description |= {"to": options.to, "keys": options.keys}
+    if source.listing.tokens:
+        description["tokens"] = source.listing.tokens
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
     digest.update(bounds.astype("<i8").tobytes())
 
@@ -230,12 +243,19 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
 
     return Recipe(
         digest=digest.hexdigest(),
-        description={**description, "source_path": str(options.source)},
+        description={**description, "source_path": str(options.source), **_tokenizer(options)},
         bounds=bounds,
         shard_bytes=np.add.reduceat(sizes[order], bounds[:-1]),
         records=records,
         label_names=source.listing.label_names,
+        tokens=source.listing.tokens,
     )
+
+
+def _tokenizer(options: ConvertOptions) -> dict[str, str]:
+    """Return the tokenizer's name for the description; its content, not its name, determines the bytes."""
+    tokenizer = options.settings.tokenizer
+    return {} if tokenizer is None else {"tokenizer": tokenizer.name}
 
 
 def _tar_sizes(source: RecordSource) -> npt.NDArray[np.int64]:

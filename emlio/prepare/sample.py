@@ -32,6 +32,8 @@ class Sample:
         label_fault: why the label it has cannot be read; empty if it can.
         whole_arrays: whether arrays become bytes, a shape and a type as features, whatever their
             shape.
+        bare: whether a record of a TFRecord file is the bytes of the main column's array and nothing
+            else, as for tokens.
         features: features that a tf.train.Example has besides, or in place of the columns of the same
             name.
         members: members of a tar, by extension, if the source has them; by default they follow from
@@ -49,6 +51,7 @@ class Sample:
     class_name: str = ""
     label_fault: str = ""
     whole_arrays: bool = False
+    bare: bool = False
     features: Mapping[str, FeatureValue] = field(default_factory=dict[str, FeatureValue])
     members: Mapping[str, Buffer] | None = None
     record: Buffer | None = None

@@ -20,7 +20,17 @@ from emlio.shards.dataset import Dataset
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
-__all__ = ["LONG_RUN_BYTES", "NO_OPENING", "MessagePlan", "MessagePlanner", "Opening", "Searched", "StreamPosition"]
+__all__ = [
+    "LONG_RUN_BYTES",
+    "NO_OPENING",
+    "MessagePlan",
+    "MessagePlanner",
+    "Opening",
+    "Searched",
+    "StreamPosition",
+    "notes_of",
+    "ranges_of",
+]
 
 LONG_RUN_BYTES = 1 << 20
 """The size from which on a run is sent without a copy; below, copying it with its neighbours makes
@@ -191,7 +201,7 @@ class MessagePlanner:
     ) -> Iterator[MessagePlan]:
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
-        files, starts, ends = self._ranges(numbers, record)
+        files, starts, ends = ranges_of(self.dataset, numbers, record)
         sizes = ends - starts
         filled = np.cumsum(sizes)
         runs = np.append(run_starts(files, starts, sizes), len(sizes))
@@ -208,7 +218,7 @@ class MessagePlanner:
             if end > run_end and int(filled[run_end - 1]) - before >= LONG_RUN_BYTES:
                 end = run_end  # a long run is sent alone, so that it need not be copied
             upto = int(filled[end - 1])
-            notes = self._notes(numbers[begin:end], record[begin:end])
+            notes = notes_of(self.dataset, numbers[begin:end], record[begin:end])
             if upto - before + len(notes) > MAX_PAYLOAD_BYTES:
                 self._refuse(int(numbers[begin]), int(record[begin]), upto - before, len(notes))
             yield MessagePlan(
@@ -233,34 +243,42 @@ class MessagePlanner:
             f"of {self.dataset.files.path(file)} has {size:,}"
         )
 
-    def _notes(self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]) -> bytes:
-        """Return what ranks are told of these records, packed."""
-        tell = self.dataset.notes
-        if tell is None:
-            return b""
-        notes = [b""] * len(record)
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            for place, note in zip(places.tolist(), tell(number, record[places]), strict=True):
-                notes[place] = note
-        return pack_notes(notes)
 
-    def _ranges(
-        self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return each record's file, and where it begins and ends there."""
-        files, starts, ends = (np.empty(len(record), np.int64) for _ in range(3))
-        order = np.argsort(numbers, kind="stable")
-        grouped = numbers[order]
-        edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
-        for begin, end in pairwise(edges):
-            if begin == end:
-                continue
-            group = order[begin:end]
-            number = int(grouped[begin])
-            shard = self.dataset.shards[number]
-            of_group = record[group]
-            files[group] = shard.files_of(number, of_group)
-            starts[group] = shard.starts[of_group]
-            ends[group] = shard.ends[of_group]
-        return files, starts, ends
+def notes_of(dataset: Dataset, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]) -> bytes:
+    """Return what ranks are told of these records, packed; nothing if there is nothing to tell.
+
+    Args:
+        dataset: the dataset.
+        numbers: (n,) which of its shards each record lies in.
+        record: (n,) its number in that shard.
+    """
+    tell = dataset.notes
+    if tell is None:
+        return b""
+    notes = [b""] * len(record)
+    for number in np.unique(numbers).tolist():
+        places = np.flatnonzero(numbers == number)
+        for place, note in zip(places.tolist(), tell(number, record[places]), strict=True):
+            notes[place] = note
+    return pack_notes(notes)
+
+
+def ranges_of(
+    dataset: Dataset, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return each record's file, and where it begins and ends there; see `notes_of`."""
+    files, starts, ends = (np.empty(len(record), np.int64) for _ in range(3))
+    order = np.argsort(numbers, kind="stable")
+    grouped = numbers[order]
+    edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
+    for begin, end in pairwise(edges):
+        if begin == end:
+            continue
+        group = order[begin:end]
+        number = int(grouped[begin])
+        shard = dataset.shards[number]
+        of_group = record[group]
+        files[group] = shard.files_of(number, of_group)
+        starts[group] = shard.starts[of_group]
+        ends[group] = shard.ends[of_group]
+    return files, starts, ends

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 from emlio.errors import RemoteProtocolError
-from emlio.wire.control import ContentPart
+from emlio.wire.contents import ContentPart
 from emlio.wire.limits import CONTENT_PART_BYTES
 
 __all__ = ["ContentCollector", "cut_content", "pack", "unpack"]

@@ -18,6 +18,7 @@ from emlio.session.instructions import (
     Judge,
     LookUpEnergy,
     LookUpMatches,
+    LookUpRecords,
     LookUpSizes,
     Send,
     StartStream,
@@ -25,22 +26,22 @@ from emlio.session.instructions import (
 )
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
+from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
 from emlio.wire.control import (
     CatalogPart,
-    ContentPart,
     ControlMessage,
     EnergyReply,
     EnergyRequest,
     Goodbye,
     Hello,
-    MatchReply,
-    MatchRequest,
     Open,
     Opened,
     Ping,
     PlanOffer,
     PlanReply,
     Pong,
+    RecordsReply,
+    RecordsRequest,
     Refused,
     ShardRow,
     ShardsReply,
@@ -49,7 +50,7 @@ from emlio.wire.control import (
     Stop,
     Welcome,
 )
-from emlio.wire.limits import CONTENT_PART_BYTES, ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.limits import CONTENT_PART_BYTES, MOST_RECORD_REQUESTS, ROWS_IN_WELCOME, ROWS_PER_PART
 
 __all__ = ["DaemonSession"]
 
@@ -79,6 +80,7 @@ class DaemonSession:
         self._contents_asked: set[str] = set()
         self._energy_asked = False
         self._match_asked: MatchRequest | None = None
+        self._records_asked: set[int] = set()
 
     def begin(self) -> list[DaemonInstruction]:
         """Return the answer to the hello."""
@@ -114,6 +116,8 @@ class DaemonSession:
                 return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
             case MatchRequest():
                 return [self._on_match(message)]
+            case RecordsRequest():
+                return [self._on_records(message)]
             case EnergyRequest():
                 return [self._on_energy(message)]
             case PlanOffer():
@@ -139,6 +143,20 @@ class DaemonSession:
                 return self._end(message.reason or "the rank sent goodbye")
             case _:
                 raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
+
+    def _on_records(self, question: RecordsRequest) -> LookUpRecords:
+        if question.number in self._records_asked or len(self._records_asked) >= MOST_RECORD_REQUESTS:
+            raise RemoteProtocolError(
+                f"requests for records must have different numbers and at most {MOST_RECORD_REQUESTS} may be open, got "
+                f"request {question.number} while {sorted(self._records_asked)} are open"
+            )
+        if question.offset and len(question.records) > 1:
+            raise RemoteProtocolError(
+                f"the rest of a record must be requested alone, got {len(question.records)} records from byte "
+                f"{question.offset} of the first one"
+            )
+        self._records_asked.add(question.number)
+        return LookUpRecords(question=question)
 
     def _on_energy(self, question: EnergyRequest) -> LookUpEnergy:
         if self._energy_asked:
@@ -265,9 +283,16 @@ class DaemonSession:
         self._energy_asked = False
         return [Send(message=reply)]
 
+    def tell_records(self, reply: RecordsReply) -> list[DaemonInstruction]:
+        """Send the answer to an open request for records; nothing if it is not open."""
+        if reply.number not in self._records_asked or self.state is DaemonState.OVER:
+            return []
+        self._records_asked.remove(reply.number)
+        return [Send(message=reply)]
+
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
         """End the session and tell the rank why."""
-        return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}")]
+        return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}", code)]
 
     def drain(self) -> list[DaemonInstruction]:
         """Say goodbye: the daemon is shutting down."""
@@ -290,16 +315,21 @@ class DaemonSession:
             return []
         if silent < self._timeout_ns:
             return []
-        return self._end(f"the rank was silent for {format_duration(silent)}")
+        return self._end(f"the rank was silent for {format_duration(silent)}", "lost")
+
+    @property
+    def heard_ns(self) -> int:
+        """The time of the rank's last message."""
+        return self._heard_ns
 
     def deadline_ns(self) -> int:
         """The latest time at which `tick` must be called."""
         return self._heard_ns + self._timeout_ns
 
-    def _end(self, reason: str) -> list[DaemonInstruction]:
+    def _end(self, reason: str, failure: str = "") -> list[DaemonInstruction]:
         running = self.state is DaemonState.STREAMING
         self.state = DaemonState.OVER
-        end = Ended(reason=reason)
+        end = Ended(reason=reason, failure=failure)
         return [StopStream(), end] if running else [end]
 
     def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:

@@ -7,7 +7,17 @@ Covers: the values that the machines of both sides return. Does not cover: carry
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError
-from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, MatchRequest, Open, PlanOffer, ShardRow
+from emlio.wire.contents import MatchRequest
+from emlio.wire.control import (
+    ControlMessage,
+    EnergyReply,
+    EnergyRequest,
+    Open,
+    PlanOffer,
+    RecordsReply,
+    RecordsRequest,
+    ShardRow,
+)
 
 __all__ = [
     "Agreed",
@@ -19,9 +29,11 @@ __all__ = [
     "Listed",
     "LookUpEnergy",
     "LookUpMatches",
+    "LookUpRecords",
     "LookUpSizes",
     "Matched",
     "RankInstruction",
+    "RecordsCame",
     "Send",
     "SizesCame",
     "StartStream",
@@ -94,6 +106,13 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsCame:
+    """The daemon has answered a request for single records, or a part of it."""
+
+    reply: RecordsReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyCame:
     """The daemon has answered an energy request, or a part of it."""
 
@@ -107,7 +126,7 @@ class Failed:
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | SizesCame | RecordsCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +162,13 @@ class LookUpMatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRecords:
+    """Read these records and call `tell_records`."""
+
+    question: RecordsRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpEnergy:
     """Find what this node's recorder has for the requested time, and call `tell_energy`."""
 
@@ -163,9 +189,16 @@ class StopStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The session is over; drop it."""
+    """The session is over; drop it.
+
+    `failure` is the code of the refusal that ended it, "lost" if the rank fell silent, and empty if
+    nothing failed.
+    """
 
     reason: str
+    failure: str = ""
 
 
-DaemonInstruction = Send | Judge | LookUpSizes | LookUpMatches | LookUpEnergy | StartStream | StopStream | Ended
+DaemonInstruction = (
+    Send | Judge | LookUpSizes | LookUpMatches | LookUpRecords | LookUpEnergy | StartStream | StopStream | Ended
+)

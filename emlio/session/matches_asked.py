@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.contents import unpack
 from emlio.session.instructions import Matched, RankInstruction, Send
-from emlio.wire.control import MatchReply, MatchRequest, ShardRow
+from emlio.wire.contents import MatchReply, MatchRequest
+from emlio.wire.control import ShardRow
 
 __all__ = ["MatchesAsked"]
 

@@ -20,10 +20,12 @@ from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
 from emlio.session.matches_asked import MatchesAsked
 from emlio.session.pings import Pings
+from emlio.session.records_asked import RecordsAsked
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
+from emlio.wire.contents import MatchReply
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
@@ -32,12 +34,13 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
-    MatchReply,
     Open,
     Opened,
     PlanOffer,
     PlanReply,
     Pong,
+    RecordRow,
+    RecordsReply,
     Refused,
     ShardRow,
     ShardsReply,
@@ -116,6 +119,7 @@ class RankSession:
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
         self._matches = MatchesAsked()
+        self._records = RecordsAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -189,6 +193,24 @@ class RankSession:
         """
         self._move("askmatches", LocalProtocolError)
         return self._matches.ask(self.session, predicate, self._rows)
+
+    @property
+    def takes_records(self) -> bool:
+        """Return whether another request for records may be sent now."""
+        return (self.state, "askrecords") in RANK_MOVES and self._records.takes_more
+
+    def ask_records(self, number: int, records: Sequence[RecordRow], offset: int = 0) -> list[RankInstruction]:
+        """Ask for these records, the first one from its byte `offset` on.
+
+        `RecordsCame` brings the answer, which may be cut short, see `RecordsReply`. As for sizes,
+        the caller must watch its own deadline.
+
+        Raises:
+            LocalProtocolError: there is no session, too many requests are open, or the request is
+                not valid.
+        """
+        self._move("askrecords", LocalProtocolError)
+        return [self._records.ask(self.session, number, records, offset)]
 
     @property
     def asks_energy(self) -> bool:
@@ -302,6 +324,8 @@ class RankSession:
             case MatchReply():
                 self._move("matchreply", RemoteProtocolError)
                 return self._matches.answered(message)
+            case RecordsReply():
+                return [self._records.answered(message)]
             case EnergyReply():
                 return [self._energy.answered(message)]
             case PlanReply():

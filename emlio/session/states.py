@@ -10,9 +10,9 @@ Covers: the two tables and the function that reads them. Does not cover: the eff
 
 An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
 directly to OPENING. A set of records that the offer names is collected like a catalog ("need
-content", its last part). From LISTING on, in every state but OVER, a rank may ask for sizes of records
-and for energy; this does not change the state. In LISTED it may ask which records a predicate
-holds for.
+content", its last part). From LISTING on, in every state but OVER, a rank may ask for records, for
+their sizes and for energy; this does not change the state. In LISTED it may ask which records a
+predicate holds for.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    **{(state, move): state for state in _GREETED for move in ("askenergy", "asksizes")},
+    **{(state, move): state for state in _GREETED for move in ("askenergy", "askrecords", "asksizes")},
 }
 """`opened` does not end OPENING: it may answer an order that was since replaced. `current` does."""
 

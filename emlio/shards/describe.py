@@ -4,12 +4,14 @@ Covers: describing a directory's shards as they are now. Does not cover: convert
 which writes its own mappings and knows more, such as the number of records per label.
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from emlio.errors import DatasetError
 from emlio.shards.features import sample_features
 from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.mapping import ShardMapping, write_mapping
+from emlio.shards.tfrecord.mapping import ShardMapping, read_mapping, write_mapping
 
 __all__ = ["describe_directory"]
 
@@ -31,6 +33,7 @@ def describe_directory(
         DatasetError: there is no dataset, a file of it is invalid, or the folder cannot be written.
     """
     old = set(directory.glob("mapping_shard_*.json"))
+    tokens = _tokens_told(old)
     with open_dataset(
         directory.name, directory, cache_dir, progress, options=_TFRECORDS, rebuild=rebuild, use_mappings=False
     ) as dataset:
@@ -48,7 +51,8 @@ def describe_directory(
                 size_bytes=shard.size_bytes,
                 records=shard.records,
                 digest=shard.digest,
-                features=sample_features([shard]),
+                features={} if shard.name in tokens else sample_features([shard]),
+                tokens=tokens.get(shard.name),
             )
             for shard in dataset.tfrecord_shards
         ]
@@ -61,3 +65,14 @@ def describe_directory(
             f"mappings cannot be written to {directory}, the folder of the shards: {error.strerror}"
         ) from error
     return written
+
+
+def _tokens_told(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the type of the tokens by file, where a mapping that is to be replaced tells it: the records do not."""
+    tokens: dict[str, str] = {}
+    for path in paths:
+        with suppress(DatasetError):
+            mapping = read_mapping(path)
+            if mapping.tokens is not None:
+                tokens[mapping.file] = mapping.tokens
+    return tokens

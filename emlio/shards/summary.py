@@ -83,7 +83,7 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
     features: dict[str, FieldType] = {}
     for mapping in mappings:
         features.update(_types(mapping.features))
-    if dataset.checksums is not None or dataset.bucket is not None:
+    if dataset.checksums is not None or dataset.bucket is not None or dataset.contents.settings:
         features = dict(dataset.contents.schema)
     sampled = not features and bool(shards)
     if sampled and look_inside:

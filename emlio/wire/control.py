@@ -16,23 +16,28 @@ import msgspec
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
+from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
 from emlio.wire.credit import Credit
-from emlio.wire.energy import DeviceRow, ReadingRow
-from emlio.wire.kinds import Count, Digest, Name, Named, Text
+from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
 from emlio.wire.limits import (
-    CONTENT_PART_BYTES,
-    MAX_CONTENT_BYTES,
     MAX_CONTROL_BYTES,
-    MAX_ENERGY_DEVICES,
     MAX_GENERATIONS,
     MAX_LANES,
-    MAX_PREDICATE_CHARACTERS,
     MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
-    READINGS_PER_ENERGY,
-    RECORDS_PER_SIZES,
     ROWS_PER_PART,
+)
+from emlio.wire.questions import (
+    EnergyReply,
+    EnergyRequest,
+    RecordRow,
+    RecordsReply,
+    RecordsRequest,
+    SizesReply,
+    SizesRequest,
+    StatusReply,
+    StatusRequest,
 )
 
 __all__ = [
@@ -41,15 +46,12 @@ __all__ = [
     "PROTOCOL_VERSION",
     "RACE",
     "CatalogPart",
-    "ContentPart",
     "ControlMessage",
     "EnergyReply",
     "EnergyRequest",
     "Fault",
     "Goodbye",
     "Hello",
-    "MatchReply",
-    "MatchRequest",
     "Open",
     "Opened",
     "Pace",
@@ -57,12 +59,17 @@ __all__ = [
     "PlanOffer",
     "PlanReply",
     "Pong",
+    "RecordRow",
+    "RecordsReply",
+    "RecordsRequest",
     "Refused",
     "ShardRow",
     "ShardsReply",
     "ShardsRequest",
     "SizesReply",
     "SizesRequest",
+    "StatusReply",
+    "StatusRequest",
     "Stop",
     "Welcome",
     "decode_control",
@@ -83,16 +90,7 @@ Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
 Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
-ContentBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_CONTENT_BYTES)]
-Packed = Annotated[bytes, msgspec.Meta(max_length=CONTENT_PART_BYTES + CONTENT_PART_BYTES // 16)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
-    """A control message; its tag is its lower-case name.
-
-    Classes repeat `frozen` and `kw_only`: msgspec inherits only the first, type checkers neither.
-    """
 
 
 class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -107,7 +105,7 @@ class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
-class Hello(_Message, frozen=True, kw_only=True):
+class Hello(Message, frozen=True, kw_only=True):
     """From the rank: open a session.
 
     Names the rank, the dataset it wants, and the protections it accepts for data, best first. The
@@ -131,7 +129,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     held: Digest | msgspec.UnsetType = msgspec.UNSET  # fingerprint of the shards this daemon listed for it before
 
 
-class Welcome(_Message, frozen=True, kw_only=True):
+class Welcome(Message, frozen=True, kw_only=True):
     """From the daemon: the session, holdings, limits, data protection; all shards if they are few."""
 
     session: Count
@@ -162,14 +160,14 @@ class Welcome(_Message, frozen=True, kw_only=True):
     )
 
 
-class ShardsRequest(_Message, frozen=True, kw_only=True):
+class ShardsRequest(Message, frozen=True, kw_only=True):
     """From the rank: list the shards that you hold, from row `first` on."""
 
     session: Count
     first: ShardCount
 
 
-class ShardsReply(_Message, frozen=True, kw_only=True):
+class ShardsReply(Message, frozen=True, kw_only=True):
     """From the daemon: a part of the list of shards."""
 
     first: ShardCount
@@ -177,91 +175,7 @@ class ShardsReply(_Message, frozen=True, kw_only=True):
     rows: Rows
 
 
-class SizesRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: send sizes of a shard's records. Allowed at any time; changes nothing."""
-
-    session: Count
-    shard: Name
-    first: Count
-    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
-
-
-class SizesReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the sizes of records, from record `first` of a shard on.
-
-    `offset` is where that record begins in the shard's file. `sizes` has the size of each frame,
-    packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 -
-    1. It ends with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes
-    first. If the shard is not held here or has no record `first`, `sizes` is empty and `offset` is
-    0.
-    """
-
-    shard: Name
-    first: Count
-    offset: Count
-    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
-
-
-class MatchRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: for which of your records does this predicate hold, from byte `first` of the answer on?
-
-    Asked before the offer, as the plan depends on it.
-    """
-
-    session: Count
-    predicate: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PREDICATE_CHARACTERS)]
-    first: ContentBytes = 0
-
-
-class MatchReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: bytes `first` to `first` + `size` of `total`, compressed by zlib.
-
-    All bytes together have a bit for each record of the shards that the daemon lists, in that order.
-    """
-
-    first: ContentBytes
-    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
-    total: ContentBytes
-    data: Packed
-
-
-class EnergyRequest(_Message, frozen=True, kw_only=True):
-    """From the rank: send the energy that your node used from `from_ns` to `to_ns`.
-
-    The times are of the node's CLOCK_MONOTONIC. Changes nothing. An answer may end before the
-    interval does; the next request then continues with the same `recording` from reading `first`
-    on. The next request must wait for the answer to this one. Only a daemon whose pongs carry its
-    time knows this message.
-    """
-
-    session: Count
-    from_ns: Count
-    to_ns: Count
-    recording: Count = 0
-    first: Count = 0
-
-
-class EnergyReply(_Message, frozen=True, kw_only=True):
-    """From the daemon: the readings of this node's recorder for the interval.
-
-    Includes one reading before the interval and one after it, if they exist. If there are no
-    readings, `absent` says why and the rest is empty. `more`: the readings end here for lack of
-    room. `live`: the recorder still records, or was killed. `boot` names the boot of the node that
-    its clock belongs to.
-    """
-
-    absent: Text = ""
-    node: Name = ""
-    boot: Name = ""
-    recording: Count = 0
-    interval_ns: Count = 0
-    devices: Annotated[list[DeviceRow], msgspec.Meta(max_length=MAX_ENERGY_DEVICES)] = []
-    readings: Annotated[list[ReadingRow], msgspec.Meta(max_length=READINGS_PER_ENERGY)] = []
-    more: bool = False
-    live: bool = False
-
-
-class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
+class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     """From the rank: push the records of the `owned` shards.
 
     The stream begins at `slot` of `epoch` and ends before epoch `end`. `end` 0 means no end. The
@@ -284,7 +198,7 @@ class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     end: Count = 0
 
 
-class PlanOffer(_Message, frozen=True, kw_only=True):
+class PlanOffer(Message, frozen=True, kw_only=True):
     """From the rank: the plan it uses; agree or refuse. On agreement, start `first` at once."""
 
     session: Count
@@ -301,7 +215,7 @@ class PlanOffer(_Message, frozen=True, kw_only=True):
     sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
 
 
-class CatalogPart(_Message, frozen=True, kw_only=True):
+class CatalogPart(Message, frozen=True, kw_only=True):
     """From the rank: a part of the dataset's list of shards; the last part completes the offer."""
 
     session: Count
@@ -311,21 +225,7 @@ class CatalogPart(_Message, frozen=True, kw_only=True):
     rows: Rows
 
 
-class ContentPart(_Message, frozen=True, kw_only=True):
-    """From the rank: bytes `first` to `first` + `size` of a set of records that its sampling names.
-
-    `data` is these bytes, compressed by zlib. The last part, which ends at byte `total`, completes the offer.
-    """
-
-    session: Count
-    content: Digest
-    first: ContentBytes
-    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
-    total: ContentBytes
-    data: Packed
-
-
-class PlanReply(_Message, frozen=True, kw_only=True):
+class PlanReply(Message, frozen=True, kw_only=True):
     """From the daemon: the plan's digest is the same here; or, `need_catalog`: send the catalog.
 
     With `need_content`, the rank must send the set of records with this digest instead.
@@ -335,13 +235,13 @@ class PlanReply(_Message, frozen=True, kw_only=True):
     need_content: Digest | msgspec.UnsetType = msgspec.UNSET
 
 
-class Stop(_Message, frozen=True, kw_only=True):
+class Stop(Message, frozen=True, kw_only=True):
     """From the rank: push nothing more. The session stays."""
 
     session: Count
 
 
-class Opened(_Message, frozen=True, kw_only=True):
+class Opened(Message, frozen=True, kw_only=True):
     """From the daemon: the stream has begun.
 
     It uses at most `lanes` lanes, with at most `lane_bytes` in flight (sent and not read) on each.
@@ -352,14 +252,14 @@ class Opened(_Message, frozen=True, kw_only=True):
     lane_bytes: Count = 0
 
 
-class Ping(_Message, frozen=True, kw_only=True):
+class Ping(Message, frozen=True, kw_only=True):
     """From the rank: a heartbeat. `session` 0: before a session, to measure the round trip."""
 
     session: Count
     nonce: Count
 
 
-class Pong(_Message, frozen=True, kw_only=True):
+class Pong(Message, frozen=True, kw_only=True):
     """From the daemon: the answer to a ping, and what held the stream up since it was opened.
 
     `withheld_ns` is the part of `blocked_ns` in which the rank gave no credit. `heard_ns` and `said_ns`
@@ -375,7 +275,7 @@ class Pong(_Message, frozen=True, kw_only=True):
     withheld_ns: Count = 0
 
 
-class Fault(_Message, frozen=True, kw_only=True):
+class Fault(Message, frozen=True, kw_only=True):
     """From the daemon: the stream cannot go on, or not with this record."""
 
     stream: Count
@@ -386,14 +286,14 @@ class Fault(_Message, frozen=True, kw_only=True):
     offset: int = -1
 
 
-class Refused(_Message, frozen=True, kw_only=True):
+class Refused(Message, frozen=True, kw_only=True):
     """From the daemon: a refusal and its reason. The session, if any, is over."""
 
     code: Name
     text: Text
 
 
-class Goodbye(_Message, frozen=True, kw_only=True):
+class Goodbye(Message, frozen=True, kw_only=True):
     """From either side: this session ends here."""
 
     session: Count
@@ -409,6 +309,8 @@ ControlMessage = (
     | SizesReply
     | MatchRequest
     | MatchReply
+    | RecordsRequest
+    | RecordsReply
     | EnergyRequest
     | EnergyReply
     | PlanOffer
@@ -420,6 +322,8 @@ ControlMessage = (
     | Opened
     | Ping
     | Pong
+    | StatusRequest
+    | StatusReply
     | Fault
     | Refused
     | Goodbye

@@ -22,8 +22,17 @@ __all__ = [
     "MAX_SAMPLING_CHARACTERS",
     "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
+    "MAX_STATUS_DATASETS",
+    "MAX_STATUS_FAILURES",
+    "MAX_STATUS_JOBS",
+    "MAX_STATUS_RANKS",
+    "MAX_STATUS_TEXT",
+    "MOST_RECORD_REQUESTS",
+    "NOTE_BYTES_PER_RECORDS",
     "READINGS_PER_ENERGY",
+    "RECORDS_PER_REQUEST",
     "RECORDS_PER_SIZES",
+    "RECORD_BYTES_PER_REPLY",
     "ROWS_IN_WELCOME",
     "ROWS_PER_PART",
     "VALUES_PER_ENERGY",
@@ -52,6 +61,19 @@ RECORDS_PER_SIZES = 1 << 18
 """Sizes of records in one control message: 1 MiB, small enough not to delay a heartbeat behind it
 on a slow path."""
 
+RECORDS_PER_REQUEST = 64
+"""Records in one request for single records."""
+
+RECORD_BYTES_PER_REPLY = 1 << 20
+"""Bytes of records in one answer to it; a longer record travels in parts. As small as the sizes in
+one message, for the same reason."""
+
+NOTE_BYTES_PER_RECORDS = 1 << 20
+"""Bytes told of these records beside their own: paths and labels of files, at most 4.4 kB each."""
+
+MOST_RECORD_REQUESTS = 4
+"""Requests for single records that a rank may have open in a session."""
+
 MAX_ENERGY_DEVICES = 256
 """Devices of one node whose energy is counted: sockets, memories and GPUs."""
 
@@ -71,6 +93,14 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 MAX_GENERATIONS = 64
 """Generations of a dataset that a welcome names."""
+
+MAX_STATUS_DATASETS = 256
+MAX_STATUS_JOBS = 256
+MAX_STATUS_RANKS = 1024
+MAX_STATUS_FAILURES = 64
+MAX_STATUS_TEXT = 1024
+"""Rows of a status reply, and the longest reason of a failure: with the longest names, in rare
+characters, all of it fits into MAX_CONTROL_BYTES. Usually it takes 300 bytes for each rank."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""

@@ -1,7 +1,7 @@
 """Readings on request, over a Unix socket; epochs get their edges this way.
 
 Covers: request and answer, holding a recorder, the socket's file and its permissions, the client.
-Does not cover: serving connections (emlio.energy.recording.socket_waiter), reading
+Does not cover: serving connections (emlio.metrics.socket_waiter), reading
 (emlio.energy.recording.recorder).
 """
 
@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emlio.energy.recording.socket_waiter import Answer
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.metrics.socket_waiter import Answer
 
 __all__ = ["Edge", "EdgeClient", "InstantReadings", "listen"]
 

@@ -14,12 +14,10 @@ from typing import Any
 
 from emlio.energy.recording.instant_reading import InstantReadings, listen
 from emlio.energy.recording.meter import Meter
-from emlio.energy.recording.metrics import HTTP_PATIENCE_NS, http_answer, listen_at
 from emlio.energy.recording.node_use import NodeWatch
 from emlio.energy.recording.prometheus import metrics_text
 from emlio.energy.recording.recorder import Recorder
 from emlio.energy.recording.schedule import Schedule
-from emlio.energy.recording.socket_waiter import SocketWaiter
 from emlio.energy.recording.store import Recording, Store
 from emlio.energy.recording.tally import Tally
 from emlio.energy.recording.writer import Writer
@@ -27,6 +25,8 @@ from emlio.energy.sources.cpu_time import read_facts
 from emlio.energy.sources.probe import ProbeReport, open_sources
 from emlio.energy.values.run import Run, boot_id
 from emlio.errors import ConfigError
+from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, listen_at
+from emlio.metrics.socket_waiter import SocketWaiter
 
 __all__ = ["RecordSettings", "Recorded", "Started", "record"]
 
@@ -194,7 +194,7 @@ def _listen_at(
     listener = listen_at(*settings.metrics)
     waiter.open(
         listener,
-        lambda heard: http_answer(heard, lambda: metrics_text(run.node, recorder.tally)),
+        lambda heard: http_answer(heard, {"/metrics": lambda: Page(text=metrics_text(run.node, recorder.tally))}),
         patience_ns=HTTP_PATIENCE_NS,
     )
     return settings.metrics[0], listener.getsockname()[1]

@@ -134,7 +134,11 @@ class Address:
 def _is_directory(text: str) -> bool:
     if text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
         return True
-    return not text.startswith(_SCHEME) and any(map(os.path.isdir, (text, text.partition("?")[0])))
+    if text.startswith(_SCHEME):
+        return False
+    plain = text.partition("?")[0]
+    # The rows of one large array are a dataset, too.
+    return os.path.isdir(text) or os.path.isdir(plain) or (plain.lower().endswith(".npy") and os.path.isfile(plain))
 
 
 def _what_was_meant(text: str) -> str:

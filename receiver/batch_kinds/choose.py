@@ -29,7 +29,7 @@ from emlio.receiver.tokens.feed import TokenWork
 from emlio.receiver.torch_adapter import tensor_maker
 from emlio.tokens import TokenBatches
 
-__all__ = ["choose_kind"]
+__all__ = ["assembler_of", "choose_kind"]
 
 _COLLATED_AHEAD = 2
 
@@ -51,15 +51,7 @@ def choose_kind(
     destination = Device(str(options.device)) if options.on_device else Host()
     if options.tokens is not None:
         return _tokens(options.tokens, options, policy, config, destination)
-    assembler = Assembler(
-        raw=options.raw,
-        fields=options.fields,
-        ids=options.ids,
-        seeder=_Seeds(config.seed).of if options.seeds else None,
-        policy=policy,
-        to_tensor=tensor_maker() if options.tensors else None,
-        collate_fn=options.collate_fn,
-    )
+    assembler = assembler_of(options, policy, config.seed)
     if options.transform is not None:
         return RecordBatches(
             assembler,
@@ -76,6 +68,19 @@ def choose_kind(
         )
     ahead = destination.ahead if options.collate_fn is None else _COLLATED_AHEAD
     return RecordBatches(assembler, ColumnMaker(assembler, destination.start, ahead=ahead), destination)
+
+
+def assembler_of(options: BatchOptions, policy: BadRecordPolicy, seed: int) -> Assembler:
+    """Return what decodes records and makes batches of them, as the options say."""
+    return Assembler(
+        raw=options.raw,
+        fields=options.fields,
+        ids=options.ids,
+        seeder=_Seeds(seed).of if options.seeds else None,
+        policy=policy,
+        to_tensor=tensor_maker() if options.tensors else None,
+        collate_fn=options.collate_fn,
+    )
 
 
 def _dali(dali: DaliPipeline, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig) -> DaliBatches:

@@ -6,8 +6,8 @@ Covers: the options. Does not cover: the kind of batches that follows from them
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 from emlio.arguments import choice, flag, instance, whole
 from emlio.errors import ConfigError
@@ -107,6 +107,11 @@ class BatchOptions:
 
     def _given(self, *names: str) -> list[str]:
         return [name for name in names if getattr(self, name) is not None and getattr(self, name) is not False]
+
+    def for_single_records(self) -> Self:
+        """Return the options that decode records without a DALI pipeline or batches of tokens, on the CPU."""
+        collate_fn = self.collate_fn if self.tokens is None else None  # that one is for rows of tokens
+        return replace(self, dali=None, tokens=None, collate_fn=collate_fn, device=None)
 
     @property
     def tensors(self) -> bool:

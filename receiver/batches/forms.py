@@ -4,14 +4,19 @@ Covers: a batch from columns, a batch from samples. Does not cover: DALI's outpu
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.receiver.batches.collate import collated_by, default_collate
 from emlio.receiver.records.decoded import Decoded
 
 __all__ = ["Arrays", "BatchForm", "Collated", "Tensors"]
+
+
+_NUMBERS = "biufc"
+"""The kinds of arrays that become tensors; PyTorch has no text and no times."""
 
 
 class BatchForm(Protocol):
@@ -73,7 +78,11 @@ class Collated:
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, np.ndarray):
-        return make(column)
+        return _to_tensor(cast("npt.NDArray[Any]", column), make)
     if column and isinstance(column[0], np.ndarray):
-        return [make(value) for value in column]
+        return [_to_tensor(value, make) for value in column]
     return column
+
+
+def _to_tensor(array: npt.NDArray[Any], make: Callable[[Any], Any]) -> Any:
+    return make(array) if array.dtype.kind in _NUMBERS else array

@@ -284,7 +284,7 @@ class Engine:
             self._leave()
             self._ready.ring()
             self._calls.end()
-            self.questions.end()
+            self.questions.end(self._error)
             self._free()
 
     def _fail(self, error: EmlioError) -> None:

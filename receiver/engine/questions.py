@@ -1,27 +1,34 @@
-"""The questions of other threads to the daemons: sizes of records, clocks, energy.
+"""The questions of other threads to the daemons: records, their sizes, clocks, energy.
 
 Covers: asking the receive thread, its turns with the open questions. Does not cover: the questions
-themselves (emlio.receiver.engine.size_questions, emlio.receiver.engine.energy_questions).
+themselves (emlio.receiver.engine.size_questions, emlio.receiver.engine.record_questions,
+emlio.receiver.engine.energy_questions).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from emlio.clock import Clock
 from emlio.clocks.fit import ClockFit
+from emlio.errors import EmlioError
 from emlio.receiver.engine.daemon_energy import DaemonEnergy
 from emlio.receiver.engine.energy_asker import EnergyAsker
 from emlio.receiver.engine.energy_questions import EnergyQuestions
+from emlio.receiver.engine.record_questions import RecordQuestions, SoughtRecord
 from emlio.receiver.engine.size_questions import SizeQuestions
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import EnergyCame, SizesCame
+from emlio.session.instructions import EnergyCame, RecordsCame, SizesCame
 
 __all__ = ["DaemonQuestions"]
 
 
 class DaemonQuestions:
-    """The questions to daemons. Any thread may ask; the receive thread does the rest."""
+    """The questions to daemons. Any thread may ask; the receive thread does the rest.
+
+    Attributes:
+        local: the shards on this host.
+    """
 
     def __init__(
         self,
@@ -41,6 +48,8 @@ class DaemonQuestions:
         self._call = call
         self._sizes = SizeQuestions(pool, local)
         self._energy = EnergyQuestions(pool, clock)
+        self._records = RecordQuestions(pool)
+        self.local = local
         self._asker = EnergyAsker(pool, self._energy, call)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
@@ -52,6 +61,15 @@ class DaemonQuestions:
         """
         promise = Promise()
         self._call(lambda: self._sizes.ask(shard, first, count, promise))
+        return promise
+
+    def records(self, sought: Sequence[SoughtRecord]) -> Promise:
+        """Return a promise of these records, each filled in; those on this host are only marked.
+
+        The promise is cancelled by a caller that waits no longer.
+        """
+        promise = Promise()
+        self._call(lambda: self._records.ask(sought, promise))
         return promise
 
     def clocks(self) -> dict[str, ClockFit]:
@@ -82,23 +100,27 @@ class DaemonQuestions:
 
     # ---- for the receive thread -----------------------------------------------------------------------------------
 
-    def hear(self, source: int, came: SizesCame | EnergyCame) -> None:
+    def hear(self, source: int, came: SizesCame | RecordsCame | EnergyCame) -> None:
         """Handle the answer of a daemon."""
         if isinstance(came, SizesCame):
             self._sizes.hear(source, came)
+        elif isinstance(came, RecordsCame):
+            self._records.hear(source, came.reply)
         else:
             self._energy.hear(source, came)
 
     def tick(self) -> None:
         """Ask what is due, and again where a daemon was lost."""
         self._sizes.renew()
+        self._records.renew()
         self._energy.tick()
 
     def deadline_ns(self) -> int | None:
         """The latest time at which `tick` must be called."""
         return self._energy.deadline_ns()
 
-    def end(self) -> None:
-        """End all questions: no daemon can be asked any more."""
+    def end(self, error: EmlioError | None = None) -> None:
+        """End all questions: no daemon can be asked any more, because of this error if there is one."""
         self._sizes.end()
+        self._records.end(error)
         self._energy.end()

@@ -110,6 +110,7 @@ class Iteration(Iterator[Any]):
             if self._bar is not None:
                 self._bar.close()
             shorten_trace(error)
+            del self, handed, tally, observer  # this frame stays in the traceback, see `shorten_trace`
             raise
         # Python handles signals where a call begins or ends and where a loop goes round. From here
         # to the return there is neither, so a batch is counted exactly if it is handed out.

@@ -28,6 +28,7 @@ from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.reading.open_source import open_source
+from emlio.reading.single_records import FoundRecords, find_records
 from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
@@ -37,6 +38,7 @@ from emlio.shards.opening.choice import open_dataset
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
+from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
 __all__ = ["LocalShards"]
 
@@ -186,6 +188,21 @@ class LocalShards:
         held = self._dataset.shards[number]
         starts, ends = held.starts[first : first + count], held.ends[first : first + count]
         return RecordSizes(offset=int(starts[0]), sizes=ends - starts)
+
+    def find(self, records: Sequence[tuple[str, int]]) -> FoundRecords:
+        """Read the first of these records, at least one, by shard name and number. Any thread may call this.
+
+        Raises:
+            DatasetError: the first one cannot be read.
+        """
+        return find_records(
+            self._shards,
+            self._clock,
+            np.array([self._numbers[shard] for shard, _ in records], np.int64),
+            np.array([record for _, record in records], np.int64),
+            offset=0,
+            most_bytes=MAX_PAYLOAD_BYTES,
+        )
 
     def _run(self) -> None:
         gatherer = Gatherer()

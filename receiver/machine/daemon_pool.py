@@ -43,6 +43,7 @@ from emlio.session.instructions import (
     Listed,
     Matched,
     RankInstruction,
+    RecordsCame,
     Send,
     SizesCame,
     StreamOpened,
@@ -146,7 +147,7 @@ class DaemonPool:
 
     def _call(self, number: int, target: Target) -> Source:
         machine = RankSession(peer=str(target.peer), timeout_ns=self._config.recovery.heartbeat_ns)
-        source = Source(number, target, machine, self._out, self._around)
+        source = Source(number, target, machine, self._out, self._around, streams=self._config.streams)
         self.sources.add(source)
         self._greet(source)
         return source
@@ -299,7 +300,7 @@ class DaemonPool:
                         self._find_matches(source, replace(listed, matches=(*listed.matches, bits)))
                 case Agreed():
                     self._agreed(source)
-                case SizesCame() | EnergyCame():
+                case SizesCame() | RecordsCame() | EnergyCame():
                     self._out.add(Answered(source.number, instruction))
                 case StreamOpened():
                     source.opened(instruction)

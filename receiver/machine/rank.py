@@ -262,7 +262,7 @@ class RankMachine:
 
     def _prepare(self) -> None:
         """Request the plan's first batches at once: most loaders begin there."""
-        if self.agreement is not None:
+        if self.agreement is not None and self._config.streams:
             self.pool.assignment.prepare(self._fill(self.agreement.plan, 0, 0, None))
 
     def _fill(self, plan: Plan, epoch: int, origin: int, generation: int | None) -> Reorder:

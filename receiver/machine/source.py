@@ -88,7 +88,16 @@ class Source:
             none was.
     """
 
-    def __init__(self, number: int, target: Target, machine: RankSession, out: Outbox, around: Surroundings) -> None:
+    def __init__(
+        self,
+        number: int,
+        target: Target,
+        machine: RankSession,
+        out: Outbox,
+        around: Surroundings,
+        *,
+        streams: bool = True,
+    ) -> None:
         """Connect to the daemon.
 
         Args:
@@ -97,6 +106,7 @@ class Source:
             machine: the session, which has not begun.
             out: takes instructions.
             around: answers the machine's questions.
+            streams: whether it will send a stream, for which lanes are connected.
         """
         self.number = number
         self.peer = target.peer
@@ -122,6 +132,7 @@ class Source:
         self.asked_generation: int | None = None
         self.in_vain = 0
         self.broken_ns: int | None = None
+        self._streams = streams
         self._reader: StreamReader | None = None
         self._round_trip_ns: int | None = None
 
@@ -351,7 +362,7 @@ class Source:
     def _connect(self, offset: int, lanes: int) -> None:
         way = self.contact.way
         port = way.port + offset
-        if 1 <= port <= _LAST_PORT:
+        if self._streams and 1 <= port <= _LAST_PORT:
             self.lanes.connect(way.endpoint(port), lanes)
 
     # ---- its stream ---------------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class LoaderConfig:
         trust: this host's keys, and how data may be protected.
         pace: "race", or "energy": no further ahead than the user's own pace needs.
         epochs: the total number of epochs, counted from epoch 0; None if not known.
+        streams: whether records are streamed; otherwise single ones are requested, over the control
+            connection alone.
         ordinal: how many loaders this process made before for the dataset and rank; None if that is
             not counted.
         sampling: which records an epoch consists of.
@@ -66,6 +68,7 @@ class LoaderConfig:
     prefetch_follows: bool = False
     ordinal: int | None = None
     sampling: Sampling = EVERYTHING
+    streams: bool = True
 
     def __post_init__(self) -> None:
         # NumPy's scalars become plain ones: messages and JSON documents cannot hold them.

@@ -35,5 +35,9 @@ def raises_interrupts(function: Callable[_P, _T]) -> Callable[_P, _T]:
                 shorten_trace(error)
                 raise
             raise interrupt from None
+        except KeyboardInterrupt as interrupt:
+            shorten_trace(interrupt)
+            del args, options  # this frame stays in the traceback
+            raise
 
     return call

@@ -1,10 +1,12 @@
 """Short tracebacks for errors that tell the user everything in their message.
 
-Covers: which errors lose the loader's own frames, and a copy of these in the log. Does not cover:
+Covers: which errors lose the loader's own frames, and a copy of these in the log; interrupts, whose
+frames lose their variables. Does not cover:
 causes, which keep theirs.
 """
 
 import logging
+import traceback
 
 from emlio.errors import EmlioError, LocalProtocolError
 
@@ -19,7 +21,13 @@ def shorten_trace(error: BaseException) -> None:
 
     An error keeps its frames if it may be a defect of this package, or if other code is among them,
     such as a user's transform.
+
+    An interrupt keeps its frames without their variables: a notebook keeps the last error, and with
+    it would keep a loader alive that a cell which is run again has replaced.
     """
+    if isinstance(error, KeyboardInterrupt):
+        traceback.clear_frames(error.__traceback__)
+        return
     if not isinstance(error, EmlioError) or isinstance(error, LocalProtocolError):
         return
     trace = error.__traceback__

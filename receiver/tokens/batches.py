@@ -1,8 +1,8 @@
 """From the token records of one share to the user's batches.
 
 Covers: decoding records, padded batches, packed batches with their segments and positions, the
-user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), when this
-happens (emlio.receiver.batches.prefetch).
+user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), recipes
+(emlio.receiver.tokens.causal), when this happens (emlio.receiver.batches.prefetch).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,12 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.token_epoch import TokenBatch
 from emlio.receiver.batches.collate import collated_by
+from emlio.receiver.tokens.causal import causal
+from emlio.tokens import TOKEN_TYPES
 
 __all__ = ["TokenAssembler"]
 
-_Tokens = npt.NDArray[np.signedinteger[Any]]
+_Tokens = npt.NDArray[np.integer[Any]]
 _Numbers = npt.NDArray[np.int64]
 _Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, _Numbers | None], Any]
 """Makes a batch of its pieces, their sizes, the positions of their tokens, and the share's ids."""
@@ -30,9 +32,7 @@ class TokenAssembler:
     A padded batch is {"tokens": (records, longest), "lengths": (records,)}. A packed one is
     {"tokens", "segments", "positions"}, each (rows, row_tokens): segments number the sequences of a
     row from 1 and are 0 where there is none, positions count the tokens of each sequence from 0.
-
-    Attributes:
-        stored: the type of the tokens in records; by default that of the batches.
+    With the recipe "causal" both have the arrays of `causal` instead.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class TokenAssembler:
         *,
         tokens: str,
         packed: bool,
+        stored: str | None = None,
+        recipe: str | None = None,
         pad_id: int = 0,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
         to_tensor: Callable[[Any], Any] | None = None,
@@ -47,9 +49,11 @@ class TokenAssembler:
         """Configure the batches.
 
         Args:
-            tokens: the type of the tokens in records: "int32" or "int64", little-endian.
+            tokens: the type of the tokens in batches: "int32" or "int64".
             packed: several sequences in a row, with segments and positions; otherwise one, with
                 lengths.
+            stored: the type of the tokens in records, little-endian; by default that of the batches.
+            recipe: "causal", or None.
             pad_id: fills the places without a token; lengths or segments say which these are.
             collate_fn: makes the batch from the list of its records' arrays instead, without
                 padding; not with packed.
@@ -59,30 +63,52 @@ class TokenAssembler:
             raise ConfigError(f'tokens must be "int32" or "int64", got {tokens!r}')
         if packed and collate_fn is not None:
             raise ConfigError("collate_fn cannot be used with packing, which makes the whole batch")
+        if recipe is not None and collate_fn is not None:
+            raise ConfigError("collate_fn cannot be used with a recipe, which makes the whole batch")
+        if stored is not None and stored not in TOKEN_TYPES:
+            raise ConfigError(f"stored must be one of {', '.join(TOKEN_TYPES)}, got {stored!r}")
         limits = np.iinfo(tokens)
         if not limits.min <= pad_id <= limits.max:
             raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
-        self.stored: np.dtype[Any] = np.dtype(tokens).newbyteorder("<")
         self._dtype = np.dtype(tokens)
+        self._limits = limits
+        self.know(np.dtype(stored or tokens).newbyteorder("<"))
+        self._causal = recipe is not None
         self._pad_id = pad_id
         self._to_tensor = to_tensor
         form: _Form = TokenAssembler._packed if packed else TokenAssembler._padded
         # No bound method: it would keep this object, and the user's function, until garbage is collected.
         self._form: _Form = form if collate_fn is None else partial(_collated, collate_fn)
 
+    def know(self, stored: "np.dtype[Any]") -> None:
+        """Decode tokens of this type from now on."""
+        self._stored = stored
+        self._may_exceed = not np.can_cast(stored, self._dtype)
+
     @property
     def token_bytes(self) -> int:
         """The size of one token in a record, in bytes."""
-        return int(self.stored.itemsize)
+        return int(self._stored.itemsize)
 
     def decode(self, record: memoryview) -> _Tokens:
-        """Return the tokens of a record: a view of its bytes."""
+        """Return the tokens of a record: a view of its bytes.
+
+        Raises:
+            DatasetError: these are no whole tokens, or one of them does not fit into a batch's type.
+        """
         if len(record) % self.token_bytes:
             raise DatasetError(
                 f"a record's size must be a multiple of {self.token_bytes} bytes (one token), got {len(record)} "
-                f"bytes; the dataset must hold arrays of {self.stored}"
+                f"bytes; the dataset must hold arrays of {self._stored}"
             )
-        found: _Tokens = np.frombuffer(record, dtype=self.stored)
+        found: _Tokens = np.frombuffer(record, dtype=self._stored)
+        if self._may_exceed and len(found):
+            for token in (int(found.min()), int(found.max())):
+                if not self._limits.min <= token <= self._limits.max:
+                    raise DatasetError(
+                        f"tokens must fit {self._dtype.name}, the type of the batches, got {token}. Ask for "
+                        'dtype="int64"'
+                    )
         return found
 
     def __call__(self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: _Numbers | None = None) -> Any:
@@ -136,6 +162,8 @@ class TokenAssembler:
         return tokens
 
     def _handed_out(self, made: dict[str, Any], batch: TokenBatch, ids: _Numbers | None) -> dict[str, Any]:
+        if self._causal:
+            made = causal(made)
         if ids is not None:
             made["__id__"] = ids[batch.records]
         make = self._to_tensor

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
+import numpy as np
+
 from emlio.arguments import whole
-from emlio.errors import ConfigError, EmlioError
+from emlio.errors import ConfigError, DatasetError, EmlioError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import slotted_views
-from emlio.formats.token_files import stored_tokens
+from emlio.formats.token_form import stored_tokens
 from emlio.formats.whole_file import with_path
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
@@ -119,11 +121,15 @@ class PoolMaker:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
         reasons = {record.slot: with_path(record.note, record.reason) for record in batch.bad}
+        value: list[Any] = []
+        for slot, view in enumerate(slotted_views(batch.pieces, batch.count)):
+            try:
+                value.append(None if view is None else self._assembler.decode(view))
+            except DatasetError as error:
+                value.append(None)
+                reasons[slot] = str(error)
         if reasons:
             self._policy.settle(batch.ids, reasons)
-        views = slotted_views(batch.pieces, batch.count)
-        decode = self._assembler.decode
-        value = [None if view is None else decode(view) for view in views]
         made = Made(value=value, bad=len(reasons), fault=first_fault(batch.ids, reasons))
         self.worked_ns += time.monotonic_ns() - begun_ns
         return made
@@ -176,8 +182,10 @@ class TokenWork:
         else:
             self._cut = Padded(max_tokens=tokens.max_tokens or 0, truncate=tokens.truncate)
         self._assembler = TokenAssembler(
-            tokens=tokens.dtype,
+            tokens=tokens.batch_type,
             packed=tokens.pack is not None,
+            stored=tokens.record_type,
+            recipe=tokens.recipe,
             pad_id=tokens.pad_id,
             collate_fn=collate_fn,
             to_tensor=to_tensor,
@@ -194,11 +202,22 @@ class TokenWork:
         """Learn what the records are.
 
         Raises:
+            ConfigError: their tokens are of another type than was said.
             DatasetError: they are not arrays of tokens.
         """
         self._frame_bytes = contents.frame_bytes
-        if contents.format != TFRECORD.format:
-            self._assembler.stored = stored_tokens(contents)
+        stored, said = stored_tokens(contents), self._tokens.stored
+        if stored is None:
+            if contents.schema:
+                raise DatasetError(
+                    "tokens= must be given for records that are tokens, those of the dataset are tf.train.Example with "
+                    f"the features {', '.join(map(repr, sorted(contents.schema)))}. Convert the data again: "
+                    "emlio convert --from tokens, or --tokenizer"
+                )
+            return
+        if said is not None and np.dtype(said) != stored.newbyteorder("="):
+            raise ConfigError(f"stored must be the type of the dataset's tokens, {stored.name}, got {said!r}")
+        self._assembler.know(stored)
 
     def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records; return the position at which handing out begins."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio_testing.commands import run_emlio
 from emlio_testing.processes import DaemonProcess, RankProcess, run_python
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,7 @@ HERE = {
     "scripts/bench": "test_the_help_of_the_race_makes_nothing",
     "scripts/bench --rtt 30ms": "test_the_race_understands_its_options",
     "emlio-daemon --data imagenet=/data/imagenet": "imagenet",
+    "emlio status localhost": "test_the_shown_status_names_the_dataset",
     'pip install ".[torch]"': "test_the_extras_exist",
     'pip install ".[images]"': "test_the_extras_exist",
     "emlio synth /tmp/try --records 2000": "test_the_first_script_runs_without_torch_and_dali",
@@ -113,6 +115,15 @@ def test_every_shown_command_is_run_somewhere() -> None:
 def test_every_piece_of_python_can_be_read() -> None:
     for piece in [training_script(), *python_blocks(), *python_blocks(LOADER), *python_blocks(TRANSFORM)]:
         ast.parse(piece)
+
+
+def test_the_shown_status_names_the_dataset(imagenet: DaemonProcess, tmp_path: Path) -> None:
+    (command,) = (one for one in HERE if one.startswith("emlio status"))
+    _, *words = shlex.split(f"{command}:{imagenet.peer.rpartition(':')[2]}")
+    shown = run_emlio(*words, home=tmp_path, timeout_s=60.0)
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.startswith("localhost:")
+    assert "imagenet@1" in shown.out
 
 
 def test_the_shown_training_script_trains(imagenet: DaemonProcess) -> None:

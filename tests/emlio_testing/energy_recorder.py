@@ -18,10 +18,10 @@ from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeUse
 from emlio.energy.recording.recorder import Recorder
 from emlio.energy.recording.schedule import Schedule
-from emlio.energy.recording.socket_waiter import SocketWaiter
 from emlio.energy.recording.store import Store
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
+from emlio.metrics.socket_waiter import SocketWaiter
 from emlio_testing.energy_series import make_device
 
 __all__ = ["SteadyRecorder"]

@@ -19,9 +19,11 @@ from emlio.session.instructions import (
     Listed,
     LookUpEnergy,
     LookUpMatches,
+    LookUpRecords,
     LookUpSizes,
     Matched,
     RankInstruction,
+    RecordsCame,
     Send,
     SizesCame,
     StartStream,
@@ -36,6 +38,7 @@ from emlio.wire.control import (
     Hello,
     Open,
     PlanOffer,
+    RecordsReply,
     Refused,
     ShardRow,
     SizesReply,
@@ -242,7 +245,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Matched() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
+                case Listed() | Matched() | Agreed() | StreamOpened() | SizesCame() | RecordsCame() | EnergyCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -293,6 +296,9 @@ class SessionPair:
                 case LookUpMatches():
                     records = sum(row.records for row in self._settings.rows)
                     self._at_daemon(daemon, daemon.tell_matches(bytes(-(-records // 8))))
+                case LookUpRecords(question=asked):
+                    reply = RecordsReply(number=asked.number, code="dataset", text="no records are kept here")
+                    self._at_daemon(daemon, daemon.tell_records(reply))
                 case LookUpEnergy():
                     self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
                 case StartStream(order=order):

@@ -49,6 +49,8 @@ def _control() -> Iterator[tuple[str, bytes]]:
     rows = b"\1\x82\xa4type\xabshardsreply\xa4rows"
     yield "rows-of-2-32", rows + b"\xdd\xff\xff\xff\xff"
     yield "rows-promised", rows + b"\xdc\x10\x00"
+    yield "ranks-of-2-32", b"\1\x82\xa4type\xabstatusreply\xa5ranks\xdd\xff\xff\xff\xff"
+    yield "failures-promised", b"\1\x82\xa4type\xabstatusreply\xa8failures\xdc\x00\x40"
     yield "map-of-2-32", b"\1\xdf\xff\xff\xff\xff\xa4type\xa4ping"
     yield "text-of-2-32", b"\1\x82\xa4type\xdb\xff\xff\xff\xff"
     yield "bytes-of-2-32", b"\1\x82\xa4type\xaasizesreply\xa5sizes\xc6\xff\xff\xff\xff"

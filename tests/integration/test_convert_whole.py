@@ -315,13 +315,11 @@ class TestRefusals:
         assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
         assert "the folder is empty" in capsys.readouterr().err
 
-    def test_one_array_is_no_source_and_the_folder_is_asked_for(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        np.save(tmp_path / "x.npy", np.arange(3))
-        assert main(["convert", str(tmp_path / "x.npy"), str(tmp_path / "out")]) == 2
-        assert "one .npy file" in (said := capsys.readouterr().err)
-        assert "a folder of .npy files" in said
+    def test_one_array_is_converted_by_rows(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        np.save(tmp_path / "x.npy", np.arange(6).reshape(3, 2))
+        assert main(["convert", str(tmp_path / "x.npy"), str(tmp_path / "out")]) == 0
+        assert "x.npy: format npy-rows" in (said := capsys.readouterr().out)
+        assert "3 records" in said
 
     def test_source_and_target_must_not_contain_each_other(self, images: Path) -> None:
         for out in (images, images.parent, images / "out"):

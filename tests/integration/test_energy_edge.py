@@ -15,12 +15,12 @@ import pytest
 
 from emlio.clock import SystemClock
 from emlio.energy.recording.instant_reading import EdgeClient, InstantReadings, listen
-from emlio.energy.recording.metrics import HTTP_PATIENCE_NS, http_answer, is_loopback, listen_at, parse_address
-from emlio.energy.recording.socket_waiter import SocketWaiter
 from emlio.energy.values.counter import Event
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, is_loopback, listen_at, parse_address
+from emlio.metrics.socket_waiter import SocketWaiter
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_series import make_device, make_reading
 
@@ -236,6 +236,9 @@ def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> 
                 client.read()
 
 
+PAGES = {"/metrics": lambda: Page(text="joules 1\n" * 20_000)}
+
+
 # ---- metrics -------------------------------------------------------------------------------------------------------
 
 
@@ -243,9 +246,7 @@ def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> 
 def url(house: House) -> str:
     listener = listen_at("127.0.0.1", 0)
     host, port = listener.getsockname()
-    house.waiter.open(
-        listener, lambda heard: http_answer(heard, lambda: "joules 1\n" * 20_000), patience_ns=HTTP_PATIENCE_NS
-    )
+    house.waiter.open(listener, lambda heard: http_answer(heard, PAGES), patience_ns=HTTP_PATIENCE_NS)
     house.start()
     return f"http://{host}:{port}"
 
@@ -265,11 +266,11 @@ def test_anything_else_is_not_there(url: str, path: str, data: bytes | None, sta
 
 
 def test_what_is_no_request_is_told_so() -> None:
-    assert http_answer(b"GET /metrics HTTP/1.1\r\nHost: x\r\n", str) is None
-    bad = http_answer(b"hello\r\n\r\n", str)
+    assert http_answer(b"GET /metrics HTTP/1.1\r\nHost: x\r\n", PAGES) is None
+    bad = http_answer(b"hello\r\n\r\n", PAGES)
     assert bad is not None
     assert bad.reply.startswith(b"HTTP/1.1 400 ")
-    head = http_answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", lambda: "12345")
+    head = http_answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", {"/metrics": lambda: Page(text="12345")})
     assert head is not None
     assert head.reply.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\n")
 

@@ -57,6 +57,7 @@ def test_each_record_of_every_format_comes_once_from_a_bucket(server: ObjectServ
     with EmlioLoader(address, **loader_arguments(**arguments, **form.arguments)) as loader:
         for _ in range(2):
             assert sorted(number for batch in loader for number in form.numbers(batch)) == list(range(_RECORDS))
+        assert sorted(form.numbers(loader.get(range(_RECORDS)))) == list(range(_RECORDS))
 
 
 # ---- 600 MB ---------------------------------------------------------------------------------------------------------

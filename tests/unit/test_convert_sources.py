@@ -84,12 +84,16 @@ class TestManifest:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("a.csv", "path,label\nx,1\n", "must have a column 'file', has label, path"),
+            (
+                "a.csv",
+                "path,label\nx,1\n",
+                "must have a column 'file' .*, has 'label', 'path'. Name it with --file-column",
+            ),
             ("a.csv", "file,label\nx\n", "line 2: must have 2 cells, has 1"),
             ("a.csv", "file,file\nx,x\n", "a name of its own"),
             ("a.csv", "file\n''\nmissing\n", "cannot be listed"),
             ("a.csv", "file,image/encoded\nx,1\n", "must not be named"),
-            ("a.csv", "", "must have a column 'file', has none"),
+            ("a.csv", "", "must have a column 'file' .*, has none"),
             ("a.jsonl", '{"file": "x"}\n{"file": ', "line 2"),
             ("a.jsonl", '{"file": "x"}\n{"file": "x", "b": 1}', r"line 2.*\['b'\]"),
             ("a.jsonl", '{"file": "x", "b": {"c": 1}}', "line 1"),

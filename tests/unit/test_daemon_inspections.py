@@ -15,6 +15,7 @@ from emlio.daemon.control.admission import Admission, Admitted
 from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.datasets.served import ServedDataset
+from emlio.daemon.failures import Failures
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import DatasetError, EmlioError
 from emlio.wire.control import Refused
@@ -151,6 +152,7 @@ def _arrivals(asked: _Asked, let_in: list[bytes], refused: list[str], most: int 
         lambda _, message: refused.append(cast(Refused, message).code),
         lambda caller: let_in.append(caller.connection),
         asked.clock,
+        Failures(asked.clock),
         most=most,
     )
 

@@ -15,7 +15,8 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import Contents
-from emlio.formats.token_files import flat_tokens, indexed_tokens, stored_tokens
+from emlio.formats.token_files import flat_tokens, indexed_tokens
+from emlio.formats.token_form import stored_tokens
 from emlio_testing.format_files import MemoryFiles, megatron_index, records_in
 
 _BIN = np.arange(6, dtype="<i4").tobytes()
@@ -140,6 +141,9 @@ def test_what_a_peer_tells_of_tokens_is_checked(settings: bytes) -> None:
 
 def test_tokens_are_asked_of_tokens_only() -> None:
     assert stored_tokens(Contents(format="megatron", settings=b'{"dtype":"<u2"}')) == np.uint16
+    assert stored_tokens(Contents(format="tfrecord")) is None
+    with pytest.raises(DatasetError, match="tokens must be whole numbers, the dataset says float32"):
+        stored_tokens(Contents(format="tfrecord", settings=b'{"dtype":"<f4"}'))
     with pytest.raises(DatasetError, match="those of the dataset are of format jsonl"):
         stored_tokens(Contents(format="jsonl"))
 

@@ -270,6 +270,7 @@ def test_the_loader_finds_torch_without_loading_it(vendors: Path) -> None:
 def test_the_public_names_are_these() -> None:
     assert emlio.__all__ == [
         "DaliPipeline",
+        "EmlioDataset",
         "EmlioLoader",
         "Fraction",
         "Ids",

@@ -72,17 +72,19 @@ _WRONG_FIELDS: dict[type[Any], dict[str, list[Any]]] = {
         "outputs": ["image", 5, b"image", {"x"}, [1], ["x", ""], ["x", "x"], ["__id__"]],
     },
     TokenBatches: {
-        "dtype": [None, "int8", 4, []],
+        "dtype": ["int8", 4, []],
         "max_tokens": ["x", 0, 1.5],
         "pack": ["x", 0, True],
         "pool": [None, "x", 0],
         "pad_id": [None, "x", 2**31, True],
         "truncate": _FLAG,
+        "stored": ["float32", 2, []],
+        "recipe": ["bert", 1, []],
     },
 }
 _BESIDE_FIELDS: dict[type[Any], dict[str, dict[str, Any]]] = {
     DaliPipeline: {name: {"pipeline": "image-train"} for name in ("args", "outputs")},
-    TokenBatches: {name: {"max_tokens": 64} for name in ("dtype", "pool", "pad_id", "truncate")},
+    TokenBatches: {name: {"max_tokens": 64} for name in ("dtype", "pool", "pad_id", "truncate", "stored", "recipe")},
 }
 _NOT_SHOWN = {(Security, "daemon_key")}
 """A wrong key may be a secret key in the wrong place; see the last test."""

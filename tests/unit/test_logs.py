@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -39,7 +40,18 @@ def test_json_is_one_object_a_line_whatever_a_message_holds() -> None:
     assert "trace" not in first
     assert (second["level"], second["message"]) == ("error", "it failed")
     assert second["trace"].endswith("ValueError: two\nlines")
-    assert len(first["time"]) == len("2026-01-01T00:00:00.000")
+    said = datetime.fromisoformat(first["time"])
+    assert said.tzinfo is not None
+    assert abs(datetime.now(UTC) - said) < timedelta(minutes=1)
+
+
+def test_a_field_replaces_none_of_those_that_every_line_has() -> None:
+    stream = io.StringIO()
+    set_up_logging("json", stream)
+    logging.getLogger("emlio.daemon").info("a sentence", extra={"time": 0, "level": "x", "logger": 1, "rank": 3})
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["logger"], line["message"], line["rank"]) == ("info", "emlio.daemon", "a sentence", 3)
+    assert line["time"].startswith("20")
 
 
 def test_text_is_for_people() -> None:

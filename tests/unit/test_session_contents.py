@@ -10,7 +10,8 @@ from emlio.errors import RemoteProtocolError
 from emlio.session.contents import ContentCollector, cut_content, pack, unpack
 from emlio.session.instructions import Failed, Judge, LookUpMatches, Matched, Send
 from emlio.session.states import DaemonState, RankState
-from emlio.wire.control import CatalogPart, ContentPart, MatchReply, MatchRequest, PlanReply, Refused, encode_control
+from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
+from emlio.wire.control import CatalogPart, PlanReply, Refused, encode_control
 from emlio.wire.limits import CONTENT_PART_BYTES, MAX_CONTENT_BYTES
 from emlio_testing.session_pair import example_offer, example_rows
 from emlio_testing.session_states import daemon_in, rank_in

@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emlio.errors import DatasetError
+from emlio.formats.contents import FieldType
+from emlio.formats.token_form import stored_tokens
+from emlio.shards.tfrecord.contents import contents_of
 from emlio.shards.tfrecord.mapping import (
     Feature,
     ShardMapping,
@@ -80,6 +84,7 @@ def test_what_nobody_counted_may_be_left_out() -> None:
         ({"features": {str(place): {"kind": "bytes"} for place in range(4097)}}, "at most 4096 features, got 4097"),
         ({"label_counts": {"0": -1}}, "label_counts must not be negative"),
         ({"label_counts": [1]}, "label_counts"),
+        ({"tokens": "float32"}, "tokens must be one of int8, .*, got 'float32'"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, object], reason: str) -> None:
@@ -104,8 +109,27 @@ def test_there_is_one_file_for_each_shard(tmp_path: Path) -> None:
     assert write_mapping(tmp_path, mapping) == tmp_path / "mapping_shard_00003.json"
     assert read_mapping(tmp_path / mapping_name(3)) == mapping
     assert json.loads(format_mapping(mapping)) == GOOD | {
-        "features": {"image/encoded": {"kind": "bytes", "shape": [1]}, "label": {"kind": "int64", "shape": None}}
+        "features": {"image/encoded": {"kind": "bytes", "shape": [1]}, "label": {"kind": "int64", "shape": None}},
+        "tokens": None,
     }
+
+
+def test_mappings_of_tokens_tell_their_type_and_must_agree() -> None:
+    told = contents_of([parse(tokens="uint16", features={}), parse(features={})])
+    assert stored_tokens(told) == np.dtype("<u2")
+    assert told.schema == {"tokens": FieldType("uint16")}
+    with pytest.raises(
+        DatasetError, match="all shards must have tokens of one type, others have uint16, this one int32"
+    ):
+        contents_of([parse(tokens="uint16"), parse(tokens="int32")])
+    assert stored_tokens(contents_of([parse()])) is None
+
+
+def test_a_daemon_without_mappings_does_not_contradict_one_that_knows_the_tokens() -> None:
+    told, untold = contents_of([parse(tokens="uint16")]), contents_of([])
+    assert told.joined(untold, "b").settings == untold.joined(told, "b").settings == told.settings
+    with pytest.raises(DatasetError, match="must serve the dataset in the same format"):
+        told.joined(contents_of([parse(tokens="int32")]), "b")
 
 
 def test_a_mapping_that_cannot_be_read_is_named(tmp_path: Path) -> None:

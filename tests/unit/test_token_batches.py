@@ -83,6 +83,49 @@ def test_records_are_little_endian_arrays_also_where_they_are_not_aligned(tokens
         assembler.decode(record[:3])
 
 
+@pytest.mark.parametrize("stored", ["uint8", "uint16", "int16", "uint32", "int64"])
+@pytest.mark.parametrize("tokens", ["int32", "int64"])
+def test_records_of_other_types_become_the_types_that_embeddings_take(stored: str, tokens: str) -> None:
+    largest = min(np.iinfo(stored).max, np.iinfo(tokens).max)
+    record = memoryview(np.array([1, largest], np.dtype(stored).newbyteorder("<")).tobytes())
+    assembler = TokenAssembler(tokens=tokens, packed=False, stored=stored)
+    made = assembler([assembler.decode(record)], _batch(1, 2, [(0, 0, 2, 0, 0)]))
+    assert (made["tokens"].dtype, made["tokens"].tolist()) == (np.dtype(tokens), [[1, largest]])
+
+
+@pytest.mark.parametrize(("stored", "token"), [("uint32", 2**31), ("int64", 2**31), ("int64", -(2**31) - 1)])
+def test_a_token_that_does_not_fit_is_an_error_and_no_other_token(stored: str, token: int) -> None:
+    record = memoryview(np.array([1, token, 2], np.dtype(stored).newbyteorder("<")).tobytes())
+    with pytest.raises(DatasetError, match=f"tokens must fit int32, the type of the batches, got {token}"):
+        TokenAssembler(tokens="int32", packed=False, stored=stored).decode(record)
+    assert TokenAssembler(tokens="int64", packed=False, stored=stored).decode(record).tolist() == [1, token, 2]
+
+
+def test_the_recipe_masks_padding_and_the_first_token_of_each_packed_sequence() -> None:
+    made = TokenAssembler(tokens="int64", packed=True, stored="int32", recipe="causal", pad_id=7)(
+        _RECORDS, _PACKED_BATCH, np.array([5, 6, 7, 8])
+    )
+    assert made["input_ids"].tolist() == [[11, 12, 40, 7, 7, 7], [7] * 6, [20, 21, 22, 23, 24, 10]]
+    assert made["labels"].tolist() == [[-100, 12, -100, *[-100] * 3], [-100] * 6, [-100, 21, 22, 23, 24, -100]]
+    assert made["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0], [0] * 6, [1] * 6]
+    assert made["position_ids"].tolist() == [[0, 1, 0, 0, 0, 0], [0] * 6, [0, 1, 2, 3, 4, 0]]
+    assert made["segments"].tolist() == [[1, 1, 2, 0, 0, 0], [0] * 6, [1, 1, 1, 1, 1, 2]]
+    assert "__id__" in made
+    assert {made[name].dtype for name in ("input_ids", "labels", "attention_mask", "position_ids")} == {
+        np.dtype(np.int64)
+    }
+
+
+def test_the_recipe_of_padded_batches_has_the_same_rules() -> None:
+    made = TokenAssembler(tokens="int32", packed=False, recipe="causal")(_RECORDS, _PADDED)
+    assert made["input_ids"].dtype == np.int32
+    assert made["labels"].tolist() == [[-100] * 5, [-100, 11, 12, -100, -100], [-100, 21, 22, 23, 24]]
+    assert made["labels"].dtype == np.int64, "as losses of PyTorch want them"
+    assert made["attention_mask"].tolist() == [[1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1] * 5]
+    assert made["position_ids"].tolist() == [[0] * 5, [0, 1, 2, 0, 0], [0, 1, 2, 3, 4]]
+    assert "lengths" not in made
+
+
 def test_a_padded_batch_has_a_row_for_each_record() -> None:
     made = TokenAssembler(tokens="int32", packed=False, pad_id=-1)(_RECORDS, _PADDED, np.array([5, 6, 7, 8]))
     assert made["tokens"].tolist() == [[40, -1, -1, -1, -1], [10, 11, 12, -1, -1], [20, 21, 22, 23, 24]]
@@ -141,6 +184,8 @@ def test_arrays_become_tensors_where_asked() -> None:
         ({"tokens": "int16"}, 'tokens must be "int32" or "int64"'),
         ({"packed": True, "collate_fn": len}, "cannot be used with packing"),
         ({"pad_id": 2**31}, "pad_id must fit int32"),
+        ({"recipe": "causal", "collate_fn": len}, "cannot be used with a recipe"),
+        ({"stored": "float32"}, "stored must be one of int8"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:

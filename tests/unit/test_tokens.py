@@ -21,6 +21,12 @@ def test_the_defaults_are_int32_and_no_truncation() -> None:
 def test_a_token_has_the_bytes_of_its_type() -> None:
     assert _PADDED.token_bytes == 4
     assert TokenBatches(dtype="int64", pack=1).token_bytes == 8
+    assert TokenBatches(stored="uint16", pack=1).token_bytes == 2
+
+
+def test_a_recipe_makes_64_bits_unless_others_are_asked_for() -> None:
+    assert TokenBatches(pack=1, recipe="causal").dtype == "int64"
+    assert TokenBatches(pack=1, recipe="causal", dtype="int32").dtype == "int32"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +34,8 @@ def test_a_token_has_the_bytes_of_its_type() -> None:
     [
         ({"dtype": []}, "dtype of tokens must be one of int32, int64, got .."),
         ({"truncate": 1}, "truncate must be True or False, got 1"),
+        ({"recipe": "bert"}, "recipe must be one of causal, or None, got 'bert'"),
+        ({"stored": "float32"}, "stored must be one of int8, .*, or None, got 'float32'"),
         ({"dtype": "uint16"}, "dtype of tokens must be one of int32, int64, got 'uint16'"),
         ({"pack": 5}, "either max_tokens or pack must be given, got max_tokens=100 and pack=5"),
         ({"max_tokens": None}, "either max_tokens or pack must be given, got max_tokens=None and pack=None"),

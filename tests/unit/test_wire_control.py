@@ -17,6 +17,9 @@ from emlio.wire.control import (
     Ping,
     PlanOffer,
     PlanReply,
+    RecordRow,
+    RecordsReply,
+    RecordsRequest,
     Refused,
     ShardRow,
     ShardsReply,
@@ -32,6 +35,9 @@ from emlio.wire.limits import (
     MAX_LANES,
     MAX_NAME_LENGTH,
     MAX_SHARDS,
+    NOTE_BYTES_PER_RECORDS,
+    RECORD_BYTES_PER_REPLY,
+    RECORDS_PER_REQUEST,
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
@@ -90,6 +96,14 @@ def _ask(**changes: Any) -> SizesRequest:
 def _sizes(**changes: Any) -> SizesReply:
     fields: dict[str, Any] = {"shard": "train", "first": 0, "offset": 0, "sizes": b""}
     return SizesReply(**(fields | changes))
+
+
+def _wanted(count: int) -> RecordsRequest:
+    return RecordsRequest(session=1, number=1, records=[RecordRow("train", 2**62 - 1)] * count)
+
+
+def _records(**changes: Any) -> RecordsReply:
+    return RecordsReply(number=1, **changes)
 
 
 def _welcome(**changes: Any) -> Welcome:
@@ -151,6 +165,19 @@ def _welcome(**changes: Any) -> Welcome:
         pytest.param(_ask(count=2**62 - 1), _ask(count=2**62), id="sizes of too many"),
         pytest.param(_ask(first=2**62 - 1), _ask(first=2**62), id="sizes from too far"),
         pytest.param(_ask(shard="x" * MAX_NAME_LENGTH), _ask(shard="x" * (MAX_NAME_LENGTH + 1)), id="shard asked for"),
+        pytest.param(_wanted(RECORDS_PER_REQUEST), _wanted(RECORDS_PER_REQUEST + 1), id="records asked for"),
+        pytest.param(_wanted(1), _wanted(0), id="no record asked for"),
+        pytest.param(
+            _records(payload=bytes(RECORD_BYTES_PER_REPLY)),
+            _records(payload=bytes(RECORD_BYTES_PER_REPLY + 1)),
+            id="records",
+        ),
+        pytest.param(
+            _records(notes=bytes(NOTE_BYTES_PER_RECORDS)), _records(notes=bytes(NOTE_BYTES_PER_RECORDS + 1)), id="notes"
+        ),
+        pytest.param(
+            _records(crcs=bytes(4 * RECORDS_PER_REQUEST)), _records(crcs=bytes(4 * RECORDS_PER_REQUEST + 1)), id="crcs"
+        ),
         pytest.param(_sizes(offset=2**62 - 1), _sizes(offset=-1), id="offset"),
         pytest.param(
             _sizes(sizes=bytes(4 * RECORDS_PER_SIZES)), _sizes(sizes=bytes(4 * RECORDS_PER_SIZES + 1)), id="sizes"

@@ -16,10 +16,10 @@ from emlio.arguments import parsed
 from emlio.cli.energy.recorded import recording_text
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
-from emlio.energy.recording.metrics import is_loopback, parse_address
 from emlio.energy.recording.record import RecordSettings, Started, record
 from emlio.energy.sources.probe import probe
 from emlio.errors import ConfigError
+from emlio.metrics.http import is_loopback, parse_address
 from emlio.units import format_duration, parse_duration_ns
 
 __all__ = ["add_arguments", "run"]

@@ -36,10 +36,7 @@ from emlio.shards.opening.ranged_dataset import open_ranges
 __all__ = ["FORMAT_OF", "AnyFormat"]
 
 FORMAT_OF: Final = {
-    **{
-        name: name
-        for name in ("arrow", "files", "jsonl", "mds", "megatron", "npy", "npy-rows", "npz", "parquet", "tokens")
-    },
+    **{name: name for name in ("arrow", "files", "jsonl", "mds", "npy", "npy-rows", "npz", "parquet")},
     "image-folder": "files",
     "webdataset": "tar",
 }

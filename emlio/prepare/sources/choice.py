@@ -14,25 +14,36 @@ from emlio.formats.registry import find_format
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
 from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
+from emlio.prepare.sources.array_columns import ArrayColumns, is_pair
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.manifest import Manifest
 from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.sources.tfrecord_files import TfrecordFiles, looks_like_tfrecord
+from emlio.prepare.sources.token_source import TokenFiles, has_index
+from emlio.prepare.sources.tokenized_text import TokenizedText
+from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "usual_name"]
 
-SOURCE_KINDS: Final = tuple(sorted(("manifest", "tar", "tfrecord", *FORMAT_OF)))
+SOURCE_KINDS: Final = tuple(
+    sorted(("csv", "manifest", "megatron", "npy-columns", "tar", "tfrecord", "tokens", *FORMAT_OF))
+)
 
-_SAME: Final = {"tar": "webdataset"}
+_SAME: Final = {"csv": "manifest", "tar": "webdataset"}
 """Other names of kinds."""
 
-_OF_FOLDERS: Final = ("files", "image-folder", "npy", "npz")
+_LINES: Final = (".jsonl", ".ndjson")
+_TOKENS: Final = ("megatron", "tokens")
+
+_OF_FOLDERS: Final = ("files", "image-folder", "npy", "npy-columns", "npz")
 """Kinds in which a record is a whole file, so that one file would be one record."""
 
 _OF_FILE: Final = {
     **dict.fromkeys((".csv", ".jsonl", ".ndjson"), "manifest"),
+    ".npy": "npy-rows",
     ".tar": "webdataset",
     **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
     **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
@@ -50,20 +61,31 @@ def usual_name(kind: str) -> str:
     return _SAME.get(kind, kind)
 
 
-def guess_kind(path: Path) -> str:
+def guess_kind(path: Path, *, of_text: bool = False) -> str:
     """Return the format of the dataset at `path`.
+
+    Args:
+        path: a file or a folder.
+        of_text: whether its records have text: then lines of JSON are records, and no manifest.
 
     Raises:
         DatasetError: nothing exists there, or its format is unknown.
     """
     try:
-        return _kind_of_file(path) if path.is_file() else _kind_of_folder(path)
+        if not path.is_file():
+            return _kind_of_folder(path)
+        return "jsonl" if of_text and path.suffix.lower() in _LINES else _kind_of_file(path)
     except OSError as error:
         raise DatasetError(f"source {path}: cannot be read: {error.strerror or error}") from error
 
 
 def open_source(
-    path: Path, kind: str, labels: Path | None, unpack_in: Path, options: Mapping[str, str] | None = None
+    path: Path,
+    kind: str,
+    labels: Path | None,
+    unpack_in: Path,
+    options: Mapping[str, str] | None = None,
+    settings: SourceSettings | None = None,
 ) -> RecordSource:
     """List a dataset of one of the SOURCE_KINDS.
 
@@ -73,6 +95,7 @@ def open_source(
         labels: a file that lists the classes, or None.
         unpack_in: a folder that may be created and used while the source is open.
         options: those of a format that is served as it lies.
+        settings: what else is said of the source.
 
     Raises:
         ConfigError: the kind is unknown, or the file of classes cannot be used.
@@ -80,18 +103,48 @@ def open_source(
     """
     if not path.exists():
         raise DatasetError(f"source {path}: no such file or directory")
-    kind = usual_name(kind)
+    kind, chosen = usual_name(kind), settings or SourceSettings()
+    chosen.check(kind)
+    if chosen.tokenizer is None:
+        return _opened(path, kind, labels, unpack_in, options or {}, chosen)
+    tokenizer = Tokenizer(chosen.tokenizer)  # before the source is listed, which may take long
+    source = _opened(path, kind, labels, unpack_in, options or {}, chosen)
+    try:
+        return TokenizedText(source, tokenizer, chosen.tokenizer.field_of(kind), chosen.dtype)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _opened(
+    path: Path,
+    kind: str,
+    labels: Path | None,
+    unpack_in: Path,
+    options: Mapping[str, str],
+    settings: SourceSettings,
+) -> RecordSource:
     wants_file = kind == "manifest"
     if kind in (*_OF_FOLDERS, "manifest") and path.is_file() != wants_file:
         raise DatasetError(f"source {path}: must be a {'file' if wants_file else 'directory'} for format {kind}")
     classes = None if labels is None else ClassNames.read(labels)
+    if kind in _TOKENS:
+        if classes is not None:
+            raise ConfigError("labels cannot be used with tokens, which have none")
+        return TokenFiles(path, kind, settings, options)
+    if kind == "npy" and is_pair(entry.name for entry in path.iterdir()):
+        kind = "npy-columns"  # one record for x and one for y would be none of what is meant
     if kind in FORMAT_OF:
         return AnyFormat(path, kind, unpack_in, classes, options)
     if options:
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
         case "manifest":
-            return Manifest(path, classes)
+            return Manifest(path, classes, settings.file_column, settings.delimiter)
+        case "npy-columns":
+            if classes is not None:
+                raise ConfigError("labels cannot be used with columns of arrays, which have no classes")
+            return ArrayColumns(path)
         case "tfrecord":
             if classes is not None:
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
@@ -106,10 +159,11 @@ def _kind_of_file(path: Path) -> str:
         return kind
     if looks_like_tfrecord(path):
         return "tfrecord"
-    if path.suffix.lower() == ".npy":
+    if has_index(path):
+        return "megatron"
+    if path.suffix.lower() == ".bin":
         raise DatasetError(
-            f"source {path}: is one .npy file, which would be one record. Give a folder of .npy files, one for each "
-            "record"
+            f"source {path}: unknown format. If it holds tokens, give their type: --from tokens --dtype uint16"
         )
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
 
@@ -125,7 +179,7 @@ def _kind_of_folder(path: Path) -> str:
     if any(name.endswith(".tar") for name in names):
         return "webdataset"
     if any(name.endswith(".npy") and ".tfrec" not in name for name in names):
-        return "npy"
+        return "npy-columns" if is_pair(names) else "npy"
     if any(looks_like_tfrecord(path / name) for name in names):
         return "tfrecord"
     for folder in folders:

@@ -18,7 +18,7 @@ from emlio.prepare.sources.class_names import is_synset
 
 __all__ = ["Told", "sample_of"]
 
-_MAIN: Final = {"npy": "array", "npy-rows": "row", "megatron": "tokens", "tokens": "tokens"}
+_MAIN: Final = {"npy": "array", "npy-rows": "row"}
 """The column that is the whole record, by kind of source."""
 
 _TABLES: Final = ("arrow", "parquet")

@@ -1,8 +1,8 @@
 """A table of files: CSV with a header line, or one JSON object per line (JSONL).
 
 Covers: a column `file` with paths relative to the table, an optional column `label`, and further
-columns, which become features of the same name. Does not cover: separators other than the comma,
-nested values.
+columns, which become features of the same name; the separator of a CSV table. Does not cover: nested
+values.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
 --labels. A file with an image's name becomes the features of emlio.prepare.targets.image_example; any other
@@ -19,7 +19,8 @@ from typing import TypeAlias, cast
 import msgspec
 import numpy as np
 
-from emlio.errors import DatasetError
+from emlio.arguments import like
+from emlio.errors import ConfigError, DatasetError
 from emlio.example import FeatureValue
 from emlio.images.header import is_image_name
 from emlio.prepare.sample import Sample
@@ -29,6 +30,9 @@ from emlio.prepare.sources.record_source import Fingerprint, Listing, read_stamp
 __all__ = ["Manifest"]
 
 _FILE = "file"
+"""The column with the paths, if the user names no other."""
+
+_SEPARATORS = (",", ";", "\t")
 _LABEL = "label"
 _OURS = frozenset({"data", "filename", "image/encoded", "image/format", "image/class/label"})
 
@@ -41,10 +45,27 @@ class Manifest:
     The constructor reads the table and stats every file.
     """
 
-    def __init__(self, path: Path, classes: ClassNames | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        classes: ClassNames | None = None,
+        file_column: str | None = None,
+        delimiter: str | None = None,
+    ) -> None:
+        """Read the table.
+
+        Args:
+            path: of the table.
+            classes: the names of its labels; by default those that occur.
+            file_column: the column with the paths; by default "file".
+            delimiter: between the cells of a CSV table; by default the one that is found.
+
+        Raises:
+            DatasetError: it is no such table, or a file is not there.
+        """
         self._path = path
         self._root = path.parent
-        names, columns = _columns(path)
+        names, columns = _columns(path, file_column or _FILE, delimiter)
         self._files = names
         self._texts: dict[int, str] = {} if classes is None else classes.texts
         self._labels = self._number(columns.pop(_LABEL, None), classes)
@@ -99,16 +120,21 @@ class Manifest:
         return [classes.number(name, f"{self._path}: {self._files[place]}") for place, name in enumerate(names)]
 
 
-def _columns(path: Path) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
+def _columns(path: Path, file_column: str, delimiter: str | None) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
     """Return the files, and every other column."""
     try:
         lines = path.suffix.lower() in {".jsonl", ".ndjson"}
-        table = _jsonl(path) if lines else _csv(path)
+        if lines and delimiter is not None:
+            raise ConfigError(f"--delimiter must be given for a CSV table, got it for {path}")
+        table = _jsonl(path) if lines else _csv(path, file_column, delimiter)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetError(f"{path}: cannot be read as a table: {error}") from error
-    files = table.pop(_FILE, None)
+    files = table.pop(file_column, None)
     if files is None:
-        raise DatasetError(f"{path}: must have a column {_FILE!r}, has {', '.join(sorted(table)) or 'none'}")
+        raise DatasetError(
+            f"{path}: must have a column {file_column!r} with the paths of files, has "
+            f"{', '.join(map(repr, sorted(table))) or 'none'}{like(file_column, table)}. Name it with --file-column"
+        )
     for name in table:
         if name in _OURS:
             raise DatasetError(
@@ -116,13 +142,16 @@ def _columns(path: Path) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
             )
     for place, cell in enumerate(files):
         if not isinstance(cell, str) or not cell:
-            raise DatasetError(f"{path}: entry {place + 1}: {_FILE!r} must be a path, got {cell!r}")
+            raise DatasetError(f"{path}: entry {place + 1}: {file_column!r} must be a path, got {cell!r}")
     return [str(cell) for cell in files], table
 
 
-def _csv(path: Path) -> dict[str, Sequence[_Cell]]:
+def _csv(path: Path, file_column: str, delimiter: str | None) -> dict[str, Sequence[_Cell]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+        if delimiter is None:
+            delimiter = _separator(file.readline(), file_column)
+            file.seek(0)
+        reader = csv.reader(file, strict=True, delimiter=delimiter)
         header: list[str] = next(reader, list[str]())
         if len(set(header)) != len(header):
             raise DatasetError(f"{path}: every column must have a name of its own, the first line is {header}")
@@ -134,7 +163,17 @@ def _csv(path: Path) -> dict[str, Sequence[_Cell]]:
                 raise DatasetError(f"{path}: line {reader.line_num}: must have {len(header)} cells, has {len(row)}")
             for column, cell in zip(cells, row, strict=True):
                 column.append(cell)
-    return {name: _typed(column, text=name == _FILE) for name, column in zip(header, cells, strict=True)}
+    return {name: _typed(column, text=name == file_column) for name, column in zip(header, cells, strict=True)}
+
+
+def _separator(header: str, file_column: str) -> str:
+    """Return what separates the cells of a table: what gives the column with the paths, or else the most columns."""
+
+    def judged(separator: str) -> tuple[bool, int]:
+        cells = next(csv.reader([header], delimiter=separator), list[str]())
+        return file_column in cells, len(cells)
+
+    return max(_SEPARATORS, key=judged)  # the comma, if all are alike
 
 
 def _typed(column: list[str], *, text: bool) -> Sequence[_Cell]:

@@ -44,12 +44,14 @@ class Listing:
         fingerprint: differs when the items, their order or their labels differ.
         label_names: the plain name of each label; empty where there are none.
         ignored: files that were skipped because they are not of this format.
+        tokens: the type of the tokens that items are; empty if they are none.
     """
 
     sizes_bytes: npt.NDArray[np.int64]
     fingerprint: str
     label_names: Mapping[int, str]
     ignored: int = 0
+    tokens: str = ""
 
 
 class RecordSource(Protocol):

@@ -8,6 +8,8 @@ cover: changing records.
 
 import shutil
 import zlib
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from emlio.errors import DatasetError
 from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped, stamp_of
+from emlio.shards.tfrecord.mapping import read_mapping
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
@@ -113,7 +116,12 @@ class TfrecordFiles:
         counts = [len(of_file) for of_file in starts]
         self._file_of = np.repeat(np.arange(len(files), dtype=np.int32), counts)
         self._offsets = np.concatenate(starts)
-        self.listing = Listing(sizes_bytes=np.concatenate(sizes), fingerprint=fingerprint.hexdigest(), label_names={})
+        tokens = _tokens_told(files)
+        if tokens:
+            fingerprint.add(tokens)
+        self.listing = Listing(
+            sizes_bytes=np.concatenate(sizes), fingerprint=fingerprint.hexdigest(), label_names={}, tokens=tokens
+        )
 
     def _unpack(self, path: Path, number: int, unpack_in: Path) -> Path:
         target = unpack_in / f"{number:05d}.tfrecord"
@@ -147,6 +155,17 @@ class TfrecordFiles:
         except OSError as error:
             raise disk_error(target, path.stat().st_size, error) from error
         return target
+
+
+def _tokens_told(files: Sequence[Path]) -> str:
+    """Return the type of the tokens that mappings tell of all files; the records themselves do not."""
+    told: dict[str, str] = {}
+    for path in sorted({file.parent for file in files}.pop().glob("mapping_shard_*.json")):
+        with suppress(DatasetError):
+            mapping = read_mapping(path)
+            told[mapping.file] = mapping.tokens or ""
+    types = {told.get(file.name, "") for file in files}
+    return types.pop() if len(types) == 1 else ""
 
 
 def _files(path: Path) -> list[Path]:

@@ -33,6 +33,8 @@ def example_record(sample: Sample) -> Record:
     """
     if sample.record is not None:
         return Record(parts=(sample.record,))
+    if sample.bare:
+        return Record(parts=(np.ascontiguousarray(sample.columns[sample.main]).tobytes(),), label=sample.label)
     if sample.label_fault:
         raise DatasetError(sample.label_fault)
     features: dict[str, FeatureValue] = {}

@@ -54,6 +54,7 @@ class Recipe:
         records: makes the records of one shard; runs in one thread, several shards at once.
         label_names: plain names of labels.
         features: of every record; None where each record must be parsed.
+        tokens: the type of the tokens that records are; empty if they are none.
     """
 
     digest: str
@@ -63,6 +64,7 @@ class Recipe:
     records: Callable[[int], Iterator[Record]]
     label_names: Mapping[int, str] = field(default_factory=dict[int, str])
     features: dict[str, Feature] | None = None
+    tokens: str = ""
 
     @property
     def shards(self) -> int:
@@ -169,7 +171,7 @@ def _write_shard(
     out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]
 ) -> ShardMapping:
     path = out / TFRECORDS.shard_name(shard, recipe.shards)
-    tally = Tally(recipe.features)
+    tally = Tally({} if recipe.tokens else recipe.features)
     with ShardFile(path, int(recipe.shard_bytes[shard])) as file:
         records = TfrecordShard(file)
         for record in recipe.records(shard):
@@ -190,6 +192,7 @@ def _write_shard(
         features=tally.features,
         label_counts=counts,
         label_names=names or None,
+        tokens=recipe.tokens or None,
     )
     try:
         write_index(out / index_name(path.name), framing.offsets)

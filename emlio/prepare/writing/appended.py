@@ -108,6 +108,7 @@ def _take(files: PartFiles, number: int, shard: Shard, *, verify: bool) -> None:
             features=mapping.features,
             label_counts=mapping.label_counts,
             label_names=mapping.label_names,
+            tokens=mapping.tokens,
         ),
     )
 

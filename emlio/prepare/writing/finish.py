@@ -118,6 +118,7 @@ def _rename(out: Path, finishing: Finishing) -> None:
             features=shard.features,
             label_counts=shard.label_counts,
             label_names=_names_in(shard, finishing.labels),
+            tokens=shard.tokens,
         )
         write_mapping(out, mapping)
     for number, (part, place, _) in enumerate(shards):

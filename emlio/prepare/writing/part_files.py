@@ -122,6 +122,7 @@ class PartShard:
         features: of its records.
         label_counts: records by label, or None.
         label_names: names of labels, or None.
+        tokens: the type of the tokens that records are; None if it is unknown.
     """
 
     size_bytes: int
@@ -131,6 +132,7 @@ class PartShard:
     features: dict[str, Feature] = field(default_factory=dict[str, Feature])
     label_counts: dict[str, int] | None = None
     label_names: dict[str, str] | None = None
+    tokens: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

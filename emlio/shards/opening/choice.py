@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from emlio.errors import ConfigError
+from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
@@ -93,7 +94,7 @@ def open_dataset(
 
     Args:
         name: its name in sessions.
-        directory: its directory, or the address of its objects.
+        directory: its directory, its only file if that is a .npy file, or the address of its objects.
         cache_dir: store new indexes under this folder. By default those of TFRecord files lie
             beside the shards, if their folder can be written, and others in the user's cache folder.
         progress: show a line while indexing.
@@ -116,8 +117,15 @@ def open_dataset(
         except BaseException:
             bucket.close()
             raise
-    folder = open_folder(directory)
+    only = directory.name if directory.is_file() else None
+    folder = open_folder(directory if only is None else directory.parent)
     try:
+        if only is not None:
+            given.setdefault("format", array_rows.name)
+            if not only.lower().endswith(".npy") or given["format"] == TFRECORD.format:
+                raise ConfigError(f"{directory}: must be a directory, or one .npy file, whose rows are records")
+            cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
+            return open_ranges(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
         if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
             if given.keys() - {"format"}:
                 raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")

@@ -66,3 +66,12 @@ class Checksums:
                 known[begin:end] = checksums_of(part, sizes[begin:end])
             self._table[places] = known
         return known
+
+    def keep(
+        self, shard: npt.NDArray[np.int64], record: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32]
+    ) -> npt.NDArray[np.uint32]:
+        """Keep the checksums of these records where none is known; return those that they must have."""
+        places = self._bases[shard] + record
+        known: npt.NDArray[np.uint32] = self._table[places]
+        self._table[places] = kept = np.where(known == 0, crcs, known).astype(np.uint32)
+        return kept

@@ -22,6 +22,7 @@ from emlio.errors import DatasetError
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.tfrecord.scan import Framing
 from emlio.tfrecord import FRAME_BYTES
+from emlio.tokens import TOKEN_TYPES
 from emlio.wire.limits import MAX_SHARDS
 
 __all__ = [
@@ -76,6 +77,8 @@ class ShardMapping:
         features: of its records, by name; empty if they are not tf.train.Example.
         label_counts: records by label; None if they were not counted.
         label_names: plain names of labels; None if unknown.
+        tokens: the type of the tokens that each record is an array of, such as "uint16"; None if records
+            are no tokens, or it is unknown.
         version: of this format.
     """
 
@@ -88,6 +91,7 @@ class ShardMapping:
     features: dict[str, Feature] = field(default_factory=dict[str, Feature])
     label_counts: dict[str, int] | None = None
     label_names: dict[str, str] | None = None
+    tokens: str | None = None
     version: int = MAPPING_VERSION
 
     def __post_init__(self) -> None:
@@ -111,6 +115,8 @@ class ShardMapping:
             len(self.label_names or {}) <= _LABELS,
             f"there must be at most {_LABELS} label names, got {len(self.label_names or {})}",
         )
+        known = self.tokens is None or self.tokens in TOKEN_TYPES
+        _must(known, f"tokens must be one of {', '.join(TOKEN_TYPES)}, got {str(self.tokens)[:40]!r}")
 
 
 def _must(holds: bool, otherwise: str) -> None:

@@ -68,6 +68,7 @@ class TFRecordObjects:
         contents = contents_of(found.mappings.values())
         return Layout(
             shards=tuple(shards),
+            settings=contents.settings,
             label_names=contents.label_names,
             schema=contents.schema,
             missing=found.missing,

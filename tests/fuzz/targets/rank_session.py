@@ -11,7 +11,7 @@ from emlio.errors import EmlioError, LocalProtocolError
 from emlio.session.instructions import Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
-from emlio.wire.control import ControlMessage, decode_control, encode_control
+from emlio.wire.control import ControlMessage, RecordRow, decode_control, encode_control
 from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio_testing.session_states import rank_in
 from tests.fuzz.draws import Draws
@@ -64,6 +64,8 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
                 return rank.ask_sizes("train-000000", small % 3, 1 + small)
             case 7:
                 return rank.ask_energy(small, 2 * small - 20, recording=small % 3, first=small % 2)
+            case 8:
+                return rank.ask_records(small % 3, [RecordRow("train-000000", small)] * (small % 70), small % 2)
             case _:
                 rank.expect_within(1 + draws.number() ** 2 % (1 << 36))
                 return rank.cut_off() if small > 240 else []

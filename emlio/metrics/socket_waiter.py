@@ -2,7 +2,7 @@
 
 Covers: connections without threads, with limits on their number, duration and request size. Does
 not cover: requests and answers (emlio.energy.recording.instant_reading,
-emlio.energy.recording.metrics).
+emlio.metrics.http).
 """
 
 import selectors

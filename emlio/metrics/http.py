@@ -1,33 +1,42 @@
-"""An HTTP endpoint for Prometheus.
+"""An HTTP endpoint for Prometheus and for health checks.
 
 Covers: requests and answers, as bytes; the socket. Does not cover: connections
-(emlio.energy.recording.socket_waiter), the text (emlio.energy.recording.prometheus).
+(emlio.metrics.socket_waiter), the content of pages.
 """
 
 import ipaddress
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from emlio.energy.recording.socket_waiter import Answer
 from emlio.errors import ConfigError
+from emlio.metrics.socket_waiter import Answer
 
-__all__ = ["HTTP_PATIENCE_NS", "http_answer", "is_loopback", "listen_at", "parse_address"]
+__all__ = ["HTTP_PATIENCE_NS", "Page", "http_answer", "is_loopback", "listen_at", "parse_address"]
 
 HTTP_PATIENCE_NS = 10_000_000_000
 """Time limit of a connection. A scrape takes milliseconds."""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REQUEST = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]")
-_ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:]+|\[[^\[\]]+\]):)?(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:\s]+|\[[^\[\]\s]+\]):)?(?P<port>[0-9]{1,5})")
 
 
-def http_answer(heard: bytes, text: Callable[[], str]) -> Answer | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The answer to a request for a page."""
+
+    text: str
+    status: str = "200 OK"
+
+
+def http_answer(heard: bytes, pages: Mapping[str, Callable[[], Page]]) -> Answer | None:
     """Answer a request; None until it is complete. The connection closes after the answer.
 
     Args:
         heard: the bytes received so far.
-        text: makes the content of /metrics.
+        pages: make the pages, by path. They must not raise.
     """
     head, end, _ = heard.partition(b"\r\n\r\n")
     if not end:
@@ -38,9 +47,11 @@ def http_answer(heard: bytes, text: Callable[[], str]) -> Answer | None:
     method, target = match[1], match[2].partition(b"?")[0]
     if method not in (b"GET", b"HEAD"):
         return _http("405 Method Not Allowed", "must be GET\n", method)
-    if target != b"/metrics":
-        return _http("404 Not Found", "must be /metrics\n", method)
-    return _http("200 OK", text(), method)
+    make = pages.get(target.decode("ascii", "replace"))
+    if make is None:
+        return _http("404 Not Found", f"must be {' or '.join(pages)}\n", method)
+    page = make()
+    return _http(page.status, page.text, method)
 
 
 def _http(status: str, text: str, method: bytes) -> Answer:
@@ -49,9 +60,9 @@ def _http(status: str, text: str, method: bytes) -> Answer:
     return Answer(reply=head.encode() + (b"" if method == b"HEAD" else body), rest=None)
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: object) -> tuple[str, int]:
     """Parse HOST:PORT, or a port of 127.0.0.1."""
-    match = _ADDRESS.fullmatch(text.strip())
+    match = _ADDRESS.fullmatch(str(text).strip())
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(f"the address of the metrics must be HOST:PORT, like '127.0.0.1:9477', got {text!r}")
     return (match["host"] or "127.0.0.1").strip("[]"), int(match["port"])

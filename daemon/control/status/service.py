@@ -1,0 +1,88 @@
+"""Answers to status requests: within the limits, and only with what the client may see.
+
+Covers: putting limits, permissions and the report together. Does not cover: the report
+(emlio.daemon.control.status.report).
+"""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from emlio.clock import Clock
+from emlio.daemon.access.permissions import Permissions
+from emlio.daemon.config import DaemonConfig
+from emlio.daemon.control.answers import Identity
+from emlio.daemon.control.client import Client
+from emlio.daemon.control.status.quota import StatusQuota
+from emlio.daemon.control.status.report import DaemonFigures, StatusReport
+from emlio.daemon.datasets.collection import Datasets
+from emlio.daemon.failures import Failures
+from emlio.daemon.network.transport import Received, Sent
+from emlio.daemon.streams import Streams
+from emlio.wire.control import Refused, StatusRequest, encode_control
+
+__all__ = ["StatusService"]
+
+_BUSY = "too many status requests from this client, or its last answer is not read yet. Retry later"
+
+
+class StatusService:
+    """Answers status requests. Used by the control thread.
+
+    Attributes:
+        draining: whether the daemon takes no new sessions.
+    """
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        datasets: Datasets,
+        permissions: Permissions,
+        streams: Streams,
+        identity: Identity,
+        failures: Failures,
+        clock: Clock,
+    ) -> None:
+        self.draining = False
+        self._report = StatusReport(
+            datasets.generations,
+            streams,
+            identity,
+            failures,
+            clock,
+            heartbeat_timeout_ns=config.heartbeat_timeout,
+        )
+        self._permissions = permissions
+        self._quota = StatusQuota()
+        self._clock = clock
+
+    def answer(
+        self,
+        request: StatusRequest,
+        received: Received,
+        clients: Collection[Client],
+        send: Callable[[bytes, bytes], Sent],
+    ) -> None:
+        """Send the answer.
+
+        Args:
+            request: the request.
+            received: how it came: its key decides what the client may see.
+            clients: all sessions.
+            send: sends bytes over a connection.
+        """
+        owner = received.key or received.address.encode()
+        if not self._quota.take(owner, self._clock.monotonic_ns()):
+            send(received.connection, encode_control(Refused(code="no-session", text=_BUSY)))
+            return
+        may_read = partial(self._permissions.may_read, received.key)
+        reply = self._report.reply(request.nonce, clients, may_read, draining=self.draining)
+        self._quota.sent(owner, send(received.connection, encode_control(reply)))
+
+    def figures(self, clients: Collection[Client], *, begun: int) -> DaemonFigures:
+        """Return the figures for metrics.
+
+        Args:
+            clients: all sessions.
+            begun: the number of sessions since the start.
+        """
+        return self._report.figures(clients, begun=begun, draining=self.draining)

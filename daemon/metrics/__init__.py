@@ -1,0 +1,1 @@
+"""The metrics of a daemon, and its health for a supervisor."""

@@ -1,0 +1,144 @@
+"""`emlio status`: show what running daemons do, for whom, and what holds them up.
+
+Covers: the command's arguments, asking twice, redrawing. Does not cover: asking
+(emlio.receiver.connection.status_request), the figures (emlio.cli.status.figures).
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from emlio.cli.key_folder import add_example, add_folder_flag
+from emlio.cli.status.document import Found, status_document
+from emlio.cli.status.figures import DaemonFigures, figures_between
+from emlio.cli.status.page import status_page
+from emlio.errors import ConfigError, EmlioError
+from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.host_names import daemons_at
+from emlio.receiver.addresses.security import Security
+from emlio.receiver.addresses.trust import Trust, find_trust
+from emlio.receiver.connection.status_request import ask_status
+from emlio.units import format_duration, parse_duration_ns
+from emlio.wire.control import StatusReply
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = (
+    "Show what running daemons serve, to which jobs and ranks, how fast, who waits for whom, and what failed lately. "
+    "Only datasets that this host may read are shown."
+)
+
+_EXAMPLE = """\
+example:
+  emlio status store1 store2:5555
+  emlio status emlio://store1/imagenet --watch
+
+A daemon is asked twice, --over apart, for the rates between. Exit status: 1 if a daemon does not answer.
+"""
+
+_SCHEME = "emlio://"
+_ANY_DATASET = "any"
+_LEAST_NS = 100_000_000
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "daemons",
+        metavar="HOST[:PORT]",
+        nargs="+",
+        help="daemon to ask, by its control port (default: 5555), or an address as a loader uses it, whose dataset "
+        "does not matter",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON; with --watch one line for each interval")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        const="2",
+        help="repeat until interrupted, by default each 2 seconds; on a terminal the page is redrawn",
+    )
+    parser.add_argument("--over", metavar="TIME", default="1s", help="time over which rates are measured (default: 1s)")
+    parser.add_argument("--timeout", metavar="TIME", default="5s", help="how long to wait for a daemon (default: 5s)")
+    add_folder_flag(parser)
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and print what was answered; return 1 if a daemon did not answer."""
+    timeout_ns = _duration(arguments.timeout, "--timeout")
+    over_ns = _duration(arguments.over, "--over")
+    every_ns = _duration(arguments.watch, "--watch") if arguments.watch is not None else None
+    asking = _Asking(_peers(arguments.daemons), arguments.folder, timeout_ns)
+    asking.ask()
+    time.sleep((every_ns or over_ns) / 1e9)
+    while True:
+        began_ns = time.monotonic_ns()
+        found = asking.ask()
+        _show(found, as_json=arguments.json, redraw=every_ns is not None and sys.stdout.isatty())
+        if every_ns is None:
+            return 1 if any(isinstance(figures, EmlioError) for _, figures in found) else 0
+        time.sleep(max(began_ns + every_ns - time.monotonic_ns(), 0) / 1e9)
+
+
+class _Asking:
+    """Asks daemons again and again, and compares each reply with the one before."""
+
+    def __init__(self, peers: Sequence[Peer], folder: object, timeout_ns: int) -> None:
+        address = Address(peers=tuple(peers), dataset=_ANY_DATASET)
+        security = Security(keys=str(folder) if folder is not None else None)
+        self._trust: Trust
+        self._trust, keyed = find_trust(address, security, os.environ)
+        self._peers = keyed.peers
+        self._timeout_ns = timeout_ns
+        self._before: dict[Peer, StatusReply] = {}
+
+    def ask(self) -> list[Found]:
+        """Return the daemons with the figures since the last call, or why there are none."""
+        targets = daemons_at(self._peers)
+        found: list[Found] = []
+        for target, answer in zip(targets, ask_status(targets, self._trust, self._timeout_ns), strict=True):
+            figures: DaemonFigures | EmlioError
+            if isinstance(answer, StatusReply):
+                figures = figures_between(self._before.get(target.peer), answer)
+                self._before[target.peer] = answer
+            else:
+                figures = answer
+                self._before.pop(target.peer, None)
+            found.append((str(target.peer), figures))
+        return found
+
+
+def _show(found: Sequence[Found], *, as_json: bool, redraw: bool) -> None:
+    if as_json:
+        text = json.dumps(status_document(found, datetime.now(UTC)), ensure_ascii=True) + "\n"
+    else:
+        text = (_CLEAR if redraw else "") + status_page(found)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _peers(texts: Sequence[str]) -> list[Peer]:
+    """Return the daemons that the arguments name, each once."""
+    found: dict[Peer, None] = {}
+    for text in texts:
+        hosts = text.removeprefix(_SCHEME).partition("/")[0]
+        if not hosts or ("://" in text and not text.startswith(_SCHEME)):
+            raise ConfigError(f"a daemon must be HOST, HOST:PORT or emlio://HOST:PORT/DATASET, got {text!r}")
+        found.update(dict.fromkeys(Address.parse(f"{_SCHEME}{hosts}/{_ANY_DATASET}").peers))
+    return list(found)
+
+
+def _duration(text: str, flag: str) -> int:
+    try:
+        duration_ns = parse_duration_ns(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {error}") from error
+    if duration_ns < _LEAST_NS:
+        raise ConfigError(f"{flag} must be at least {format_duration(_LEAST_NS)}, got {text!r}")
+    return duration_ns

@@ -1,0 +1,139 @@
+"""Figures of a daemon between two status replies: rates, and who waits for whom.
+
+A daemon sends totals. Two replies a moment apart tell how fast each rank is served now, and for
+what its stream waited meanwhile.
+
+Covers: rates and shares, ranks that are slower than the others of their job. Pure. Does not cover:
+asking (emlio.receiver.connection.status_request), showing (emlio.cli.status.page).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from emlio.wire.control import StatusReply
+from emlio.wire.status import JobStatus, RankStatus
+
+__all__ = ["DaemonFigures", "JobFigures", "RankFigures", "figures_between"]
+
+_MOST_OF_THE_TIME: Final = 0.5
+_SLOWER: Final = 2
+"""A rank is slow if the other ranks of its job are served this many times faster."""
+
+_SILENT_PART: Final = 2
+"""A rank pings five times in a heartbeat timeout: it is silent after half of it without a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures:
+    """One session between two replies.
+
+    Attributes:
+        status: the session as in the later reply.
+        bytes_per_s: the rate at which it was served.
+        shares: the shares of the time for which its stream waited for the rank (no credit), for
+            the network (no lane takes a message, or what was read has not left) and for storage.
+        waits_for: which of these took most of the time; "" if none did.
+        silent: whether the rank misses its heartbeats.
+        slow: whether the daemon waits for it, and serves the other ranks of its job much faster.
+    """
+
+    status: RankStatus
+    bytes_per_s: float
+    shares: Mapping[str, float]
+    waits_for: str
+    silent: bool
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFigures:
+    """A job and its ranks."""
+
+    status: JobStatus
+    ranks: Sequence[RankFigures]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate of all ranks together."""
+        return sum(one.bytes_per_s for one in self.ranks)
+
+    @property
+    def slow_ranks(self) -> list[int]:
+        """The numbers of slow ranks."""
+        return sorted({one.status.rank for one in self.ranks if one.slow})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonFigures:
+    """A daemon between two replies.
+
+    Attributes:
+        reply: the later reply.
+        over_ns: the time between the two.
+        jobs: its jobs.
+    """
+
+    reply: StatusReply
+    over_ns: int
+    jobs: Sequence[JobFigures]
+
+
+def figures_between(before: StatusReply | None, after: StatusReply) -> DaemonFigures:
+    """Return the figures between two replies of a daemon.
+
+    A session that is not in the former reply, or a daemon that was started meanwhile, is taken from
+    its beginning.
+    """
+    same = before is not None and before.process == after.process and before.up_ns < after.up_ns
+    former = {one.session: one for one in before.ranks} if before is not None and same else {}
+    over_ns = after.up_ns - before.up_ns if before is not None and same else after.up_ns
+    ranks = [_rank(former.get(one.session), one, over_ns, after.heartbeat_timeout_ns) for one in after.ranks]
+    jobs = [
+        JobFigures(status=job, ranks=_with_slow([one for one in ranks if one.status.job == number]))
+        for number, job in enumerate(after.jobs)
+    ]
+    return DaemonFigures(reply=after, over_ns=over_ns, jobs=jobs)
+
+
+def _rank(before: RankStatus | None, after: RankStatus, over_ns: int, heartbeat_timeout_ns: int) -> RankFigures:
+    time_ns = max(over_ns if before is not None else after.age_ns, 1)
+
+    def grown(name: str) -> int:
+        return max(int(getattr(after, name)) - (int(getattr(before, name)) if before is not None else 0), 0)
+
+    withheld_ns = grown("withheld_ns")
+    waited = {
+        "rank": withheld_ns,
+        "network": max(grown("blocked_ns") - withheld_ns, 0),
+        "storage": grown("starved_ns"),
+    }
+    shares = {name: min(value / time_ns, 1.0) for name, value in waited.items()}
+    longest = max(shares, key=lambda name: shares[name])
+    return RankFigures(
+        status=after,
+        bytes_per_s=grown("sent_bytes") * 1e9 / time_ns,
+        shares=shares,
+        waits_for=longest if shares[longest] >= _MOST_OF_THE_TIME else "",
+        silent=bool(heartbeat_timeout_ns) and after.silent_ns * _SILENT_PART > heartbeat_timeout_ns,
+    )
+
+
+def _with_slow(ranks: Sequence[RankFigures]) -> list[RankFigures]:
+    marked: list[RankFigures] = []
+    for one in ranks:
+        others = [other.bytes_per_s for other in ranks if other.status.rank != one.status.rank]
+        waits = one.silent or one.waits_for in ("rank", "network")
+        slow = bool(others) and waits and one.bytes_per_s * _SLOWER < median(others)
+        marked.append(
+            RankFigures(
+                status=one.status,
+                bytes_per_s=one.bytes_per_s,
+                shares=one.shares,
+                waits_for=one.waits_for,
+                silent=one.silent,
+                slow=slow,
+            )
+        )
+    return marked

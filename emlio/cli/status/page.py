@@ -1,0 +1,141 @@
+"""The figures of daemons as text for people.
+
+Names and reasons come from others: what a terminal would obey is escaped.
+
+Covers: the text. Does not cover: the figures (emlio.cli.status.figures), redrawing
+(emlio.cli.status).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from emlio.cli.status.document import Found
+from emlio.cli.status.figures import DaemonFigures, JobFigures, RankFigures
+from emlio.errors import EmlioError
+from emlio.logs import printable
+from emlio.units import format_duration, format_size
+from emlio.wire.status import FailureStatus
+
+__all__ = ["status_page"]
+
+_FAILURES_SHOWN = 10
+_LEFT = "<"
+
+
+def status_page(found: Sequence[Found]) -> str:
+    """Return the text, with a line end at its end."""
+    blocks = ["\n".join(_daemon(address, figures)) for address, figures in found]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
+    if isinstance(figures, EmlioError):
+        yield f"{address}: no status"
+        yield f"  {printable(str(figures))}"
+        return
+    reply, memory = figures.reply, figures.reply.memory
+    state = "draining, takes no new sessions" if reply.draining else "serving"
+    yield f"{address}: {state}, emlio {printable(reply.software)}, up {_long(reply.up_ns)}"
+    held = f"{format_size(memory.held_bytes)} of {format_size(memory.most_bytes)}"
+    yield (
+        f"  {reply.rank_count:,} sessions, {reply.lanes:,} lanes; records in memory {held}, process "
+        f"{format_size(memory.process_bytes)}"
+    )
+    yield from _indented(
+        [("dataset", "records", "shards", "size", "sessions", "sent", "")],
+        [
+            (
+                f"{printable(one.name)}@{one.generation}",
+                f"{one.records:,}",
+                f"{one.shards:,}",
+                format_size(one.size_bytes),
+                f"{one.sessions:,}",
+                format_size(one.sent_bytes),
+                "" if one.current else "running jobs only",
+            )
+            for one in reply.datasets
+        ],
+        aligned="<>>>>><",
+    )
+    if len(reply.datasets) < reply.dataset_count:
+        yield f"  and {reply.dataset_count - len(reply.datasets):,} more datasets"
+    for job in figures.jobs:
+        yield from _job(job)
+    shown = sum(len(job.ranks) for job in figures.jobs)
+    if shown < reply.rank_count:
+        yield f"  and {reply.rank_count - shown:,} more sessions; those that hold up the daemon are shown first"
+    if reply.failures:
+        yield "  failed lately"
+        yield from _indented([], [_failure(one) for one in reply.failures[:_FAILURES_SHOWN]], aligned=">><<")
+
+
+def _job(job: JobFigures) -> Iterator[str]:
+    status = job.status
+    yield (
+        f"  job {printable(status.name)} on {printable(status.dataset)}@{status.generation}: {status.sessions:,} "
+        f"sessions of {status.world_size:,} ranks, {format_size(job.bytes_per_s)}/s"
+    )
+    yield from _indented(
+        [("rank", "process", "rate", "sent", "lanes", "unread", "in memory", "epoch", "waits for")],
+        [
+            (
+                f"{one.status.rank}",
+                printable(f"{one.status.host}:{one.status.pid}"),
+                f"{format_size(one.bytes_per_s)}/s",
+                format_size(one.status.sent_bytes),
+                f"{one.status.lanes}",
+                format_size(one.status.unread_bytes),
+                format_size(one.status.held_bytes),
+                f"{one.status.epoch}",
+                _waits(one),
+            )
+            for one in job.ranks
+        ],
+        aligned="><>>>>>><",
+    )
+    for one in job.ranks:
+        if one.slow:
+            yield (
+                f"    slow: rank {one.status.rank} ({printable(f'{one.status.host}:{one.status.pid}')}), "
+                f"{format_size(one.bytes_per_s)}/s, waits for {_waits(one)}"
+            )
+
+
+def _waits(rank: RankFigures) -> str:
+    """Return for what the stream waits, with the share of the time."""
+    told = [f"silent for {format_duration(rank.status.silent_ns)}"] if rank.silent else []
+    if rank.status.state != "streaming":
+        told.append(f"no stream yet ({printable(rank.status.state)})")
+    elif rank.waits_for:
+        reasons = {"rank": "the rank: no credit", "network": "the network: lanes are full", "storage": "storage"}
+        told.append(f"{reasons[rank.waits_for]} {rank.shares[rank.waits_for]:.0%}")
+    return ", ".join(told) or "nothing"
+
+
+def _failure(failure: FailureStatus) -> tuple[str, ...]:
+    times = f" ({failure.times:,} times)" if failure.times > 1 else ""
+    who = f"rank {failure.rank} of {failure.job} on {failure.dataset}: " if failure.rank >= 0 else ""
+    return "", f"{_long(failure.age_ns)} ago", printable(failure.kind), printable(f"{who}{failure.text}{times}")
+
+
+def _long(duration_ns: int) -> str:
+    """Return a duration that may be of days."""
+    minutes = duration_ns // 60_000_000_000
+    if minutes < 60:
+        return format_duration(duration_ns)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min"
+
+
+def _indented(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], *, aligned: str) -> Iterator[str]:
+    """Return the lines of a table; none without rows."""
+    if not rows:
+        return
+    table = [*heads, *rows]
+    widths = [max(len(row[place]) for row in table) for place in range(len(aligned))]
+    for row in table:
+        cells = [
+            cell.ljust(width) if side == _LEFT else cell.rjust(width)
+            for cell, width, side in zip(row, widths, aligned, strict=True)
+        ]
+        yield ("    " + "  ".join(cells)).rstrip()

@@ -1,0 +1,16 @@
+"""Figures of loaders for Prometheus.
+
+    from emlio.metrics import serve_metrics
+
+    with EmlioLoader(...) as loader, serve_metrics(loader, "127.0.0.1:9556"):
+        ...
+
+Needs prometheus_client: pip install "emlio[metrics]". A daemon has its own option, `--metrics`.
+
+Covers: the public names. Does not cover: what they show (emlio.metrics.loaders, docs/loader.md).
+"""
+
+from emlio.metrics.loaders import LoaderCollector, serve_metrics
+from emlio.metrics.server import MetricsServer
+
+__all__ = ["LoaderCollector", "MetricsServer", "serve_metrics"]

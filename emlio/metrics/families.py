@@ -1,0 +1,70 @@
+"""Metrics as values: families of samples, before a library writes them.
+
+Covers: the value, counters that never fall. Does not cover: writing them (emlio.metrics.library).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from emlio.errors import ConfigError
+
+__all__ = ["Family", "RisingCounters", "counter", "gauge"]
+
+Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A metric.
+
+    Attributes:
+        name: its name; that of a counter is without "_total", which the library adds.
+        kind: its kind.
+        text: the help text.
+        labels: the names of its labels.
+        samples: the values of the labels, and the figure.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    text: str
+    labels: tuple[str, ...] = ()
+    samples: Sequence[Sample]
+
+    def __post_init__(self) -> None:
+        for values, _ in self.samples:
+            if len(values) != len(self.labels):
+                raise ConfigError(f"a sample of {self.name} must have {len(self.labels)} labels, got {len(values)}")
+
+
+def counter(name: str, text: str, samples: Iterable[Sample], *labels: str) -> Family:
+    """Return a family of counters."""
+    return Family(name=name, kind="counter", text=text, labels=labels, samples=tuple(samples))
+
+
+def gauge(name: str, text: str, samples: Iterable[Sample], *labels: str) -> Family:
+    """Return a family of gauges."""
+    return Family(name=name, kind="gauge", text=text, labels=labels, samples=tuple(samples))
+
+
+class RisingCounters:
+    """Keeps counters from falling: a fall looks like a restart, after which all counts once more.
+
+    A total that is read while another thread changes it may be a little too small the next time.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[tuple[str, tuple[str, ...]], float] = {}
+
+    def apply(self, families: Iterable[Family]) -> list[Family]:
+        """Return the families with each counter at least as high as before."""
+        return [self._risen(family) if family.kind == "counter" else family for family in families]
+
+    def _risen(self, family: Family) -> Family:
+        samples: list[Sample] = []
+        for values, figure in family.samples:
+            key = family.name, values
+            self._highest[key] = max(figure, self._highest.get(key, figure))
+            samples.append((values, self._highest[key]))
+        return replace(family, samples=tuple(samples))

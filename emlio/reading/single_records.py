@@ -1,0 +1,177 @@
+"""Reading single records of a dataset, wherever they lie in it.
+
+Covers: which bytes, in parts if a record is long, and their checksums. Does not cover: who asks
+(emlio.daemon.control.record_service, emlio.receiver.looking.lookup), reading whole epochs
+(emlio.reading.feed).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.checksum import crc32c
+from emlio.clock import Clock
+from emlio.errors import DatasetError
+from emlio.formats.notes import find_notes
+from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import MessagePlan, notes_of, ranges_of
+from emlio.reading.source import ReadAhead, Source
+from emlio.wire.limits import MAX_PAYLOAD_BYTES
+
+__all__ = ["FoundRecords", "find_records"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoundRecords:
+    """The first of the requested records, or a part of the first one.
+
+    Attributes:
+        sizes: (n,) the whole size of each, with its frame if it has one.
+        crcs: (n,) the CRC32C that each must have; empty for framed records.
+        payload: their bytes.
+        notes: what ranks are told of them beside their bytes, packed.
+    """
+
+    sizes: npt.NDArray[np.int64]
+    crcs: npt.NDArray[np.uint32]
+    payload: npt.NDArray[np.uint8]
+    notes: bytes
+
+    def split_notes(self) -> list[bytes]:
+        """Return what is told of each record; nothing if there are no notes."""
+        if not self.notes:
+            return []
+        bounds: list[list[int]] = find_notes(memoryview(self.notes), len(self.notes), len(self.sizes)).tolist()
+        return [self.notes[begin:end] for begin, end in bounds]
+
+
+def find_records(
+    source: Source,
+    clock: Clock,
+    shards: npt.NDArray[np.int64],
+    records: npt.NDArray[np.int64],
+    *,
+    offset: int,
+    most_bytes: int,
+) -> FoundRecords:
+    """Read records: as many whole ones as fit, or a part of the first one if it does not fit alone.
+
+    A record that cannot be read ends the answer before it; as the first one it is the error.
+
+    Args:
+        source: the dataset's files.
+        clock: for the age of checks.
+        shards: (n,) which of the dataset's shards each record lies in.
+        records: (n,) its number in that shard.
+        offset: where in the first record to begin; not 0 for a single record only.
+        most_bytes: the most bytes to read.
+
+    Raises:
+        DatasetError: the first record cannot be read.
+    """
+    finder = _Finder(source, clock, source.read_ahead(), Gatherer())
+    try:
+        try:
+            return finder.find(shards, records, offset, most_bytes)
+        except DatasetError:
+            if len(records) == 1:
+                raise
+            # The first one alone: it is either good, or the one to blame.
+            return finder.find(shards[:1], records[:1], offset, most_bytes)
+    finally:
+        finder.ahead.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Finder:
+    source: Source
+    clock: Clock
+    ahead: ReadAhead
+    gatherer: Gatherer
+
+    def find(
+        self, shards: npt.NDArray[np.int64], records: npt.NDArray[np.int64], offset: int, most_bytes: int
+    ) -> FoundRecords:
+        dataset = self.source.dataset
+        files, starts, ends = ranges_of(dataset, shards, records)
+        sizes = ends - starts
+        count = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
+        first = int(sizes[0])
+        if first > MAX_PAYLOAD_BYTES:
+            raise DatasetError(
+                f"a record must have at most {MAX_PAYLOAD_BYTES:,} bytes with its frame to be sent, record "
+                f"{int(records[0])} of {dataset.files.path(int(files[0]))} has {first:,}"
+            )
+        if not 0 <= offset <= first:
+            raise DatasetError(f"a record of {first} bytes must be read from a byte inside it, got byte {offset}")
+        if count == 0 or offset:
+            message = _message(shards[:1], records[:1], files[:1], starts[:1] + offset, sizes[:1] - offset, most_bytes)
+            payload = self._read(message)
+            crcs = self._crc_of_part(message, payload, int(starts[0]), first, most_bytes)
+            sizes = sizes[:1]
+        else:
+            part = slice(count)
+            message = _message(shards[part], records[part], files[part], starts[part], sizes[part], most_bytes)
+            payload = self._read(message)
+            sizes, crcs = sizes[part], self._crcs(message, payload)
+        return FoundRecords(
+            sizes=sizes, crcs=crcs, payload=payload, notes=notes_of(dataset, message.shard, message.record)
+        )
+
+    def _read(self, message: MessagePlan) -> npt.NDArray[np.uint8]:
+        out = np.empty(message.size_bytes, np.uint8)
+        if message.size_bytes:
+            self.ahead.read(message, self.gatherer, out, self.clock.monotonic_ns())
+        return out
+
+    def _crcs(self, message: MessagePlan, payload: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+        checksums = self.source.dataset.checksums
+        if checksums is None:
+            return np.zeros(0, np.uint32)
+        if not checksums.known(message.shard, message.record).all():
+            # The checksum is kept: it must not be of bytes that another process was writing.
+            self.ahead.confirm(message)
+        return checksums.of(message.shard, message.record, message.sizes, payload.data)
+
+    def _crc_of_part(
+        self, message: MessagePlan, payload: npt.NDArray[np.uint8], start: int, size_bytes: int, most_bytes: int
+    ) -> npt.NDArray[np.uint32]:
+        """Return the checksum of a whole record; one that is not known is computed part by part."""
+        checksums = self.source.dataset.checksums
+        if checksums is None:
+            return np.zeros(0, np.uint32)
+        if checksums.known(message.shard, message.record).all():
+            return checksums.of(message.shard, message.record, message.sizes, payload.data)
+        crc, at = 0, 0
+        while at < size_bytes:
+            rest = np.array([size_bytes - at], np.int64)
+            begin = np.array([start + at], np.int64)
+            part = self._read(_message(message.shard, message.record, message.file, begin, rest, most_bytes))
+            crc, at = crc32c(part.data, crc), at + len(part)
+        self.ahead.confirm(message)
+        return checksums.keep(message.shard, message.record, np.array([crc], np.uint32))
+
+
+def _message(
+    shards: npt.NDArray[np.int64],
+    records: npt.NDArray[np.int64],
+    files: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    most_bytes: int,
+) -> MessagePlan:
+    """Return these records as one message, which is of no epoch; a single one is cut to fit."""
+    cut = np.minimum(sizes, most_bytes) if len(sizes) == 1 else sizes
+    return MessagePlan(
+        epoch=0,
+        slot=0,
+        ids_crc=0,
+        shard=shards,
+        record=records,
+        file=files,
+        starts=starts,
+        sizes=cut,
+        size_bytes=int(cut.sum()),
+        one_run=False,
+    )

@@ -1,0 +1,90 @@
+"""Rows of a status reply: what a daemon serves, to whom, and what failed.
+
+Covers: the rows with their bounds. The values of `state` and `waits_for` are in docs/wire.md. Does
+not cover: the messages (emlio.wire.control), what a client may see (emlio.daemon.control.status).
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from emlio.wire.kinds import Count, Name
+from emlio.wire.limits import MAX_STATUS_TEXT
+
+__all__ = ["DatasetStatus", "FailureStatus", "JobStatus", "MemoryStatus", "RankStatus"]
+
+_Reason = Annotated[str, msgspec.Meta(max_length=MAX_STATUS_TEXT)]
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
+
+
+class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of a dataset; not `current` if it serves only jobs that began with it.
+
+    `sent_bytes` are those of all generations since the daemon started.
+    """
+
+    name: Name
+    generation: Count
+    current: bool
+    shards: Count
+    records: Count
+    size_bytes: Count
+    sessions: Count
+    sent_bytes: Count
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One job on one generation of a dataset; `sessions` of its ranks are at this daemon."""
+
+    name: Name
+    dataset: Name
+    generation: Count
+    world_size: Count
+    sessions: Count
+
+
+class RankStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One session. `job` is its place in the reply's list of jobs.
+
+    `sent_bytes` and the waiting times are totals of the session, `unread_bytes` and `held_bytes`
+    are of now. `epoch` and `slot` are the place of the message that was sent last.
+    """
+
+    job: Count
+    rank: Count
+    session: Count
+    host: Name
+    pid: Count
+    state: Name
+    waits_for: Name
+    age_ns: Count
+    silent_ns: Count
+    lanes: Count
+    sent_bytes: Count
+    unread_bytes: Count
+    held_bytes: Count
+    blocked_ns: Count
+    withheld_ns: Count
+    starved_ns: Count
+    epoch: Count
+    slot: Count
+
+
+class FailureStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure, last seen `age_ns` ago; `dataset` and `job` are "" and `rank` is -1 if it has none."""
+
+    age_ns: Count
+    times: Count
+    kind: Name
+    text: _Reason
+    dataset: Name
+    job: Name
+    rank: _Rank
+
+
+class MemoryStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of records held now, the most that may be held now, and of the whole process."""
+
+    held_bytes: Count
+    most_bytes: Count
+    process_bytes: Count

@@ -1,0 +1,161 @@
+"""Asking daemons for their status, over connections of their own and without a session.
+
+Covers: one request to each of several daemons, at the same time, and why one does not answer. Used
+by one thread. Does not cover: the content of the replies (emlio.wire.status), showing them
+(emlio.cli.status).
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.trust import Trust
+from emlio.receiver.connection.mechanism import MechanismQuestion
+from emlio.receiver.connection.transport import ControlLink, Network, Waited
+from emlio.units import format_duration
+from emlio.waker import Waker
+from emlio.wire.control import Refused, StatusReply, StatusRequest, decode_control, encode_control
+
+__all__ = ["ask_status"]
+
+_NONCE = 1
+_RUNS = "Check that emlio-daemon is running there"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Way:
+    """A connection to one address of a daemon, and the question why it fails."""
+
+    peer: Peer
+    link: ControlLink
+    question: MechanismQuestion | None = None
+    news: LinkEvent | None = None
+    obstacle: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """A daemon that is asked, and its answer."""
+
+    target: Target
+    ways: list[_Way] = field(default_factory=list[_Way])
+    answer: StatusReply | EmlioError | None = None
+
+
+def ask_status(targets: Sequence[Target], trust: Trust, timeout_ns: int) -> list[StatusReply | EmlioError]:
+    """Return what each daemon answers, or the reason why it does not.
+
+    Args:
+        targets: the daemons.
+        trust: this host's keys, and those that daemons must have.
+        timeout_ns: how long to wait.
+    """
+    network = Network(Waker())
+    asked = [_Asked(target=target) for target in targets]
+    try:
+        for one in asked:
+            try:
+                _call(network, one, trust)
+            except EmlioError as error:
+                one.answer = error
+        until_ns = time.monotonic_ns() + timeout_ns
+        while (left_ns := until_ns - time.monotonic_ns()) > 0 and any(one.answer is None for one in asked):
+            ready = network.wait(left_ns // 1_000_000 + 1, _things(asked))
+            for one in asked:
+                if one.answer is None:
+                    one.answer = _listen(one, trust, ready)
+        return [one.answer or _silent(one, timeout_ns) for one in asked]
+    finally:
+        for one in asked:
+            _hang_up(network, one)
+        network.close()
+
+
+def _call(network: Network, asked: _Asked, trust: Trust) -> None:
+    if not asked.target.ways:
+        raise TransportError(f"the host name {asked.target.peer.host} cannot be resolved: {asked.target.trouble}")
+    for peer in asked.target.ways:
+        link = network.control(peer.endpoint(), trust.credentials(peer))
+        asked.ways.append(_Way(peer=peer, link=link))
+        link.send(encode_control(StatusRequest(nonce=_NONCE)))
+
+
+def _things(asked: Sequence[_Asked]) -> list[Waited]:
+    ways = [way for one in asked if one.answer is None for way in one.ways]
+    questions = [way.question for way in ways if way.question is not None and way.question.is_open]
+    return [*(way.link for way in ways), *questions]
+
+
+def _listen(asked: _Asked, trust: Trust, ready: Sequence[Waited]) -> StatusReply | EmlioError | None:
+    """Return the answer that has come, or the reason why none will."""
+    for way in asked.ways:
+        if way.link in ready:
+            news = way.link.news()  # read first: what came before the end can still be received
+            while (data := way.link.receive()) is not None:
+                answer = _answer(asked.target.peer, data)
+                if answer is not None:
+                    return answer
+            way.news = news or way.news
+            if (news is not None or way.link.refused) and way.question is None:
+                with suppress(OSError):
+                    way.question = MechanismQuestion(way.peer.host, way.peer.port)
+        if way.question is not None and way.question in ready:
+            way.question.advance()
+        if way.question is not None and not way.question.is_open:
+            error = _reason(way, way.question, trust)
+            if error is not None:
+                return error
+    if asked.ways and all(way.obstacle for way in asked.ways):
+        return PeerLostError(f"the daemon at {asked.target.peer} does not answer: {asked.ways[0].obstacle}. {_RUNS}")
+    return None
+
+
+def _answer(peer: Peer, data: bytes) -> StatusReply | EmlioError | None:
+    try:
+        message = decode_control(data)
+    except RemoteProtocolError as error:
+        return RemoteProtocolError(f"the daemon at {peer}: {error}")
+    match message:
+        case StatusReply(nonce=nonce) if nonce == _NONCE:
+            return message
+        case Refused(code=code, text=text):
+            return RefusedError(f"the daemon at {peer} refused: {text}", code=code)
+        case _:
+            return None
+
+
+def _reason(way: _Way, question: MechanismQuestion, trust: Trust) -> EmlioError | None:
+    """Return why the port, which said how it is protected, does not answer; None if that is not known."""
+    question.close()  # its answer is kept
+    if question.obstacle:
+        way.obstacle = os.strerror(question.obstacle)
+        return None
+    if question.is_data_port:
+        return trust.reason(LinkEvent.DATA_PORT, way.peer)
+    if way.peer.key is None:
+        return trust.reason(LinkEvent.FOREIGN, way.peer) if question.asks_for_keys else None
+    if question.asks_for_nothing:
+        return trust.reason(LinkEvent.FOREIGN, way.peer)
+    return trust.reason(way.news, way.peer) if way.news is not None else None
+
+
+def _silent(asked: _Asked, timeout_ns: int) -> EmlioError:
+    found = next((way.obstacle for way in asked.ways if way.obstacle), "")
+    return PeerLostError(
+        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}"
+        f"{': ' + found if found else ''}. {_RUNS}"
+    )
+
+
+def _hang_up(network: Network, asked: _Asked) -> None:
+    for way in asked.ways:
+        network.forget(way.link)
+        way.link.close()
+        if way.question is not None:
+            way.question.close()

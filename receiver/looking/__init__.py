@@ -1,0 +1,1 @@
+"""Looking at single records by number, beside streams or without any."""

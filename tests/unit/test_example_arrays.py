@@ -1,0 +1,138 @@
+"""Arrays that lie in three features: put together of them, chosen, broken.
+
+Covers: columns of batches, records whose parts do not fit, types of the schema. Does not cover: other features
+(test_example_columns.py), loaders (tests/integration/test_loader_arrays.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from emlio.errors import DatasetError
+from emlio.example import FeatureValue, Piece, encode_example
+from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.prepare.targets.example_form import array_features
+
+
+def _piece(records: Sequence[Mapping[str, FeatureValue]]) -> Piece:
+    encoded = [encode_example(record) for record in records]
+    bounds = np.cumsum([0, *map(len, encoded)])
+    return Piece(
+        buffer=memoryview(b"".join(encoded)),
+        starts=bounds[:-1],
+        ends=bounds[1:],
+        slots=np.arange(len(encoded)),
+    )
+
+
+def _columns(records: Sequence[Mapping[str, FeatureValue]], fields: list[str] | None = None) -> dict[str, Any]:
+    return ExampleRecords(fields).columns([_piece(records)], len(records))
+
+
+def _faults(records: Sequence[Mapping[str, FeatureValue]], fields: list[str] | None = None) -> dict[int, str]:
+    return dict(ExampleRecords(fields).faults([_piece(records)]))
+
+
+def _stored(name: str, array: npt.ArrayLike) -> dict[str, FeatureValue]:
+    return array_features(name, np.asarray(array), whole=True)
+
+
+@pytest.mark.parametrize("count", [1, 3, 30])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "<f8", ">i2", "complex64", "<U3", "S2", "<M8[D]"])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (0, 4), (2, 1, 2)])
+def test_arrays_of_one_shape_are_stacked_with_their_type(count: int, dtype: str, shape: tuple[int, ...]) -> None:
+    size = int(np.prod(shape))
+    arrays = [np.asarray(np.arange(size).reshape(shape) % 2 + number).astype(dtype) for number in range(count)]
+    columns = _columns([{**_stored("array", array), "label": number} for number, array in enumerate(arrays)])
+    assert list(columns) == ["array", "label"]
+    assert columns["array"].dtype == np.dtype(dtype).newbyteorder("=")
+    assert columns["array"].shape == (count, *shape)
+    assert np.array_equal(columns["array"], np.stack(arrays))
+    assert columns["array"].flags.writeable
+
+
+def test_ragged_arrays_are_a_list_as_ragged_numbers_are() -> None:
+    arrays = [np.ones((2, 3), np.float16), np.ones((1, 3), np.float16), np.ones((2, 3), np.float32)]
+    column = _columns([_stored("a/b", array) for array in arrays])["a/b"]
+    assert isinstance(column, list)
+    assert [(array.shape, array.dtype) for array in column] == [(array.shape, array.dtype) for array in arrays]
+    assert all(array.flags.writeable and array.flags.aligned for array in column)
+
+
+def test_fields_choose_arrays_and_still_their_features() -> None:
+    records = [{**_stored("x", np.full((2, 2), number)), "y": number} for number in range(3)]
+    assert list(_columns(records, ["y", "x"])) == ["y", "x"]
+    assert _columns(records, ["x"])["x"].tolist() == [[[number] * 2] * 2 for number in range(3)]
+    raw = _columns(records, ["x/shape", "x/dtype"])
+    assert raw["x/shape"].tolist() == [[2, 2]] * 3
+    assert [bytes(text) for text in raw["x/dtype"]] == [b"<i8"] * 3
+    both = _columns(records, ["x/data", "x"])
+    assert list(both) == ["x/data", "x"]
+    assert np.frombuffer(both["x/data"][2], np.int64).tolist() == [2] * 4
+
+
+def test_features_that_are_no_parts_of_an_array_stay() -> None:
+    record = {"a/data": b"1", "b/dtype": b"<i4", "c": 1, "c/data": b"2", "c/dtype": b"<i4", "/data": b"", "/dtype": b""}
+    assert sorted(_columns([record])) == sorted(record)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"x/data": b"123"}, r"the array 'x' must have the bytes of int64 \(2, 2\), has 3"),
+        ({"x/shape": np.array([2, 3])}, r"must have the bytes of int64 \(2, 3\), has 32"),
+        ({"x/shape": np.array([-1, 2])}, "lengths must be whole numbers of at least 0"),
+        ({"x/shape": np.array([1 << 62, 1 << 62])}, "the array 'x' must have the bytes of int64"),
+        ({"x/dtype": b"no such"}, r"feature 'x/dtype' must be the type of an array, got b'no such'\. To load the"),
+        ({"x/dtype": b"O"}, "must be the type of an array, got b'O'"),
+        ({"x/dtype": b"i4,i4"}, "must be the type of an array, got b'i4,i4'"),
+        ({"x/dtype": b"<U0"}, "must be the type of an array"),
+        ({"x/dtype": b"\xff"}, "must be the type of an array"),
+        ({"x/dtype": [b"<i8", b"<i8"]}, "'x/dtype' must be one value of bytes, as part of an array, got 2 values"),
+    ],
+    ids=["data", "shape", "negative", "huge", "name", "objects", "structure", "empty", "bytes", "several"],
+)
+@pytest.mark.parametrize("fields", [None, ["x"]], ids=["all", "chosen"])
+def test_a_record_whose_parts_do_not_fit_is_the_one_that_is_blamed(
+    change: dict[str, Any], reason: str, fields: list[str] | None
+) -> None:
+    records = [_stored("x", np.full((2, 2), number)) for number in range(4)]
+    records[2] = {**records[2], **change}
+    with pytest.raises(DatasetError, match=f"record 2 of the batch: .*{reason}"):
+        _columns(records, fields)
+    faults = _faults(records, fields)
+    assert list(faults) == [2]
+    pieces = _piece([record for number, record in enumerate(records) if number != 2])
+    assert ExampleRecords(fields).columns([pieces], 3)["x"].shape == (3, 2, 2)
+
+
+def test_faults_of_arrays_and_of_other_features_are_found_together() -> None:
+    records = [{**_stored("x", np.zeros(2)), "y": number} for number in range(5)]
+    records[1] = {**records[1], "y": b"text"}
+    records[3] = {**records[3], "x/data": b"1"}
+    assert list(_faults(records)) == [1, 3]
+    assert list(_faults(records, ["y"])) == [1]
+    assert _faults(records[::4]) == {}
+
+
+def test_a_field_that_no_record_has_is_told_as_before() -> None:
+    absent = ExampleRecords(["z"]).absent([_piece([_stored("x", np.zeros(2))])])
+    assert absent is not None
+    assert (absent.name, absent.there) == ("z", ("x/data", "x/dtype", "x/shape"))
+
+
+def test_records_that_are_no_examples_are_told_as_before() -> None:
+    broken = Piece(buffer=memoryview(b"\xff" * 8), starts=np.array([0]), ends=np.array([8]), slots=np.array([0]))
+    with pytest.raises(DatasetError, match=r"record 0 of the batch: not a tf.train.Example"):
+        ExampleRecords(["x"]).columns([broken], 1)
+    assert list(ExampleRecords(["x"]).faults([broken])) == [0]
+
+
+def test_the_order_of_columns_is_that_of_names() -> None:
+    names = list(_columns([{**_stored("b", np.zeros(2)), "a": 1, "b/more": 2, "c": 3}]))
+    assert all(one < other for one, other in pairwise(names))
+    assert names == ["a", "b", "b/more", "c"]
