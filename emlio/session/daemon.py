@@ -132,8 +132,8 @@ class DaemonSession:
                 return self._on_content(message)
             case Open():
                 running = self.state is DaemonState.STREAMING
+                self._check_order(message)  # before the move: a refused order has begun no stream that must be stopped
                 self._move("open", RemoteProtocolError)
-                self._check_order(message)
                 start = self._start(message)
                 return [StopStream(), start] if running else [start]
             case Stop():
