@@ -125,7 +125,7 @@ class TestOneArray:
         (tmp_path / "a.txt").write_text("x")
         np.save(tmp_path / "a.npy", np.zeros(3))
         for name in ("a.txt", "a.npy?format=tfrecord"):
-            with pytest.raises(ConfigError, match=r"must be a directory, or one \.npy file, whose rows are records"):
+            with pytest.raises(DatasetError, match=r"must be a directory, or one \.npy file, whose rows are records"):
                 EmlioLoader(f"{tmp_path}/{name}", batch_size=1)
 
 

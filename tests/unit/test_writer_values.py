@@ -34,9 +34,7 @@ def _features(value: Any, schema: dict[str, str] | None = None) -> dict[str, lis
     }
     forms = encoded.forms
     assert forms is not None
-    assert {name: len(values) for name, values in plain.items() if values} == {
-        name: count for name, (_, count) in forms.items()
-    }
+    assert {name: len(values) for name, values in plain.items()} == {name: count for name, (_, count) in forms.items()}
     return plain
 
 
@@ -217,7 +215,13 @@ def test_a_record_must_have_the_columns_of_the_first_one(record: Any, message: s
 def test_whole_numbers_may_stand_among_floats_and_short_arrays_among_long_ones() -> None:
     columns = encode_record({"a": 0.5, "b": np.ones((2, 2)), "c": [1]}, 0, None).columns
     forms = encode_record({"a": 1, "b": np.arange(2, dtype=np.int32), "c": []}, 1, columns).forms
-    assert forms == {"a": ("float", 1), "b/data": ("bytes", 1), "b/dtype": ("bytes", 1), "b/shape": ("int64", 1)}
+    assert forms == {
+        "a": ("float", 1),
+        "b/data": ("bytes", 1),
+        "b/dtype": ("bytes", 1),
+        "b/shape": ("int64", 1),
+        "c": ("int64", 0),
+    }
 
 
 def test_raw_records_and_columns_are_not_mixed() -> None:

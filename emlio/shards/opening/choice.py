@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
 from emlio.objects.address import ObjectAddress
@@ -123,7 +123,9 @@ def open_dataset(
         if only is not None:
             given.setdefault("format", array_rows.name)
             if not only.lower().endswith(".npy") or given["format"] == TFRECORD.format:
-                raise ConfigError(f"{directory}: must be a directory, or one .npy file, whose rows are records")
+                raise DatasetError(
+                    f"{directory}: must be a directory, or one .npy file, whose rows are records; it is a file"
+                )
             cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
             return open_ranges(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
         if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
