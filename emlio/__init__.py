@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from emlio.receiver.dali.pipeline import DaliPipeline
     from emlio.receiver.dataset import EmlioDataset
     from emlio.receiver.loader import EmlioLoader
+    from emlio.receiver.setup.mixture import Mixture
     from emlio.receiver.setup.recovery import Recovery
     from emlio.receiver.setup.subset import Ids, Weights
     from emlio.tokens import TokenBatches
@@ -25,6 +26,7 @@ __all__ = [
     "EmlioLoader",
     "Fraction",
     "Ids",
+    "Mixture",
     "Recovery",
     "Security",
     "TokenBatches",
@@ -43,6 +45,7 @@ _LAZY = {
     "EmlioLoader": "emlio.receiver.loader",
     "Fraction": "emlio.planner.choice.fraction",
     "Ids": "emlio.receiver.setup.subset",
+    "Mixture": "emlio.receiver.setup.mixture",
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",
     "TokenBatches": "emlio.tokens",

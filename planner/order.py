@@ -16,13 +16,13 @@ import numpy.typing as npt
 from emlio.arguments import as_whole
 from emlio.errors import ConfigError
 from emlio.planner.block_order import BlockOrder
-from emlio.planner.catalog import Catalog
 from emlio.planner.permutation import Permutation
 
 __all__ = [
     "DEFAULT_BLOCK_RECORDS",
     "DEFAULT_WINDOW_BLOCKS",
     "PLAN_VERSION",
+    "Numbered",
     "Order",
     "RepeatingOrder",
     "Shuffle",
@@ -155,6 +155,20 @@ class RepeatingOrder(Protocol):
         ...
 
 
+class Numbered(Protocol):
+    """Records numbered through shards: a catalog, or a part of one."""
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        ...
+
+    @property
+    def bases(self) -> npt.NDArray[np.int64]:
+        """The number of the first record of each shard, and the number of records at the end."""
+        ...
+
+
 class _GlobalOrder:
     __slots__ = ("_permutation",)
 
@@ -173,8 +187,8 @@ class _ShardOrder:
 
     __slots__ = ("_ahead", "_starts")
 
-    def __init__(self, catalog: Catalog, permutation: Permutation) -> None:
-        sequence = permutation.forward(np.arange(len(catalog.shards), dtype=np.int64))
+    def __init__(self, catalog: Numbered, permutation: Permutation) -> None:
+        sequence = permutation.forward(np.arange(len(permutation), dtype=np.int64))
         sizes = np.diff(catalog.bases)[sequence]
         self._starts = np.cumsum(sizes) - sizes
         self._ahead = catalog.bases[sequence] - self._starts
@@ -201,8 +215,8 @@ def _key(seed: int, epoch: int, purpose: str) -> bytes:
     return hashlib.sha256(f"emlio.plan/{PLAN_VERSION}/{seed}/{epoch}/{purpose}".encode()).digest()
 
 
-def make_order(catalog: Catalog, shuffle: Shuffle, seed: int, epoch: int) -> Order:
-    """Return the order of one epoch."""
+def make_order(catalog: Numbered, shuffle: Shuffle, seed: int, epoch: int) -> Order:
+    """Return the order of one epoch, of a dataset or a part of one."""
     match shuffle.mode:
         case ShuffleMode.GLOBAL:
             return _GlobalOrder(Permutation(catalog.records, _key(seed, epoch, "records")))
@@ -215,6 +229,6 @@ def make_order(catalog: Catalog, shuffle: Shuffle, seed: int, epoch: int) -> Ord
                 windows_key=_key(seed, epoch, "windows"),
             )
         case ShuffleMode.SHARD:
-            return _ShardOrder(catalog, Permutation(len(catalog.shards), _key(seed, epoch, "shards")))
+            return _ShardOrder(catalog, Permutation(len(catalog.bases) - 1, _key(seed, epoch, "shards")))
         case ShuffleMode.NONE:
             return _FileOrder()

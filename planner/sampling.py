@@ -17,9 +17,10 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.choice import CHOICE
 from emlio.planner.choice.text import Content, parse_choice
+from emlio.planner.mixture.sampling import MIXTURE, MixtureSampling
 from emlio.planner.order import Order, Shuffle, make_order
 
-__all__ = ["EVERYTHING", "Everything", "Sampling", "parse_sampling", "sampling_mark"]
+__all__ = ["EVERYTHING", "Everything", "Sampling", "mark_in_words", "parse_sampling", "sampling_mark"]
 
 _MARK_DIGITS: Final = 16
 """The digits of a hash that a state keeps in place of a sampling's text."""
@@ -78,10 +79,21 @@ def parse_sampling(text: str, contents: Mapping[str, Content] = MappingProxyType
         return EVERYTHING
     if text.startswith(CHOICE):
         return parse_choice(text, contents)
+    if text.startswith(MIXTURE):
+        return MixtureSampling.parse(text)
     raise ConfigError(f"a sampling must be one that this release knows, got {text[:80]!r}")
 
 
 def sampling_mark(sampling: Sampling) -> str:
     """Return what a state keeps of a sampling: "" for every record once, else some digits of a hash."""
+    if isinstance(sampling, MixtureSampling):
+        return sampling.mark
     text = str(sampling)
     return hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] if text else ""
+
+
+def mark_in_words(mark: str) -> str:
+    """Return what a state keeps of a sampling, as a user knows it."""
+    if mark.startswith(MIXTURE):
+        return MixtureSampling.words(mark)
+    return mark or "all records"

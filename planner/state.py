@@ -12,7 +12,7 @@ from typing import Self, cast
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.plan import Plan
-from emlio.planner.sampling import sampling_mark
+from emlio.planner.sampling import mark_in_words, sampling_mark
 
 __all__ = ["PlanState", "check_same_order", "state_value"]
 
@@ -110,8 +110,8 @@ def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, sampling: st
         )
     if sampling != sampling_mark(spec.sampling):
         raise PlanError(
-            "state of another choice of records: "
-            f"it was saved with {sampling or 'all records'}, this loader has {sampling_mark(spec.sampling) or 'all records'}"
+            f"state of another choice of records: it was saved with {mark_in_words(sampling)}, this loader has "
+            f"{mark_in_words(sampling_mark(spec.sampling))}"
         )
 
 

@@ -175,12 +175,12 @@ class EmlioDataset:
     @property
     def label_names(self) -> dict[int, str]:
         """The names of classes by label, as far as the dataset has them."""
-        return dict(self._connection().shell.engine.contents.label_names)
+        return dict(self._connection().shell.engine.contents[0].label_names)
 
     @property
     def schema(self) -> "dict[str, FieldType]":
         """The columns by name, as far as the dataset says: the type of their values, and the shape of one."""
-        return dict(self._connection().shell.engine.contents.schema)
+        return dict(self._connection().shell.engine.contents[0].schema)
 
     def __repr__(self) -> str:
         """Return the address and whether this process is connected. Never waits."""
@@ -207,7 +207,7 @@ class EmlioDataset:
         try:
             plan, _ = shell.start(policy)
             engine = shell.engine
-            singles = SingleRecords(self._options, config, plan, engine.questions, engine.contents)
+            singles = SingleRecords(self._options, config, plan, engine.questions, engine.contents[0])
         except BaseException:
             shell.close(PATIENCE_S)
             finalizer.detach()

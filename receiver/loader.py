@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy.typing as npt
 
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, ConfigError
 from emlio.formats.contents import FieldType
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.weighted import Weighted
 from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
+from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
@@ -39,6 +40,7 @@ from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
+from emlio.receiver.setup.mixture import Mixture, mixed_address
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.subset import Ids, Weights, find_sampling
 from emlio.receiver.setup.world import find_world
@@ -76,7 +78,7 @@ class EmlioLoader:
     @explains_foreign_arguments
     def __init__(
         self,
-        address: "str | os.PathLike[str]",
+        address: "str | os.PathLike[str] | Mixture | Sequence[tuple[str | os.PathLike[str], float]]",
         batch_size: int | None = None,
         *,
         shuffle: "bool | str | Shuffle" = True,
@@ -115,6 +117,7 @@ class EmlioLoader:
         Args:
             address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, all daemons that hold the dataset or parts of it. PORT is the
                 control port; records come from a data port, usually the next one. Or a local directory with the whole dataset.
+                Or several datasets with their weights, which are mixed: pairs of an address and a weight, or a `Mixture`.
             batch_size: samples per step of this rank; with packed tokens, rows. Not to be given with `max_tokens`.
             shuffle: True or "global" (every record anywhere), "block" (for rotating disks), "shard" (whole shards), False.
             seed: determines the order. All ranks must give the same seed.
@@ -132,7 +135,7 @@ class EmlioLoader:
             fields: the features to decode from `tf.train.Example` records; None for all.
             raw: True hands out {"record": a sequence of the records' bytes} instead of features; "rows" hands them out as one
                 array of uint8, a row each, with zeros behind records shorter than the longest, and their "length".
-            ids: add the records' global ids as "__id__".
+            ids: add the records' global ids as "__id__"; of a mixture, also the numbers of their datasets as "__source__".
             seeds: add a random number for each record as "__seed__". For one record in one epoch it is always the same,
                 whatever the number of ranks and resumes, so a transform that draws from it is reproducible.
             transform: function applied to each sample (a dict of its features), by several threads at the same time.
@@ -170,7 +173,8 @@ class EmlioLoader:
             to=to,
             device=device,
         )
-        found = self._address = Address.parse(address, local)
+        mixture = Mixture.of(address)
+        found = self._address = _address(address, mixture, local)
         trust, found = find_trust(found, instance("security", security, Security), os.environ)
         config = LoaderConfig(
             address=found,
@@ -190,7 +194,7 @@ class EmlioLoader:
             recovery=recovery,
             pace=pace,
             epochs=epochs,
-            sampling=find_sampling(subset, repeat, weights, samples),
+            sampling=_sampling(mixture, find_sampling(subset, repeat, weights, samples)),
         )
         progress = flag("progress", progress)
         self._tally = Tally(skips=recovery.on_error == "skip")
@@ -203,7 +207,7 @@ class EmlioLoader:
             self._shell = LoaderShell.make(options, policy, config, observer, progress=progress)
             self._finalizer = self._shell.close_with(self)
             self._plan, position = self._shell.start(policy)
-            name = partial(name_record, self._plan.catalog)
+            name = partial(name_record, self._plan.catalog, datasets=self._address.mixed_names)
             self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress, name=name)
         except BaseException:
             self._others.withdraw()
@@ -263,6 +267,11 @@ class EmlioLoader:
         return self._plan.places
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the datasets that are mixed, in the order of their numbers; of the one dataset otherwise."""
+        return self._address.names
+
+    @property
     def fingerprint(self) -> str:
         """The fingerprint of the dataset."""
         return self._plan.catalog.fingerprint
@@ -270,12 +279,12 @@ class EmlioLoader:
     @property
     def label_names(self) -> dict[int, str]:
         """The names of classes by label, as far as the dataset has them."""
-        return dict(self._shell.engine.contents.label_names)
+        return dict(self._shell.contents(self._plan).label_names)
 
     @property
     def schema(self) -> "dict[str, FieldType]":
         """The columns by name, as far as the dataset says: the type of their values, and the shape of one."""
-        return dict(self._shell.engine.contents.schema)
+        return dict(self._shell.contents(self._plan).schema)
 
     @raises_interrupts
     def get(self, ids: "int | Sequence[int] | npt.ArrayLike", *, transform: bool = True) -> Any:
@@ -295,9 +304,9 @@ class EmlioLoader:
         """
         self._check_usable()
         if self._singles is None:
-            engine = self._shell.engine
+            questions, contents = self._shell.engine.questions, self._shell.contents(self._plan)
             options = self._options.for_single_records()
-            self._singles = SingleRecords(options, self._config, self._plan, engine.questions, engine.contents)
+            self._singles = SingleRecords(options, self._config, self._plan, questions, contents)
         return self._singles.batch(ids, self._walk.position.epoch, transform=transform)
 
     def set_epoch(self, epoch: int) -> None:
@@ -390,6 +399,7 @@ class EmlioLoader:
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
             on_error=self._config.recovery.on_error,
+            names=self._address.mixed_names,
         )
 
     def epoch_stats(self) -> LoaderStats:
@@ -436,6 +446,27 @@ class EmlioLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(_patience_s(kind))
+
+
+def _address(given: object, mixture: Mixture | None, local: "str | os.PathLike[str] | None") -> Address:
+    if mixture is None:
+        return Address.parse(cast("str", given), local)  # what is no address is refused there
+    if local is not None:
+        raise ConfigError(
+            "local= cannot be used with a mixture: give the directory as the address of one of its datasets"
+        )
+    return mixed_address([Address.parse(address) for address in mixture.addresses])
+
+
+def _sampling(mixture: Mixture | None, chosen: Sampling) -> Sampling:
+    if mixture is None:
+        return chosen
+    if chosen != EVERYTHING:
+        raise ConfigError(
+            "subset=, repeat=, weights= and samples= are of one dataset and cannot be used with a mixture. Give weights, samples "
+            "and the length of an epoch to Mixture"
+        )
+    return mixture.sampling
 
 
 def _patience_s(kind: type[BaseException] | None) -> float:

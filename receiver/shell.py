@@ -27,6 +27,7 @@ from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import UserPosition
 from emlio.receiver.observer import LoaderObserver, StartedLoader
 from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
@@ -105,10 +106,13 @@ class LoaderShell:
             policy: the same as for `make`; from now on it names records by their shard.
         """
         plan, sizes = self.engine.start(), self.engine.questions.sizes
-        self.kind.know(self.engine.contents)
+        contents = self.contents(plan)
+        if isinstance(contents, MixedContents):
+            self.prefetch.count = contents.counts
+        self.kind.know(contents)
         self.prefetch.start()
         position = self.kind.position(plan, sizes)
-        policy.locate_by(partial(locate_record, plan.catalog, sizes))
+        policy.locate_by(partial(locate_record, plan.catalog, sizes, datasets=self.config.address.mixed_names))
         self.observer.started(
             StartedLoader(
                 config=self.config,
@@ -118,6 +122,12 @@ class LoaderShell:
             )
         )
         return plan, position
+
+    def contents(self, plan: Plan) -> KnownContents:
+        """Return the contents of the dataset, or of the datasets that are mixed, once there is a plan."""
+        contents = self.engine.contents
+        address = self.config.address
+        return MixedContents.of(address.names, contents, plan.catalog) if address.parts else contents[0]
 
     def go_to(self, epoch: int, origin: int) -> None:
         """See `BatchFlow`."""

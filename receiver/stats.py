@@ -5,8 +5,11 @@ them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.m
 verdict (emlio.receiver.timing.verdict).
 """
 
-from dataclasses import asdict, dataclass, replace
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
 
 from emlio import native
 from emlio.notebook import table
@@ -26,6 +29,9 @@ _COUNTERS = (
     *("lost_daemons", "reopened_streams", "moved_shards"),
 )
 """Totals, which a difference subtracts. The other figures are of the moment."""
+
+
+_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,7 @@ class LoaderStats:
         protection: the encryption of records in transit, listed by daemon where they differ;
             "clear" is none.
         native: whether the C library is used; without it NumPy does the same, more slowly.
+        datasets: of a mixture, the records handed to the user by the names of their datasets, bad ones included.
     """
 
     batches: int
@@ -105,6 +112,7 @@ class LoaderStats:
     moved_shards: int = 0
     protection: str = ""
     native: bool = True
+    datasets: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def of(
@@ -117,6 +125,7 @@ class LoaderStats:
         receive_ns: int,
         repeated_records: int,
         on_error: str,
+        names: Sequence[str] = (),
     ) -> Self:
         """Collect the figures of a loader.
 
@@ -128,6 +137,7 @@ class LoaderStats:
             receive_ns: as the attribute.
             repeated_records: as the attribute.
             on_error: how bad records are handled.
+            names: of the datasets of a mixture.
         """
         return cls(
             batches=handed.batches,
@@ -146,6 +156,7 @@ class LoaderStats:
             receive_ns=receive_ns,
             repeated_records=repeated_records,
             native=native.is_used(),
+            datasets=_by_name(names, handed.by_dataset),
             **asdict(received),
         )
 
@@ -156,7 +167,10 @@ class LoaderStats:
             before: the figures of the same loader at the first moment.
         """
         changes = {name: getattr(self, name) - getattr(before, name) for name in _COUNTERS}
-        return replace(self, **changes, first_batch_ns=None if before.batches else self.first_batch_ns)
+        datasets = {name: count - before.datasets.get(name, 0) for name, count in self.datasets.items()}
+        return replace(
+            self, **changes, datasets=datasets, first_batch_ns=None if before.batches else self.first_batch_ns
+        )
 
     @property
     def waits(self) -> Waits:
@@ -209,7 +223,7 @@ class LoaderStats:
         elapsed_ns = self.wait_ns + self.busy_ns
         rows = [
             ("batches", f"{self.batches:,}"),
-            ("records", f"{self.records:,}{self._faults}"),
+            ("records", f"{self.records:,}{self._mixture}{self._faults}"),
             ("handed out", format_size(self.handed_bytes)),
             ("rate", f"{format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s" if elapsed_ns else "not known yet"),
             ("read ahead", format_size(self.ahead_bytes)),
@@ -225,6 +239,16 @@ class LoaderStats:
             rows.append(("recovered from", self.recoveries))
         return table(self.verdict, rows)
 
+    @property
+    def _mixture(self) -> str:
+        """The records by dataset, in words; of many datasets those with the most."""
+        most = sorted(self.datasets.items(), key=lambda item: -item[1])
+        named = ", ".join(f"{name} {count:,}" for name, count in most[:_NAMED])
+        more = (
+            f", {sum(count for _, count in most[_NAMED:]):,} of {len(most) - _NAMED} more" if len(most) > _NAMED else ""
+        )
+        return f" ({named}{more})" if most else ""
+
     def __str__(self) -> str:
         mended = f"; {self.recoveries}" if self.recoveries else ""
         if not self.batches:
@@ -233,8 +257,17 @@ class LoaderStats:
         rate = f" ({format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
         first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
         ahead = f"; {format_size(self.ahead_bytes)} read ahead" if self.ahead_bytes else ""
-        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {_counted(self.records, 'record')}{self._faults}"
+        records = f"{_counted(self.records, 'record')}{self._mixture}"
+        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
         return f"{handed_out}, {format_size(self.handed_bytes)}{rate}{first}{ahead}: {self.verdict}{mended}"
+
+
+def _by_name(names: Sequence[str], counts: Any) -> dict[str, int]:
+    """Return the counts by name; a name has several if datasets at several daemons are called so."""
+    found = dict.fromkeys(names, 0)
+    for number, name in enumerate(names):
+        found[name] += int(counts[number]) if isinstance(counts, np.ndarray) else 0
+    return found
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

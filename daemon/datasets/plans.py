@@ -15,6 +15,8 @@ from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.text import Content, contents_named, read_content
+from emlio.planner.mixture.merged import prefix_of
+from emlio.planner.mixture.sampling import MIXTURE, MixtureSampling
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
@@ -54,9 +56,9 @@ class Plans:
 
     def __init__(self) -> None:
         """Keep none yet."""
-        self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+        self._catalogs: OrderedDict[tuple[str, str, str], Catalog] = OrderedDict()
         self._contents: OrderedDict[tuple[str, str], Content] = OrderedDict()
-        self._plans: OrderedDict[tuple[str, str, PlanSpec], AgreedPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, str, PlanSpec], AgreedPlan] = OrderedDict()
 
     def judge(
         self,
@@ -72,7 +74,8 @@ class Plans:
         offer = sent.offer
         if sent.content is not None:
             self._keep_content(served, offer, read_content(sent.content), on_new)
-        catalog = self._catalog(served, offer.fingerprint, sent.rows, on_new)
+        prefix = _prefix(offer)
+        catalog = self._catalog(served, offer.fingerprint, prefix, sent.rows, on_new)
         if catalog is None:
             return Needed()
         contents = dict[str, Content]()
@@ -96,7 +99,7 @@ class Plans:
             pad=offer.pad,
             sampling=parse_sampling(offer.sampling or "", contents),
         )
-        agreed = self._agreed(served, catalog, spec)
+        agreed = self._agreed(served, catalog, prefix, spec)
         plan = agreed.plan
         if plan.digest != offer.digest:
             raise PlanError(
@@ -130,15 +133,15 @@ class Plans:
         while len(self._contents) > _CONTENTS_KEPT:
             self._contents.popitem(last=False)
 
-    def _agreed(self, served: ServedDataset, catalog: Catalog, spec: PlanSpec) -> AgreedPlan:
+    def _agreed(self, served: ServedDataset, catalog: Catalog, prefix: str, spec: PlanSpec) -> AgreedPlan:
         """Return the plan of a spec.
 
         It is computed once, as all ranks of a job have the same spec.
         """
-        key = (served.key, catalog.fingerprint, spec)
+        key = (served.key, catalog.fingerprint, prefix, spec)
         agreed = self._plans.get(key)
         if agreed is None:
-            agreed = AgreedPlan(plan=Plan(catalog, spec), local=served.local_numbers(catalog))
+            agreed = AgreedPlan(plan=Plan(catalog, spec), local=served.local_numbers(catalog, prefix))
             self._plans[key] = agreed
             while len(self._plans) > _PLANS_KEPT:
                 self._plans.popitem(last=False)
@@ -149,17 +152,25 @@ class Plans:
         self,
         served: ServedDataset,
         fingerprint: str,
+        prefix: str,
         rows: Sequence[ShardRow] | None,
         on_new: Callable[[Catalog], None],
     ) -> Catalog | None:
-        if served.catalog.fingerprint == fingerprint:
+        if served.catalog.fingerprint == fingerprint and not prefix:
             return served.catalog
-        key = (served.key, fingerprint)
+        key = (served.key, fingerprint, prefix)
         known = self._catalogs.get(key)
-        if known is not None or rows is None:
-            if known is not None:
-                self._catalogs.move_to_end(key)
+        if known is not None:
+            self._catalogs.move_to_end(key)
             return known
+        # The datasets of a mixture share its catalog, which is sent in one of their sessions.
+        shared = next((one for (_, named, _), one in self._catalogs.items() if prefix and named == fingerprint), None)
+        if shared is not None:
+            served.check_copies(shared, prefix)
+            self._keep(key, shared)
+            return shared
+        if rows is None:
+            return None
         catalog = Catalog(
             shards=tuple(
                 ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
@@ -170,9 +181,24 @@ class Plans:
             raise PlanError(
                 f"a catalog must have the fingerprint of the offered plan, {fingerprint}, got {catalog.fingerprint}"
             )
-        served.check_copies(catalog)
-        self._catalogs[key] = catalog
+        served.check_copies(catalog, prefix)
+        self._keep(key, catalog)
         on_new(catalog)
+        return catalog
+
+    def _keep(self, key: tuple[str, str, str], catalog: Catalog) -> None:
+        self._catalogs[key] = catalog
         while len(self._catalogs) > _CATALOGS_KEPT:
             self._catalogs.popitem(last=False)
-        return catalog
+
+
+def _prefix(offer: PlanOffer) -> str:
+    """Return what the names of this session's shards begin with in the offered catalog; "" unless it is a mixture."""
+    text = offer.sampling or ""
+    datasets = MixtureSampling.parse(text).datasets if text.startswith(MIXTURE) else 0
+    part = offer.part if isinstance(offer.part, int) else None
+    if part is None and not datasets:
+        return ""
+    if part is None or not 0 <= part < datasets:
+        raise ConfigError(f"an offer must name its dataset of the {datasets} datasets of its mixture, got {part}")
+    return prefix_of(part)

@@ -7,6 +7,7 @@ records. Does not cover: which generations there are (emlio.daemon.datasets.gene
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +73,17 @@ class ServedDataset:
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
-    def local_numbers(self, catalog: Catalog) -> npt.NDArray[np.int64]:
-        """Return each catalog shard's number here, or -1."""
-        return np.array([self._numbers.get(entry.name, -1) for entry in catalog.shards], np.int64)
+    def local_numbers(self, catalog: Catalog, prefix: str = "") -> npt.NDArray[np.int64]:
+        """Return each catalog shard's number here, or -1.
+
+        Args:
+            catalog: the catalog.
+            prefix: what the names of this dataset's shards begin with there.
+        """
+        return np.array([self._number(entry.name, prefix) for entry in catalog.shards], np.int64)
+
+    def _number(self, name: str, prefix: str) -> int:
+        return self._numbers.get(name.removeprefix(prefix), -1) if name.startswith(prefix) else -1
 
     def encoded(self, reply: ShardsReply) -> bytes:
         """Return the encoded message of a part of the list of shards, the same for all ranks."""
@@ -108,11 +117,11 @@ class ServedDataset:
             numbers.append(number)
         return np.array(numbers, np.int64)
 
-    def check_copies(self, catalog: Catalog) -> None:
-        """Refuse a catalog that describes another copy of a shard held here."""
+    def check_copies(self, catalog: Catalog, prefix: str = "") -> None:
+        """Refuse a catalog that describes another copy of a shard held here; `prefix` as for `local_numbers`."""
         for entry in catalog.shards:
-            number = self._numbers.get(entry.name)
-            if number is not None and self.dataset.entries[number] != entry:
+            number = self._number(entry.name, prefix)
+            if number >= 0 and self.dataset.entries[number] != replace(entry, name=entry.name.removeprefix(prefix)):
                 raise DatasetError(
                     f"all copies of a shard must be the same: in the rank's catalog {entry.name} has {entry.records} "
                     f"records, {entry.size_bytes} bytes and digest {entry.digest}, at this daemon "

@@ -14,13 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from emlio.cli.plan_choice import add_choice_arguments, choice_of, hold, settle
+from emlio.cli.planned_mixture import MixedDataset, PlannedMixture, add_mixture_arguments
 from emlio.errors import ConfigError
 from emlio.planner.catalog import ShardEntry
+from emlio.planner.mixture.merged import own_name
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
-from emlio.planner.sampling import Sampling
+from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.receiver.assignment.agreement import Holding
 from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.units import format_size
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shards", metavar="S", type=int, default=1, help="number of equal shards for --records (default: 1)"
     )
     data.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="directory of indexes")
+    add_mixture_arguments(parser)
     spec = parser.add_argument_group("plan")
     spec.add_argument(
         "--batch-size", metavar="B", type=int, default=256, help="samples per rank and step (default: 256)"
@@ -85,8 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the requested view. Impossible arguments and datasets raise an error."""
-    choice = choice_of(arguments)
-    holdings, held = _holdings(arguments, choice)
+    choice, mixed = choice_of(arguments), PlannedMixture.of(arguments)
+    if mixed is not None and choice != EVERYTHING:
+        raise ConfigError("subsets, repeats and weights are of one dataset, not of a --mixture")
+    holdings, held = _holdings(arguments, choice) if mixed is None else (_mixed_holdings(arguments, mixed), [])
     spec = PlanSpec(
         seed=arguments.seed,
         shuffle=Shuffle.parse(arguments.shuffle),
@@ -94,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         world_size=arguments.world_size,
         drop_last=arguments.drop_last,
         pad=arguments.pad,
-        sampling=settle(choice, holdings.catalog, held),
+        sampling=settle(choice, holdings.catalog, held) if mixed is None else mixed.sampling,
     )
     plan = Plan(holdings.catalog, spec)
     epoch = plan.epoch(arguments.epoch, arguments.origin)
@@ -102,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--rank must be in [0, {spec.world_size}), got {arguments.rank}")
     ranks: Sequence[int] = range(spec.world_size) if arguments.rank is None else (arguments.rank,)
     if arguments.step is not None:
-        rows = [row for rank in ranks for row in _step_rows(epoch, rank, arguments.step)]
+        rows = [row for rank in ranks for row in _step_rows(epoch, rank, arguments.step, mixed)]
         if arguments.json:
             print(json.dumps({"epoch": epoch.epoch, "step": arguments.step, "records": rows}))
         else:
@@ -119,9 +124,16 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print_facts(quality)
         return 0
-    balance = [] if arguments.records is not None else _balance(holdings)
-    _print_summary(plan, epoch, _last_batches(epoch, ranks), balance, as_json=arguments.json)
+    balance = [] if arguments.records is not None or mixed is not None else _balance(holdings)
+    datasets = [] if mixed is None else mixed.datasets(epoch)
+    _print_summary(plan, epoch, _last_batches(epoch, ranks), balance, datasets, as_json=arguments.json)
     return 0
+
+
+def _mixed_holdings(arguments: argparse.Namespace, mixed: PlannedMixture) -> Holdings:
+    if arguments.directories or arguments.records is not None:
+        raise ConfigError("give either --mixture, dataset directories or --records")
+    return mixed.holdings(arguments.cache_dir)
 
 
 def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings, list[Holding]]:
@@ -152,18 +164,20 @@ def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings
     return merge_holdings(held), holdings
 
 
-def _step_rows(epoch: EpochPlan, rank: int, step: int) -> list[dict[str, int | str]]:
+def _step_rows(epoch: EpochPlan, rank: int, step: int, mixed: PlannedMixture | None) -> list[dict[str, int | str]]:
     first, end = epoch.batch_slots(rank, step)
     places = epoch.places(rank, first, end)
     ids = epoch.ids_at(places)
     shards, records = epoch.catalog.locate(ids)
+    names = [epoch.catalog.shards[int(number)].name for number in shards]
     return [
         {
+            **({} if mixed is None else {"dataset": mixed.name_of(names[number])}),
             "rank": rank,
             "slot": first + number,
             "place": int(places[number]),
             "id": int(ids[number]),
-            "shard": epoch.catalog.shards[int(shards[number])].name,
+            "shard": names[number] if mixed is None else own_name(names[number]),
             "record": int(records[number]),
         }
         for number in range(end - first)
@@ -172,10 +186,13 @@ def _step_rows(epoch: EpochPlan, rank: int, step: int) -> list[dict[str, int | s
 
 def _print_rows(rows: list[dict[str, int | str]]) -> None:
     width = max((len(str(row["shard"])) for row in rows), default=0)
-    print(f"{'rank':>6} {'slot':>12} {'place':>14} {'id':>14}  {'shard':<{width}}  record")
+    long = max((len(str(row["dataset"])) for row in rows if "dataset" in row), default=0)
+    title = f"{'dataset':<{long}}  " if long else ""
+    print(f"{'rank':>6} {'slot':>12} {'place':>14} {'id':>14}  {title}{'shard':<{width}}  record")
     for row in rows:
+        dataset = f"{row['dataset']:<{long}}  " if long else ""
         print(
-            f"{row['rank']:>6} {row['slot']:>12} {row['place']:>14} {row['id']:>14}  {row['shard']:<{width}}"
+            f"{row['rank']:>6} {row['slot']:>12} {row['place']:>14} {row['id']:>14}  {dataset}{row['shard']:<{width}}"
             f"  {row['record']}"
         )
 
@@ -206,7 +223,15 @@ def _balance(holdings: Holdings) -> list[_Share]:
     ]
 
 
-def _print_summary(plan: Plan, epoch: EpochPlan, last: dict[int, int], balance: list[_Share], *, as_json: bool) -> None:
+def _print_summary(
+    plan: Plan,
+    epoch: EpochPlan,
+    last: dict[int, int],
+    balance: list[_Share],
+    datasets: list[MixedDataset],
+    *,
+    as_json: bool,
+) -> None:
     facts: dict[str, object] = {
         "records": plan.catalog.records,
         "samples": plan.places,
@@ -226,12 +251,20 @@ def _print_summary(plan: Plan, epoch: EpochPlan, last: dict[int, int], balance: 
     if as_json:
         batches = [{"samples": samples, "ranks": ranks} for samples, ranks in last.items()]
         shares = [dataclasses.asdict(share) for share in balance]
-        print(json.dumps(facts | {"last_batches": batches, "owners": shares}))
+        mixed = {"datasets": [dataclasses.asdict(dataset) for dataset in datasets]} if datasets else {}
+        print(json.dumps(facts | {"last_batches": batches, "owners": shares} | mixed))
         return
     _print_facts(facts)
     print("last batches" if last else "no batches")
     for samples, ranks in last.items():
         print(f"  {samples:,} samples at {ranks:,} rank(s)")
+    if datasets:
+        print("datasets")
+    for one in datasets:
+        print(
+            f"  {one.dataset}: {one.records:,} records, {one.samples:,} samples of the epoch ({one.passes:.4g} passes), "
+            f"{one.per_step:.6g} in a step, at most {one.most_deviation:.4g} more or less than its share in any run of samples"
+        )
     if balance:
         print("owners")
     for share in balance:

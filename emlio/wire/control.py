@@ -21,6 +21,7 @@ from emlio.wire.credit import Credit
 from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
+    MAX_DATASETS,
     MAX_GENERATIONS,
     MAX_LANES,
     MAX_SAMPLING_CHARACTERS,
@@ -89,6 +90,7 @@ _MOST_REASON = 400
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
+DatasetNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_DATASETS)]
 Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
@@ -213,6 +215,7 @@ class PlanOffer(Message, frozen=True, kw_only=True):
     pad: bool
     first: Open | msgspec.UnsetType = msgspec.UNSET
     sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
+    part: DatasetNumber | msgspec.UnsetType = msgspec.UNSET  # of a mixture: the number of this session's dataset
 
 
 class CatalogPart(Message, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ __all__ = [
     "CONTENT_PART_BYTES",
     "MAX_CONTENT_BYTES",
     "MAX_CONTROL_BYTES",
+    "MAX_DATASETS",
     "MAX_DATA_FRAME_BYTES",
     "MAX_DATA_HEADER_BYTES",
     "MAX_ENERGY_DEVICES",
@@ -107,6 +108,9 @@ MAX_SHARDS = 1 << 22
 
 MAX_LANES = 64
 """Connections of one rank to one daemon: 64 stock socket buffers cover 10 Gbit/s at 180 ms."""
+
+MAX_DATASETS = 256
+"""Datasets of a mixture. A rank has a session with each daemon of each of them."""
 
 MAX_SAMPLING_CHARACTERS = 1 << 16
 """The text of a sampling. A mixture of 64 datasets with ten changes of their weights takes 10,000."""

@@ -42,11 +42,15 @@ class Peer:
     Attributes:
         host, port: of the control port.
         key: the key it must prove to have; None if it is not asked for one.
+        dataset: the name of the dataset asked of it, if the loader mixes several; else "".
+        part: the number of that dataset in the mixture.
     """
 
     host: str
     port: int
     key: PublicKey | None = None
+    dataset: str = ""
+    part: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
@@ -57,8 +61,13 @@ class Peer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port if port is None else port}"
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """HOST:PORT, whatever is asked of the daemon there."""
         return self.endpoint()[len("tcp://") :]
+
+    def __str__(self) -> str:
+        return f"{self.place}/{self.dataset}" if self.dataset else self.place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +79,14 @@ class Address:
         dataset: its name at the daemons.
         directory: a directory on this host that holds shards of it, or the address of its objects.
         options: say how to read it; see `DatasetPath`.
+        parts: the addresses of the datasets of a mixture. Then `peers` are the daemons of all of them.
     """
 
     peers: tuple[Peer, ...]
     dataset: str
     directory: Path | ObjectAddress | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    parts: "tuple[Address, ...]" = ()
 
     @staticmethod
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
@@ -117,6 +128,10 @@ class Address:
 
     def with_daemons_of(self, other: "Address") -> "Address":
         """Return an address with the same dataset at other daemons."""
+        if self.parts:
+            raise ConfigError(
+                "the daemons of a mixture cannot be changed. Make a loader with the new addresses, and give it this one's state"
+            )
         if other.dataset != self.dataset or other.directory is not None or not self.peers:
             raise ConfigError(
                 f"other daemons must serve the loader's dataset, {self.dataset!r}, got {other.dataset!r}"
@@ -124,8 +139,29 @@ class Address:
             )
         return replace(self, peers=other.peers)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the datasets: of one, unless these are the parts of a mixture."""
+        return tuple(part.dataset for part in self.parts or (self,))
+
+    @property
+    def mixed_names(self) -> tuple[str, ...]:
+        """The names of the datasets of a mixture; none if this is one dataset."""
+        return self.names if self.parts else ()
+
+    @property
+    def directories(self) -> "tuple[tuple[int, Path | ObjectAddress, Mapping[str, str]], ...]":
+        """The directories or buckets that this process reads itself: the number of the dataset, the place, the options."""
+        return tuple(
+            (number, one.directory, one.options)
+            for number, one in enumerate(self.parts or (self,))
+            if one.directory is not None
+        )
+
     def __str__(self) -> str:
         """Return the address without keys and options: emlio://HOST:PORT/DATASET, or the directory."""
+        if self.parts:
+            return " + ".join(map(str, self.parts))
         if self.peers:
             return f"{_SCHEME}{','.join(map(str, self.peers))}/{self.dataset}"
         return str(self.directory)

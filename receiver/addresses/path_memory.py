@@ -63,16 +63,16 @@ class KnownPaths:
     def find(self, peer: Peer) -> KnownPath | None:
         """Return what is known of the path to this address."""
         with self._lock:
-            return self._known().get(str(peer))
+            return self._known().get(peer.place)
 
     def learn(self, peer: Peer, path: KnownPath) -> None:
         """Record the path to this address."""
         with self._lock:
             known = self._known()
-            if known.get(str(peer)) != path:
-                known[str(peer)] = path
+            if known.get(peer.place) != path:
+                known[peer.place] = path
                 # Only this path is written: another process may know newer values of the others.
-                self._write(str(peer), path)
+                self._write(peer.place, path)
 
     def _known(self) -> dict[str, KnownPath]:
         if self._paths is None:

@@ -4,10 +4,11 @@ Covers: joining the daemons' holdings, noticing missing shards, the plan and its
 not cover: the session (emlio.session.rank).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
@@ -21,14 +22,16 @@ from emlio.planner.choice.text import Content
 from emlio.planner.choice.wanted import Wanted
 from emlio.planner.choice.weighted import Weighted
 from emlio.planner.choice.where import join_matches
+from emlio.planner.mixture.merged import own_name, prefix_of
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import Sampling
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
+from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["Agreement", "Holding", "agree", "offer_of", "questions_of", "settled"]
+__all__ = ["Agreement", "Holding", "agree", "by_part", "offer_of", "questions_of", "settled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class Holding:
         contents: the format of the records, and what is known of them.
         matches: for each of the loader's predicates a bit for each record of `rows`, in order, that
             says whether it holds.
+        part: the number of the dataset, if the loader mixes several; the names of shards then begin with it.
     """
 
     peer: str
@@ -53,12 +57,43 @@ class Holding:
     here: bool = False
     contents: Contents = TFRECORD
     matches: tuple[bytes, ...] = field(default=(), repr=False)
+    part: int | None = None
 
     def fingerprint(self, catalog: Catalog) -> str:
-        """Return the fingerprint of these shards, all of which are in the catalog."""
+        """Return the fingerprint of these shards in their own dataset; all of them are in the catalog."""
+        if self.part is not None:
+            return Catalog(shards=tuple(_entry(row) for row in self.own_rows)).fingerprint
         if len(self.rows) == len(catalog.shards):
             return catalog.fingerprint
         return Catalog(shards=tuple(_entry(row) for row in self.rows)).fingerprint
+
+    @property
+    def own_rows(self) -> tuple[ShardRow, ...]:
+        """The shards with their names in their own dataset."""
+        if self.part is None:
+            return self.rows
+        return tuple(msgspec.structs.replace(row, name=own_name(row.name)) for row in self.rows)
+
+    @property
+    def own_missing(self) -> tuple[str, ...]:
+        """The names of missing shards in their own dataset."""
+        return self.missing if self.part is None else tuple(map(own_name, self.missing))
+
+    def of_part(self, part: int) -> "Holding":
+        """Return the same shards as those of a dataset of a mixture.
+
+        Raises:
+            DatasetError: a shard's name would be too long.
+        """
+        prefix = prefix_of(part)
+        longest = max((row.name for row in self.rows), key=len, default="")
+        if len(prefix + longest) > MAX_NAME_LENGTH:
+            raise DatasetError(
+                f"the names of shards in a mixture must have at most {MAX_NAME_LENGTH - len(prefix)} characters, "
+                f"{longest!r} of {self.peer} has {len(longest)}"
+            )
+        rows = tuple(msgspec.structs.replace(row, name=prefix + row.name) for row in self.rows)
+        return replace(self, rows=rows, missing=tuple(prefix + name for name in self.missing), part=part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +106,7 @@ class Agreement:
         holdings: which daemons hold which shards.
         streams: (daemons of `holdings`,) the number of each one's stream.
         here: those of them that are directories of this host.
-        contents: what all of them hold.
+        contents: the records of each dataset: of one, unless the loader mixes several.
     """
 
     plan: Plan
@@ -79,7 +114,7 @@ class Agreement:
     holdings: Holdings
     streams: npt.NDArray[np.int64]
     here: tuple[str, ...] = ()
-    contents: Contents = TFRECORD
+    contents: tuple[Contents, ...] = (TFRECORD,)
 
     def share_out(
         self,
@@ -128,7 +163,7 @@ class Agreement:
         Raises:
             DatasetError: it holds no shard of the plan, or a different shard under the name of one.
         """
-        self.contents.joined(holding.contents, holding.peer)
+        self.contents[holding.part or 0].joined(holding.contents, holding.peer)
         known = {entry.name: entry for entry in self.plan.catalog.shards}
         rows = {row.name: row for row in holding.rows if row.name in known}
         for name, row in rows.items():
@@ -183,9 +218,10 @@ class Agreement:
             named = sampling.subset
         return {} if named is None else {named.digest: lambda: named.content}
 
-    def offer(self, session: int) -> PlanOffer:
-        """Return the offer of the plan to a daemon."""
-        return offer_of(self.plan, session)
+    def offer(self, session: int, part: int | None = None) -> PlanOffer:
+        """Return the offer of the plan to a daemon, for this dataset of a mixture."""
+        offer = offer_of(self.plan, session)
+        return offer if part is None else msgspec.structs.replace(offer, part=part)
 
 
 def offer_of(plan: Plan, session: int) -> PlanOffer:
@@ -217,11 +253,10 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     Raises:
         DatasetError: the holdings contradict each other or leave shards out.
     """
-    contents = holdings[0].contents
-    for holding in holdings[1:]:
-        contents = contents.joined(holding.contents, holding.peer)
     merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
-    _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
+    parts = by_part(holdings)
+    for dataset, part in zip(config.address.parts or (config.address,), parts, strict=True):
+        _check_complete(dataset.dataset, part)
     # Daemons are numbered by their sorted names.
     given = range(len(holdings)) if numbers is None else numbers
     number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
@@ -233,7 +268,7 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
         holdings=readable,
         streams=streams,
         here=tuple(holding.peer for holding in holdings if holding.here),
-        contents=contents,
+        contents=tuple(_contents_of(part) for part in parts),
     )
 
 
@@ -265,6 +300,21 @@ def _joined(catalog: Catalog, holdings: Sequence[Holding], number: int) -> npt.N
     return join_matches(np.diff(catalog.bases), [places[entry.name] for entry in catalog.shards])
 
 
+def by_part(holdings: Iterable[Holding]) -> list[list[Holding]]:
+    """Return the holdings of each dataset of a mixture, in their order; of all in one list if there is no mixture."""
+    found: dict[int, list[Holding]] = {}
+    for holding in holdings:
+        found.setdefault(holding.part or 0, []).append(holding)
+    return [found[part] for part in sorted(found)]
+
+
+def _contents_of(holdings: Sequence[Holding]) -> Contents:
+    contents = holdings[0].contents
+    for holding in holdings[1:]:
+        contents = contents.joined(holding.contents, holding.peer)
+    return contents
+
+
 def _entry(row: ShardRow) -> ShardEntry:
     return ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
 
@@ -275,11 +325,13 @@ def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:
     return replace(merged, holders=tuple(tuple(here.intersection(names)) or names for names in merged.holders))
 
 
-def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: set[str]) -> None:
+def _check_complete(dataset: str, holdings: Sequence[Holding]) -> None:
+    present = {row.name for holding in holdings for row in holding.rows}
+    mixed = holdings[0].part is not None
     # A daemon that holds no number with a leading zero cannot know how many digits the numbers
     # have: it may miss train-00000-of-150000 where another one holds train-000000-of-150000.
     missing = {name for holding in holdings for name in holding.missing} - present
-    absent = sorted(name for name in missing if present.isdisjoint(numbered_names(name)))
+    absent = sorted(name for name in missing if present.isdisjoint(_numbered(name, mixed=mixed)))
     # A daemon names only the first shards that it lacks, but counts them all.
     known = max(len(holding.rows) + holding.missing_count for holding in holdings)
     lacking = max(known - len(present), len(absent))
@@ -289,6 +341,10 @@ def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: 
         daemons = ", ".join(holding.peer for holding in holdings if not holding.here)
         ways = [f"be held by one of the daemons {daemons}"] if daemons else []
         ways += [f"be in {holding.peer}" for holding in holdings if holding.here]
-        raise DatasetError(
-            f"every shard of {config.address.dataset!r} must {' or '.join(ways)}; {lacking} missing: {named}{more}"
-        )
+        raise DatasetError(f"every shard of {dataset!r} must {' or '.join(ways)}; {lacking} missing: {named}{more}")
+
+
+def _numbered(name: str, *, mixed: bool) -> set[str]:
+    """See `numbered_names`; names of a mixture have a prefix."""
+    cut = len(prefix_of(0)) if mixed else 0
+    return {name[:cut] + other for other in numbered_names(name[cut:])}

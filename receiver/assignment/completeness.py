@@ -28,8 +28,8 @@ def why_not_whole(holdings: Sequence[Holding]) -> str:
     """
     if not holdings:
         return "none has sent its list of shards"
-    present = {row.name for holding in holdings for row in holding.rows}
-    named = present.union(*(holding.missing for holding in holdings))
+    present = {row.name for holding in holdings for row in holding.own_rows}
+    named = present.union(*(holding.own_missing for holding in holdings))
     families = {numbered_family(name) for name in named}
     # The shards a daemon knows of: it names only the first of those it lacks, but counts them all.
     totals = {len(holding.rows) + holding.missing_count for holding in holdings}

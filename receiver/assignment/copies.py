@@ -4,6 +4,9 @@ Covers: noticing them by the names of shards, and the warning. Pure. Does not co
 (emlio.receiver.assignment.agreement), one folder that holds both (emlio.daemon.datasets.findings).
 """
 
+from collections.abc import Sequence
+
+from emlio.planner.mixture.merged import own_name, part_of
 from emlio.planner.owners import Holdings
 from emlio.shards.tfrecord.discover import numbered_family, rival_families
 
@@ -12,14 +15,26 @@ __all__ = ["doubled_copies"]
 _NAMED = 3
 
 
-def doubled_copies(holdings: Holdings) -> list[str]:
-    """Return a warning for each group of copies, naming them and their holders."""
-    names = [entry.name for entry in holdings.catalog.shards]
-    rivals = rival_families(names)
+def doubled_copies(holdings: Holdings, *, mixed: bool = False) -> list[str]:
+    """Return a warning for each group of copies, naming them and their holders.
+
+    Args:
+        holdings: the shards and their holders.
+        mixed: whether they are of several datasets, each of which is looked at by itself.
+    """
+    parts: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
+    for entry, held_by in zip(holdings.catalog.shards, holdings.holders, strict=True):
+        part, name = (part_of(entry.name), own_name(entry.name)) if mixed else (0, entry.name)
+        parts.setdefault(part, []).append((name, held_by))
+    return [warning for held in parts.values() for warning in _doubled(held)]
+
+
+def _doubled(held: Sequence[tuple[str, tuple[str, ...]]]) -> list[str]:
+    rivals = rival_families([name for name, _ in held])
     if not rivals:
         return []
     holders: dict[str | None, set[str]] = {}
-    for name, held_by in zip(names, holdings.holders, strict=True):
+    for name, held_by in held:
         holders.setdefault(numbered_family(name), set()).update(held_by)
     return [
         "the dataset seems to hold its records more than once: "

@@ -6,7 +6,6 @@ Covers: their ids, handing them out. Does not cover: the pipeline (emlio.receive
 from collections.abc import Callable
 from typing import Any
 
-from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.records import first_position
 from emlio.receiver.batches.assemble import Assembler
@@ -17,7 +16,8 @@ from emlio.receiver.dali.graph import PipeOptions
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.records.decoded import IDS, Decoded
+from emlio.receiver.records.decoded import IDS, SOURCES, Decoded
+from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import Ask
 
 __all__ = ["DaliBatches"]
@@ -48,6 +48,7 @@ class DaliBatches:
             ids: whether to add the records' ids.
             to_tensor: makes a tensor of an array; None leaves arrays.
         """
+        self._mixture: MixedContents | None = None
         self._to_array: Callable[[Any], Any] = to_tensor if to_tensor is not None else _as_it_is
         self._pipe = DaliPipe(options, policy, draw, self._with_ids if ids else _outputs)
         self._assembler = Assembler(
@@ -66,8 +67,10 @@ class DaliBatches:
         """Time spent waiting for a pipeline that had its records."""
         return self._pipe.waited_ns
 
-    def know(self, contents: Contents) -> None:
+    def know(self, contents: KnownContents) -> None:
         """See `BatchKind`."""
+        if isinstance(contents, MixedContents):
+            self._mixture, contents = contents, contents.alike("a DALI pipeline")
         self._assembler.know(contents)
 
     def position(self, plan: Plan, ask: Ask) -> Position:
@@ -80,6 +83,8 @@ class DaliBatches:
 
     def _with_ids(self, value: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
         value[IDS] = self._to_array(decoded.ids)
+        if self._mixture is not None:
+            value[SOURCES] = self._to_array(self._mixture.datasets(decoded.ids))
         return value
 
     def drop(self) -> None:

@@ -5,12 +5,12 @@ Covers: the contract. Does not cover: choosing the kind (emlio.receiver.batch_ki
 
 from typing import Protocol, TypeVar
 
-from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batches.makers import Maker
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import UserPosition
+from emlio.receiver.records.mixture import KnownContents
 from emlio.receiver.records.sizes import Ask
 
 __all__ = ["BatchKind"]
@@ -34,7 +34,7 @@ class BatchKind(Protocol[_P]):
         """Time that the user's thread spent waiting for batches whose records were here."""
         ...
 
-    def know(self, contents: Contents) -> None:
+    def know(self, contents: KnownContents) -> None:
         """Learn what the dataset holds, once and before anything is made.
 
         Raises:

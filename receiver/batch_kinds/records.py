@@ -6,7 +6,6 @@ Covers: their positions, handing them out. Does not cover: making them
 
 import logging
 
-from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
 from emlio.receiver.batches.assemble import Assembler
@@ -14,6 +13,7 @@ from emlio.receiver.batches.makers import Maker
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
+from emlio.receiver.records.mixture import KnownContents
 from emlio.receiver.records.sizes import Ask
 
 __all__ = ["RecordBatches", "first_position"]
@@ -45,7 +45,7 @@ class RecordBatches:
         self._assembler = assembler
         self._destination = destination
 
-    def know(self, contents: Contents) -> None:
+    def know(self, contents: KnownContents) -> None:
         """See `BatchKind`."""
         self._assembler.know(contents)
 

@@ -3,11 +3,11 @@
 Covers: handing them out. Does not cover: making them (emlio.receiver.tokens.feed).
 """
 
-from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import Ask
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
 
@@ -29,9 +29,9 @@ class TokenKind:
         self._work = work
         self._destination = destination
 
-    def know(self, contents: Contents) -> None:
+    def know(self, contents: KnownContents) -> None:
         """See `BatchKind`."""
-        self._work.know(contents)
+        self._work.know(contents.alike("tokens=") if isinstance(contents, MixedContents) else contents)
 
     def position(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records. See `BatchKind`."""

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
 from emlio.example.faults import without
-from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.contents import TFRECORD
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
 from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
+from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
-from emlio.receiver.records.decoded import IDS, SEEDS, Decoded
+from emlio.receiver.records.decoded import IDS, SEEDS, SOURCES, Decoded
+from emlio.receiver.records.mixture import KnownContents, MixedContents
 
 __all__ = ["Assembler"]
 
@@ -62,6 +64,8 @@ class Assembler:
         self._raw = raw
         self._fields = fields
         self._records: RecordForm
+        self._mixture: MixedContents | None = None
+        self._mixed: MixedRecords | None = None
         self.know(TFRECORD)
         self._form: BatchForm = Arrays() if to_tensor is None else Tensors(to_tensor)
         if collate_fn is not None:
@@ -70,17 +74,24 @@ class Assembler:
         self._seeder = seeder
         self._policy = policy
 
-    def know(self, contents: Contents) -> None:
-        """Decode records of this format from now on.
+    def know(self, contents: KnownContents) -> None:
+        """Decode records of this format, or of the datasets of a mixture, from now on.
 
         Raises:
             ConfigError: there are no such fields.
             DatasetError: the format is not known here.
         """
+        if isinstance(contents, MixedContents):
+            self._mixture = contents
         if self._raw:
             self._records = RowRecords() if self._raw == "rows" else RawRecords()
+        elif isinstance(contents, MixedContents):
+            self._mixed = MixedRecords(contents, self._fields)
         else:
             self._records = form_of(contents, self._fields)
+
+    def _form_of(self, ids: npt.NDArray[np.int64]) -> RecordForm:
+        return self._records if self._mixed is None else self._mixed.of(ids)
 
     def decode(self, batch: WholeBatch) -> Decoded:
         """Return the batch's columns, without bad records."""
@@ -89,30 +100,31 @@ class Assembler:
         good = _others(batch.count, reasons)
         pieces = without(batch.pieces, tuple(reasons)) if reasons else batch.pieces
         columns: dict[str, Any] | None = None
+        form = self._form_of(batch.ids[good])
         if good.size:
             try:
-                columns = self._records.columns(pieces, len(good))
+                columns = form.columns(pieces, len(good))
             except DatasetError:
                 # Records are looked at one by one only now, so that good batches, nearly all, pay
                 # nothing for it.
-                faults = self._records.faults(pieces)
+                faults = form.faults(pieces)
                 if not faults:
                     raise
-                absent = self._records.absent(pieces) if len(faults) == len(good) else None
+                absent = form.absent(pieces) if len(faults) == len(good) else None
                 if absent is not None:
                     record = int(batch.ids[good[absent.place]])
                     raise self._policy.absent(record, absent.name, absent.there, others=absent.records > 1) from None
                 reasons |= {int(good[place]): reason for place, reason in faults.items()}
                 pieces = without(pieces, tuple(faults))
                 good = _others(batch.count, reasons)
+                form = self._form_of(batch.ids[good])
         if not reasons and columns is not None:
-            return self._decoded(batch.epoch, columns, batch.ids, batch.draws, pieces)
+            return self._decoded(batch.epoch, columns, batch.ids, batch.draws, pieces, form)
         chosen = self._policy.settle(batch.ids, reasons)
         if columns is None:
-            columns = self._records.columns(pieces, len(good))
-        decoded = self._decoded(
-            batch.epoch, columns, batch.ids[good], None if batch.draws is None else batch.draws[good], pieces
-        )
+            columns = form.columns(pieces, len(good))
+        draws = None if batch.draws is None else batch.draws[good]
+        decoded = self._decoded(batch.epoch, columns, batch.ids[good], draws, pieces, form)
         return decoded.take(np.searchsorted(good, chosen), len(reasons), first_fault(batch.ids, reasons))
 
     def _decoded(
@@ -122,21 +134,31 @@ class Assembler:
         ids: npt.NDArray[np.int64],
         draws: npt.NDArray[np.int64] | None,
         pieces: Sequence[Piece],
+        form: RecordForm,
     ) -> Decoded:
         if self._ids:
             columns[IDS] = ids
+        if self._ids and self._mixture is not None:
+            columns[SOURCES] = self._mixture.datasets(ids)
         if self._seeder is not None:
             # Signed numbers, because every framework has them, and none below 0, because generators refuse those.
             columns[SEEDS] = (self._seeder(epoch, ids if draws is None else draws) & _SEED_BITS).view(np.int64)
         notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
-        return Decoded(epoch=epoch, columns=columns, ids=ids, draws=draws, bad=0, notes=notes)
+        unlike = form.unlike if isinstance(form, MixedBatch) else ""
+        return Decoded(epoch=epoch, columns=columns, ids=ids, draws=draws, bad=0, notes=notes, unlike=unlike)
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the batch of these samples: a transform's outputs, or the records themselves."""
         return self._form.of_samples(samples)
 
     def batch(self, decoded: Decoded) -> Any:
-        """Return the batch of records that need no transform."""
+        """Return the batch of records that need no transform.
+
+        Raises:
+            ConfigError: the records are of datasets with other columns, and no function joins them.
+        """
+        if decoded.unlike and not isinstance(self._form, Collated):
+            raise ConfigError(decoded.unlike)
         return self._form.of_columns(decoded)
 
 

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from threading import RLock, Thread
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from emlio.errors import ClosedError
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.batches.makers import Made, Maker
@@ -48,6 +51,7 @@ class MadeBatch:
         size_bytes: of all its records, as received.
         value: the value for the user.
         fault: the first bad record that was found, if there is any.
+        by_dataset: of a mixture, how many of the records are of each dataset; else 0.
     """
 
     epoch: int
@@ -57,6 +61,7 @@ class MadeBatch:
     size_bytes: int
     value: Any
     fault: RecordFault | None = None
+    by_dataset: Any = 0
 
 
 class MadeBatches(Protocol):
@@ -98,6 +103,7 @@ class Prefetch:
         delivered: the generation and size of each taken batch, to be read by the receive thread.
         receiving: the work of the receive thread.
         hunger: the waits in which no batch was here.
+        count: counts the records of a batch by the datasets of a mixture; set before `start`.
     """
 
     def __init__(self, maker: Maker, work: WorkObserver = UNOBSERVED_WORK) -> None:
@@ -105,6 +111,7 @@ class Prefetch:
         self.delivered: deque[tuple[int, int]] = deque()
         self.receiving = TurnWork()
         self.hunger = Hunger(self.receiving)
+        self.count: Callable[[npt.NDArray[np.int64]], Any] = _one_dataset
         self._maker = maker
         self._make_batch = work.observed(maker.make)
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread
@@ -231,7 +238,7 @@ class Prefetch:
                 raise ClosedError("the loader was closed while it waited for a batch")
             error = head.made.exception()
             if error is None:
-                return _made(head.batch, head.made.result())
+                return _made(head.batch, head.made.result(), self.count)
             told = _told(error)
             self._spoil(told)
             raise told
@@ -248,7 +255,7 @@ class Prefetch:
             made = self._make_batch(batch)
         except StopIteration as error:
             raise _told(error) from error
-        found = _made(batch, made.result() if isinstance(made, Promise) else made)
+        found = _made(batch, made.result() if isinstance(made, Promise) else made, self.count)
         self._made = batch, found
         return found
 
@@ -393,7 +400,11 @@ def _begin(make: Callable[[WholeBatch], Made | Promise], batch: WholeBatch) -> P
     return done
 
 
-def _made(batch: WholeBatch, made: Made) -> MadeBatch:
+def _one_dataset(_: npt.NDArray[np.int64]) -> int:
+    return 0
+
+
+def _made(batch: WholeBatch, made: Made, count: Callable[[npt.NDArray[np.int64]], Any]) -> MadeBatch:
     return MadeBatch(
         epoch=batch.epoch,
         step=batch.step,
@@ -402,4 +413,5 @@ def _made(batch: WholeBatch, made: Made) -> MadeBatch:
         size_bytes=batch.size_bytes,
         value=made.value,
         fault=made.fault,
+        by_dataset=count(batch.ids),
     )

@@ -7,7 +7,7 @@ Covers: asking part by part, asking again, answers lost in transit, deadlines. U
 thread only. Does not cover: clocks, the use of the answers (emlio.receiver.engine.daemon_energy).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from emlio.clock import Clock
@@ -97,7 +97,7 @@ class EnergyQuestions:
         now_ns = self._clock.monotonic_ns()
         questions = [
             _Question(daemon=source.peer_name, number=source.number, stretch=stretches.get(source.number))
-            for source in self._pool.sources
+            for source in _one_each(self._pool.sources)
         ]
         for question in questions:
             if question.stretch is None:
@@ -197,3 +197,12 @@ class EnergyQuestions:
             question.again_ns = now_ns + _AGAIN_NS
         elif not reply.more:
             question.end()
+
+
+def _one_each(sources: Iterable[Source]) -> list[Source]:
+    """Return one session of each daemon: it has several if it holds several datasets of a mixture."""
+    found: dict[str, Source] = {}
+    for source in sources:
+        welcome = source.conversation.welcome
+        found.setdefault((welcome.process if welcome is not None else "") or source.peer_name, source)
+    return list(found.values())

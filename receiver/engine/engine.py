@@ -110,19 +110,22 @@ class Engine:
                 f"no open files are left for a loader: {error.strerror}, and this process has a limit of "
                 f"{descriptor_limit():,}. Raise the limit (ulimit -n), or use fewer lanes with the daemons' --lanes"
             ) from error
-        self._local: LocalShards | None = None
-        directory = config.address.directory
+        self._local: list[LocalShards] = []
+        mixed = bool(config.address.parts)
         try:
-            if directory is not None:
-                self._local = LocalShards(
-                    directory,
-                    self._waker,
-                    clock,
-                    verify=config.recovery.verifies,
-                    window_bytes=config.prefetch_bytes,
-                    progress=progress,
-                    options=config.address.options,
-                    questions=questions_of(config.sampling),
+            for part, directory, options in config.address.directories:
+                self._local.append(
+                    LocalShards(
+                        directory,
+                        self._waker,
+                        clock,
+                        verify=config.recovery.verifies,
+                        window_bytes=config.prefetch_bytes,
+                        progress=progress,
+                        options=options,
+                        questions=questions_of(config.sampling),
+                        part=part if mixed else None,
+                    )
                 )
             keep_freed_memory(_KEPT_BYTES)
             native.say_if_absent(_LOG)
@@ -138,12 +141,14 @@ class Engine:
             self._targets = self._names.look(config.address.peers)
             self._paths = known_paths(cache_file(os.environ))
             self._client = uuid4().hex
-            here = self._local.holding if self._local is not None else None
+            here = [local.holding for local in self._local]
             self._machine = RankMachine(config, self._targets, here, self._surroundings(), ahead=prefetch.ahead)
             self._control: ControlPlane = LinkPlane(self._network, config.trust)
             self._lanes: DataPlane = LanePlane(self._network, lambda: len(self._machine.pool.sources))
-            self._here: DataPlane | None = LocalPlane(self._local) if self._local is not None else None
-            self.questions = DaemonQuestions(self._machine.pool, self._local, clock, self._calls.call)
+            local_by_number = dict(zip(self._machine.pool.local_numbers, self._local, strict=True))
+            self._here: dict[int, DataPlane] = {number: LocalPlane(local) for number, local in local_by_number.items()}
+            pool = self._machine.pool
+            self.questions = DaemonQuestions(pool, local_by_number, clock, self._calls.call)
             self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
         except BaseException:
             self._free()
@@ -181,10 +186,10 @@ class Engine:
         return self._machine.agreement.plan
 
     @property
-    def contents(self) -> Contents:
-        """The contents of the dataset; TFRecord's until a plan is agreed."""
+    def contents(self) -> tuple[Contents, ...]:
+        """The contents of each dataset; TFRecord's until a plan is agreed."""
         agreement = self._machine.agreement
-        return TFRECORD if agreement is None else agreement.contents
+        return (TFRECORD,) if agreement is None else agreement.contents
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
         """Drop everything and receive this epoch from `origin` on, as batches of `generation`."""
@@ -255,8 +260,8 @@ class Engine:
         self._stop = True
 
     def _free(self) -> None:
-        if self._local is not None:
-            self._local.close()
+        for local in self._local:
+            local.close()
         self._network.close()
         self._waker.close()
 
@@ -312,8 +317,8 @@ class Engine:
         while delivered:
             self._events.append(BatchTaken(*delivered.popleft()))
         self._hear()  # before reading: what would be read may not be wanted any more
-        here = self._here.events(ready) if self._here is not None else ()
-        for event in chain(self._control.events(ready), self._lanes.events(ready), here):
+        here = [plane.events(ready) for plane in self._here.values()]
+        for event in chain(self._control.events(ready), self._lanes.events(ready), *here):
             self._handle(event)
         hungry = self._prefetch.hungry
         if hungry and begun_ns >= self._report_ns:
@@ -337,8 +342,7 @@ class Engine:
         for instruction in instructions:
             match instruction:
                 case SayCredit() | ConnectLane() | CloseLane() | LookAtLanes() | ReadHere():
-                    local = self._here is not None and instruction.source == self._machine.pool.local_number
-                    plane = self._here if self._here is not None and local else self._lanes
+                    plane = self._here.get(instruction.source, self._lanes)
                     self._events.extend(plane.carry_out(instruction))
                 case HandOut(generation=generation, batch=batch):
                     self._prefetch.put(generation, batch)

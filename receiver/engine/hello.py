@@ -29,7 +29,7 @@ def greeting(config: LoaderConfig, client: str, peer: Peer) -> Hello:
         client=client,
         rank=config.rank,
         world_size=config.world_size,
-        dataset=config.address.dataset,
+        dataset=peer.dataset or config.address.dataset,
         host=socket.gethostname(),
         pid=os.getpid(),
         software=__version__,

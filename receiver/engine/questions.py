@@ -5,7 +5,7 @@ themselves (emlio.receiver.engine.size_questions, emlio.receiver.engine.record_q
 emlio.receiver.engine.energy_questions).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from emlio.clock import Clock
 from emlio.clocks.fit import ClockFit
@@ -27,13 +27,13 @@ class DaemonQuestions:
     """The questions to daemons. Any thread may ask; the receive thread does the rest.
 
     Attributes:
-        local: the shards on this host.
+        local: the shards on this host, by the numbers of their streams.
     """
 
     def __init__(
         self,
         pool: DaemonPool,
-        local: LocalShards | None,
+        local: Mapping[int, LocalShards],
         clock: Clock,
         call: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -41,7 +41,7 @@ class DaemonQuestions:
 
         Args:
             pool: the daemons.
-            local: the shards on this host.
+            local: the shards on this host, by the numbers of their streams.
             clock: the receive thread's.
             call: runs a function in the receive thread.
         """

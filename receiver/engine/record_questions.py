@@ -15,6 +15,7 @@ import numpy as np
 
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RemoteProtocolError
 from emlio.formats.notes import find_notes
+from emlio.planner.mixture.merged import own_name
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.receiver.threads.promise import Promise
@@ -32,6 +33,7 @@ class SoughtRecord:
     Attributes:
         shard, name, record: its shard's number and name, and its own number there.
         here: whether its shard is read on this host.
+        stream: the stream that carries its shard when it is asked for.
         whole: whether it was found.
         data: its bytes as stored.
         crc: the CRC32C that they must have; None for framed records.
@@ -43,6 +45,7 @@ class SoughtRecord:
     name: str
     record: int
     here: bool = False
+    stream: int = -1
     whole: bool = False
     data: bytearray = field(default_factory=bytearray)
     crc: int | None = None
@@ -89,7 +92,8 @@ class RecordQuestions:
             return
         left: list[SoughtRecord] = []
         for one in sought:
-            one.here = int(self._pool.assignment.owners[one.shard]) == self._pool.local_number
+            one.stream = int(self._pool.assignment.owners[one.shard])
+            one.here = one.stream in self._pool.local_numbers
             if not one.here:
                 left.append(one)
         if not left:
@@ -177,7 +181,8 @@ class RecordQuestions:
             question.left.extend(records)
 
     def _send(self, question: _Question, source: Source, records: Sequence[SoughtRecord]) -> bool:
-        rows = [RecordRow(shard=one.name, record=one.record) for one in records]
+        mixed = self._pool.mixed
+        rows = [RecordRow(shard=own_name(one.name) if mixed else one.name, record=one.record) for one in records]
         key, self._next = self._next, self._next + 1
         try:
             asks = source.conversation.ask_records(key, rows, len(records[0].data))

@@ -5,11 +5,13 @@ daemon was lost; answering all at the end. Used by the receive thread only. Does
 of sizes (emlio.receiver.records.sizes).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from emlio.errors import LocalProtocolError
+from emlio.planner.mixture.merged import own_name
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
@@ -41,12 +43,12 @@ class _Question:
 class SizeQuestions:
     """The open questions for sizes."""
 
-    def __init__(self, pool: DaemonPool, local: LocalShards | None) -> None:
+    def __init__(self, pool: DaemonPool, local: Mapping[int, LocalShards]) -> None:
         """Begin without questions.
 
         Args:
             pool: the daemons.
-            local: the shards on this host.
+            local: the shards on this host, by the numbers of their streams.
         """
         self._pool = pool
         self._local = local
@@ -60,10 +62,12 @@ class SizeQuestions:
             answer.set_result(NO_SIZES)
             return
         name = agreement.plan.catalog.shards[shard].name
-        if self._pool.assignment.owners[shard] == self._pool.local_number:
-            found = None if self._local is None else self._local.sizes(name, first, count)
+        local = self._local.get(int(self._pool.assignment.owners[shard]))
+        if local is not None:
+            found = local.sizes(name, first, count)
             answer.set_result(NO_SIZES if found is None else found)
             return
+        name = own_name(name) if self._pool.mixed else name
         question = _Question(shard=shard, name=name, first=first, count=count, answer=answer)
         self._open.append(question)
         self._put(question)

@@ -126,6 +126,7 @@ class Iteration(Iterator[Any]):
         tally.bad += made.bad
         tally.size_bytes += made.size_bytes
         tally.records += made.count - made.bad if tally.skips else made.count
+        tally.by_dataset = tally.by_dataset + made.by_dataset  # a new array: the old one may be in a figure
         tally.wait_ns += now_ns - came_ns
         if self._left_ns is not None:
             tally.busy_ns += came_ns - self._left_ns

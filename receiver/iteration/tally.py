@@ -6,6 +6,7 @@ Covers: the counts of the user's side. Does not cover: counting
 """
 
 import time
+from typing import Any
 
 __all__ = ["Tally"]
 
@@ -22,6 +23,7 @@ class Tally:
         first_wait_ns: the part of `wait_ns` before the first batch.
         first_batch_ns: from the loader's creation to the first batch, or None before it.
         born_ns: when the loader was made.
+        by_dataset: records by the datasets of a mixture, as the plan has them; else 0.
         skips: whether bad records are left out, rather than replaced.
     """
 
@@ -29,6 +31,7 @@ class Tally:
         """Begin to count now."""
         self.batches = self.records = self.bad = self.size_bytes = self.wait_ns = self.busy_ns = 0
         self.first_wait_ns = 0
+        self.by_dataset: Any = 0
         self.first_batch_ns: int | None = None
         self.born_ns = time.monotonic_ns()
         self.skips = skips

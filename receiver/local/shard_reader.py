@@ -84,6 +84,7 @@ class LocalShards:
         progress: bool = False,
         options: Mapping[str, str] | None = None,
         questions: Sequence[str] = (),
+        part: int | None = None,
     ) -> None:
         """Open the directory; scan shards that have no index yet.
 
@@ -96,6 +97,7 @@ class LocalShards:
             progress: show a line while scanning.
             options: say how to read it; see `DatasetPath`.
             questions: predicates over the records, evaluated now.
+            part: the number of the dataset, if the loader mixes several.
         """
         self.owned = np.zeros(0, np.bool_)
         self._verify = verify
@@ -109,7 +111,7 @@ class LocalShards:
         except BaseException:
             self._dataset.close()
             raise
-        self.holding = Holding(
+        held = Holding(
             peer=str(directory),
             rows=tuple(
                 ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
@@ -121,7 +123,8 @@ class LocalShards:
             contents=self._dataset.contents,
             matches=matches,
         )
-        self._numbers = {entry.name: number for number, entry in enumerate(self._dataset.entries)}
+        self.holding = held if part is None else held.of_part(part)
+        self._numbers = {row.name: number for number, row in enumerate(self.holding.rows)}
         self._pool = BufferPool(_SLAB_BYTES, keep_bytes=2 * _AHEAD_BYTES)
         self._changed = Condition()
         self._feed: Feed | None = None

@@ -15,6 +15,7 @@ from emlio.formats.notes import pack_notes
 from emlio.planner.catalog import Catalog
 from emlio.receiver.engine.questions import DaemonQuestions
 from emlio.receiver.engine.record_questions import SoughtRecord
+from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.message import Message
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.sizes import locate_record
@@ -30,7 +31,15 @@ _AT_ONCE = 1024
 class RecordLookup:
     """Finds the records of one dataset. Used by one thread at a time."""
 
-    def __init__(self, catalog: Catalog, questions: DaemonQuestions, *, timeout_ns: int, verify: bool) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        questions: DaemonQuestions,
+        *,
+        timeout_ns: int,
+        verify: bool,
+        datasets: Sequence[str] = (),
+    ) -> None:
         """See the class.
 
         Args:
@@ -38,7 +47,9 @@ class RecordLookup:
             questions: requests records from daemons.
             timeout_ns: the longest wait for a part of the records.
             verify: whether records are checked against their CRC32C.
+            datasets: the names of the datasets of a mixture; none if there is one dataset.
         """
+        self._datasets = datasets
         self._catalog = catalog
         self._questions = questions
         self._timeout_ns = timeout_ns
@@ -70,7 +81,8 @@ class RecordLookup:
         run = message.checked(verify=self._verify)
         if run.faults:
             fault = run.faults[0]
-            place = locate_record(self._catalog, self._questions.sizes, int(ids[fault.position]))
+            record = int(ids[fault.position])
+            place = locate_record(self._catalog, self._questions.sizes, record, datasets=self._datasets)
             raise CorruptRecordError(
                 f"{place.text}: {fault.reason}", shard=place.shard, record=place.record, offset=place.offset
             )
@@ -92,8 +104,13 @@ class RecordLookup:
 
     def _read_here(self, sought: Sequence[SoughtRecord]) -> None:
         """Read the records of this host's disks, in the calling thread."""
-        left, local = list(sought), self._questions.local
-        while left and local is not None:
+        for stream, local in self._questions.local.items():
+            self._read_from(local, [one for one in sought if one.stream == stream])
+
+    @staticmethod
+    def _read_from(local: LocalShards, sought: Sequence[SoughtRecord]) -> None:
+        left = list(sought)
+        while left:
             found = local.find([(one.name, one.record) for one in left])
             ends = np.cumsum(found.sizes).tolist()
             for place, end in enumerate(ends):

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, RecordIndexError
-from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.choose import assembler_of
 from emlio.receiver.batch_kinds.options import BatchOptions
@@ -21,6 +20,7 @@ from emlio.receiver.engine.questions import DaemonQuestions
 from emlio.receiver.looking.lookup import RecordLookup
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.decoded import Decoded
+from emlio.receiver.records.mixture import KnownContents
 from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
 
@@ -39,7 +39,7 @@ class SingleRecords:
         config: LoaderConfig,
         plan: Plan,
         questions: DaemonQuestions,
-        contents: Contents,
+        contents: KnownContents,
     ) -> None:
         """See the class.
 
@@ -49,17 +49,20 @@ class SingleRecords:
             config: the loader's configuration.
             plan: the plan.
             questions: requests records from daemons.
-            contents: the contents of the dataset.
+            contents: the contents of the dataset, or of those that are mixed.
         """
         policy = BadRecordPolicy("raise")
-        policy.locate_by(partial(locate_record, plan.catalog, questions.sizes))
+        names = config.address.mixed_names
+        policy.locate_by(partial(locate_record, plan.catalog, questions.sizes, datasets=names))
         self._policy = policy
         self._assembler = assembler_of(options, policy, config.seed)
         self._assembler.know(contents)
         self._transform = options.transform
         self._records = plan.catalog.records
         recovery = config.recovery
-        self._lookup = RecordLookup(plan.catalog, questions, timeout_ns=recovery.timeout_ns, verify=recovery.verifies)
+        self._lookup = RecordLookup(
+            plan.catalog, questions, timeout_ns=recovery.timeout_ns, verify=recovery.verifies, datasets=names
+        )
 
     def batch(self, ids: object, epoch: int, *, transform: bool) -> Any:
         """Return the batch of these records, in this order."""

@@ -21,7 +21,7 @@ from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding, questions_of
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
-from emlio.receiver.machine.generation import GenerationRead
+from emlio.receiver.machine.generation import GenerationsRead
 from emlio.receiver.machine.instructions import Answered, LookUpNames
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.lane_keeper import LaneKeeper
@@ -64,7 +64,8 @@ class DaemonPool:
         assignment: their streams.
         membership: adds and removes daemons.
         lanes: maintains their lanes.
-        local_number: the stream that is read from this host's disks; -1 if there is none.
+        mixed: whether they hold several datasets, whose shards have other names in the plan than at them.
+        local_numbers: the streams that are read from this host's disks, one for each dataset that is there.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class DaemonPool:
         targets: Sequence[Target],
         out: Outbox,
         around: Surroundings,
-        here: Holding | None,
+        here: Sequence[Holding],
         intake: Intake,
         on_plan: Callable[[], None],
     ) -> None:
@@ -92,19 +93,19 @@ class DaemonPool:
         self.assignment = ShardAssignment(
             config, out, around, self.sources, self.stream_names, self.carry_out, self.guard, intake
         )
-        local_number = len(targets) if here is not None else None
-        self.local_number = -1 if local_number is None else local_number
-        self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.guard, local_number)
+        self.local_numbers = range(len(targets), len(targets) + len(here))
+        self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.guard, self.local_numbers)
         self._lost = 0
-        self._generation = GenerationRead(config.address.dataset)
+        self._generations = GenerationsRead([one.dataset for one in config.address.parts or (config.address,)])
         self._config = config
         self._targets = targets
         self._out = out
         self._around = around
         self._on_plan = on_plan
-        self._quorum = Quorum(config, self.sources, here, self.local_number)
+        self.mixed = bool(config.address.parts)
+        self._quorum = Quorum(config, self.sources, dict(zip(self.local_numbers, here, strict=True)))
         names = [f"daemon {target.peer}" for target in targets]
-        self._numbers = StreamNumbers(names if here is None else [*names, f"directory {here.peer}"])
+        self._numbers = StreamNumbers([*names, *(f"directory {held.peer}" for held in here)])
         self.membership = Membership(
             out,
             self.sources,
@@ -164,7 +165,7 @@ class DaemonPool:
 
     def _greet(self, source: Source) -> None:
         hello = self._around.hello(source.number, source.peer)
-        hello = self._generation.said_in(hello, source, self.assignment.agreement)
+        hello = self._generations.said_in(hello, source, self.assignment.agreement)
         self.carry_out(source, source.conversation.greet(hello, self._out.now_ns))
         source.greeted(self._config.world_size)
 
@@ -177,7 +178,7 @@ class DaemonPool:
             return
         self.assignment.settle(agreement)
         self._on_plan()
-        for warning in doubled_copies(agreement.holdings):
+        for warning in doubled_copies(agreement.holdings, mixed=self.mixed):
             self._out.note("warning", warning)
         for source in self.sources:
             if source.conversation.state is RankState.LISTED:
@@ -192,7 +193,7 @@ class DaemonPool:
 
     def _align(self) -> bool:
         """Return whether all daemons that answered give one generation; ask the others again."""
-        others = self._generation.settle(self.sources)
+        others = self._generations.settle(self.sources)
         for source in others:
             source.holding = None
             source.dismiss()
@@ -201,7 +202,8 @@ class DaemonPool:
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
-        offer, first = agreement.offer(talk.session), self.assignment.first_order(source)
+        part = source.peer.part if self.mixed else None
+        offer, first = agreement.offer(talk.session, part), self.assignment.first_order(source)
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
             source.ordered()
@@ -293,7 +295,7 @@ class DaemonPool:
                         missing_count=count,
                         contents=_contents(welcome) if welcome is not None else TFRECORD,
                     )
-                    self._find_matches(source, held)
+                    self._find_matches(source, held.of_part(source.peer.part) if self.mixed else held)
                 case Matched(bits=bits):
                     if source.listed is not None:
                         listed = source.listed
@@ -338,7 +340,7 @@ class DaemonPool:
                 f"now holds {len(holding.rows)} or different ones"
             )
         if known is None:
-            self._generation.check_joining(source)
+            self._generations.check_joining(source)
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)
             source.holding = holding
         self._offer(source, agreement)

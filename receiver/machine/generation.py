@@ -5,7 +5,7 @@ daemon that joins later. Does not cover: the choice (emlio.receiver.assignment.g
 daemons (emlio.receiver.machine.daemon_pool).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,27 +15,55 @@ from emlio.receiver.assignment.generations import GivenGeneration, common_genera
 from emlio.receiver.machine.source import Source
 from emlio.wire.control import Hello
 
-__all__ = ["GenerationRead"]
+__all__ = ["GenerationRead", "GenerationsRead"]
 
 
-class GenerationRead:
-    """The generation that the rank reads, as soon as its daemons have answered."""
+class GenerationsRead:
+    """The generations that the rank reads, one of each dataset."""
 
-    def __init__(self, dataset: str) -> None:
+    def __init__(self, datasets: Sequence[str]) -> None:
         """Know none yet.
 
         Args:
-            dataset: the dataset as the address names it, for errors.
+            datasets: the datasets as the address names them, one unless the loader mixes several.
         """
+        self._each = [GenerationRead(dataset) for dataset in datasets]
+
+    def settle(self, sources: Iterable[Source]) -> list[Source]:
+        """Choose the generations; return the daemons that gave another one and must be asked again.
+
+        Raises:
+            DatasetError: the daemons of a dataset have none in common.
+        """
+        known = list(sources)
+        return [
+            other
+            for part, one in enumerate(self._each)
+            for other in one.settle(source for source in known if source.peer.part == part)
+        ]
+
+    def said_in(self, hello: Hello, source: Source, agreement: Agreement | None) -> Hello:
+        """Return the hello with the generation that is read, and with what the daemon listed before."""
+        return self._each[source.peer.part].said_in(hello, source, agreement)
+
+    def check_joining(self, source: Source) -> None:
+        """Check a daemon that answers for the first time after the plan was made.
+
+        Raises:
+            DatasetError: it does not have the generation that the job reads.
+        """
+        self._each[source.peer.part].check_joining(source)
+
+
+class GenerationRead:
+    """The generation of one dataset, as soon as its daemons have answered. See `GenerationsRead`."""
+
+    def __init__(self, dataset: str) -> None:
         self._dataset = dataset
         self._number: int | None = None
 
     def settle(self, sources: Iterable[Source]) -> list[Source]:
-        """Choose the generation; return the daemons that gave another one and must be asked again.
-
-        Raises:
-            DatasetError: the daemons have none in common.
-        """
+        """See `GenerationsRead`."""
         gave = {source: given for source in sources if (given := _given(source)) is not None}
         self._number = common_generation(self._dataset, list(gave.values()))
         others = [source for source, given in gave.items() if given.given != self._number]
@@ -48,7 +76,7 @@ class GenerationRead:
         return others
 
     def said_in(self, hello: Hello, source: Source, agreement: Agreement | None) -> Hello:
-        """Return the hello with the generation that is read, and with what the daemon listed before."""
+        """See `GenerationsRead`."""
         if self._number is not None:
             hello = msgspec.structs.replace(hello, generation=self._number)
             source.asked_generation = self._number
@@ -58,11 +86,7 @@ class GenerationRead:
         return hello
 
     def check_joining(self, source: Source) -> None:
-        """Check a daemon that answers for the first time after the plan was made.
-
-        Raises:
-            DatasetError: it does not have the generation that the job reads.
-        """
+        """See `GenerationsRead`."""
         given = _given(source)
         if given is not None and self._number not in (None, given.given):
             raise DatasetError(

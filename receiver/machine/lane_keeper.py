@@ -4,7 +4,7 @@ Covers: when to send credit, the consequences of lost lanes. Does not cover: the
 (emlio.receiver.machine.lane_set), the amount of credit (emlio.receiver.placement.grants).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from emlio.errors import PeerLostError
@@ -38,7 +38,7 @@ class LaneKeeper:
         assignment: ShardAssignment,
         intake: Intake,
         guard: Callable[[Source, Callable[[], None]], None],
-        local_number: int | None,
+        local_numbers: Sequence[int],
     ) -> None:
         """Prepare the maintenance.
 
@@ -49,7 +49,7 @@ class LaneKeeper:
             assignment: their streams.
             intake: gives credit.
             guard: runs an action on a daemon, and loses the daemon if it fails.
-            local_number: the stream that is read from this host's disks; None without one.
+            local_numbers: the streams that are read from this host's disks.
         """
         self.losses = 0
         self._told_ns: dict[int, int] = {}
@@ -59,7 +59,7 @@ class LaneKeeper:
         self._assignment = assignment
         self._intake = intake
         self._guard = guard
-        self._local_number = local_number
+        self._local_numbers = local_numbers
 
     def tell_credit(self, *, hungry: bool, quiet: bool) -> None:
         """Tell each daemon what was read of its lanes and what its stream may send.
@@ -67,8 +67,8 @@ class LaneKeeper:
         Also maintains the lanes. `hungry`: the user waits for a batch. `quiet`: nothing waits to be
         read.
         """
-        changed, local = self._intake.take_changed(), self._local_number
-        if changed and local is not None:
+        changed = self._intake.take_changed()
+        for local in self._local_numbers if changed else ():
             self._out.add(SayCredit(local, 0, self._intake.credit(local, 0)))
         for source in self._sources:
             if source.contact.closed:

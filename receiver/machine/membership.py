@@ -145,7 +145,12 @@ class Membership:
 
     def _twin(self, source: Source) -> Source | None:
         process = _process(source)
-        others = (other for other in self._sources if other is not source and other.is_heard)
+        # A daemon has a session for each dataset of a mixture that it is asked for.
+        others = (
+            other
+            for other in self._sources
+            if other is not source and other.is_heard and other.peer.part == source.peer.part
+        )
         return next((other for other in others if process and _process(other) == process), None)
 
 

@@ -8,9 +8,9 @@ dataset is complete (emlio.receiver.assignment.completeness), reconnecting silen
 (emlio.receiver.machine.daemon_pool).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from emlio.receiver.assignment.agreement import Agreement, Holding, agree
+from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part
 from emlio.receiver.assignment.completeness import why_not_whole
 from emlio.receiver.machine.sources import Sources
 from emlio.receiver.setup.config import LoaderConfig
@@ -21,19 +21,17 @@ __all__ = ["Quorum"]
 class Quorum:
     """Decides when enough daemons have answered."""
 
-    def __init__(self, config: LoaderConfig, sources: Sources, here: Holding | None, local_number: int) -> None:
+    def __init__(self, config: LoaderConfig, sources: Sources, here: Mapping[int, Holding]) -> None:
         """Prepare the decision.
 
         Args:
             config: the loader's configuration.
             sources: the daemons.
-            here: the shards on this host.
-            local_number: the number of their stream.
+            here: the shards on this host, by the numbers of their streams.
         """
         self._config = config
         self._sources = sources
         self._here = here
-        self._local_number = local_number
         self._until_ns = 0
         self._judged: frozenset[int] = frozenset()  # the daemons whose holdings were found incomplete
 
@@ -67,11 +65,11 @@ class Quorum:
     def doubt(self) -> str:
         """Return why the daemons that answered may not be enough; "" if they are, or none has."""
         held = list(self._held().values())
-        return why_not_whole(held) if held else ""
+        return self._why_not_whole(held) if held else ""
 
     def _held(self) -> dict[int, Holding]:
         held = {source.number: source.holding for source in self._sources if source.holding is not None}
-        return held if self._here is None else {**held, self._local_number: self._here}
+        return {**held, **self._here}
 
     def _all_answered(self) -> bool:
         return all(source.holding is not None for source in self._sources)
@@ -83,4 +81,12 @@ class Quorum:
         if any(source.holding is None and source.is_heard for source in self._sources):
             return False
         self._judged = frozenset(held)
-        return not why_not_whole(list(held.values()))
+        return not self._why_not_whole(list(held.values()))
+
+    def _why_not_whole(self, held: list[Holding]) -> str:
+        """Return why the datasets may not be whole; of a mixture, why the first that may not be is not."""
+        parts = by_part(held)
+        if len(parts) < len(self._config.address.parts):
+            return "none has sent its list of shards of one of the datasets"
+        reasons = [why_not_whole(part) for part in parts]
+        return next((reason for reason in reasons if reason), "")

@@ -63,7 +63,7 @@ class RankMachine:
         self,
         config: LoaderConfig,
         targets: Sequence[Target],
-        here: Holding | None,
+        here: Sequence[Holding],
         around: Surroundings,
         *,
         ahead: int,
@@ -73,12 +73,11 @@ class RankMachine:
         Args:
             config: the loader's configuration.
             targets: the initial daemons.
-            here: the shards on this host; None if none are to be read here.
+            here: the shards on this host that are to be read here, of each dataset that has some.
             around: answers the machine's questions.
             ahead: how many batches are made before they are requested.
         """
         self._config = config
-        self._reads_here = here is not None
         self._out = Outbox()
         self._over = False
         self.intake = Intake(config, self._out, self._move_shard, ahead=ahead)
@@ -279,12 +278,10 @@ class RankMachine:
         return reorder
 
     def _read_here(self, plan: Plan, epoch: int, origin: int) -> None:
-        if not self._reads_here:
-            return
-        number = self.pool.local_number
-        self.intake.open(number, (epoch, 0))
-        owned = self.pool.assignment.owners == number
-        self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
+        for number in self.pool.local_numbers:
+            self.intake.open(number, (epoch, 0))
+            owned = self.pool.assignment.owners == number
+            self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
 
     def _move_shard(self, stream: int, shard: int) -> bool:
         source = self.pool.sources.number(stream)

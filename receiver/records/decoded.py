@@ -6,7 +6,7 @@ Covers: the value, selecting records, one record as a sample. Does not cover: ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,14 @@ import numpy.typing as npt
 from emlio.formats.whole_file import with_path
 from emlio.receiver.records.bad_records import RecordFault
 
-__all__ = ["IDS", "SEEDS", "Decoded"]
+__all__ = ["ABSENT", "IDS", "SEEDS", "SOURCES", "Decoded"]
 
 IDS = "__id__"
 SEEDS = "__seed__"
+SOURCES = "__source__"
+
+ABSENT: Final = object()
+"""The value of a column that a record does not have, as records of another dataset of a mixture may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +36,7 @@ class Decoded:
         fault: the first of them that was found.
         notes: what was told of each record beside its bytes; empty if nothing was.
         draws: (n,) the numbers from which their seeds are drawn; None: their ids.
+        unlike: why the columns cannot be handed out as one batch; "" if they can.
     """
 
     epoch: int
@@ -40,6 +45,7 @@ class Decoded:
     bad: int
     fault: RecordFault | None = None
     notes: Sequence[bytes] = ()
+    unlike: str = ""
     draws: npt.NDArray[np.int64] | None = None
 
     @property
@@ -76,7 +82,8 @@ class Decoded:
 
     def sample(self, place: int) -> dict[str, Any]:
         """Return one record as a sample."""
-        return {name: column[place] for name, column in self.columns.items()}
+        values = {name: column[place] for name, column in self.columns.items()}
+        return {name: value for name, value in values.items() if value is not ABSENT} if self.unlike else values
 
 
 def _taken(column: Sequence[Any], places: Sequence[int]) -> list[Any]:

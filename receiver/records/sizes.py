@@ -4,7 +4,7 @@ Covers: the value, collecting those of a whole dataset, locating a record. Does 
 (emlio.receiver.engine.engine).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError, PeerLostError
 from emlio.planner.catalog import Catalog
+from emlio.planner.mixture.merged import own_name, part_of
 from emlio.receiver.records.bad_records import RecordPlace
 from emlio.receiver.threads.promise import Promise
 from emlio.units import format_duration
@@ -81,14 +82,21 @@ def gather_sizes(catalog: Catalog, ask: Ask, timeout_ns: int) -> npt.NDArray[np.
     return sizes
 
 
-def name_record(catalog: Catalog, record: int) -> str:
-    """Return the place of a record in words, by its global id; without asking for its offset."""
+def name_record(catalog: Catalog, record: int, *, datasets: Sequence[str] = ()) -> str:
+    """Return the place of a record in words, by its global id; without asking for its offset.
+
+    Args:
+        catalog: the catalog.
+        record: the id.
+        datasets: the names of the datasets of a mixture; none if there is one dataset.
+    """
     shards, records = catalog.locate(np.array([record], np.int64))
-    return RecordPlace(shard=catalog.shards[int(shards[0])].name, record=int(records[0]), offset=-1).text
+    shard = _named(catalog.shards[int(shards[0])].name, datasets)
+    return RecordPlace(shard=shard, record=int(records[0]), offset=-1).text
 
 
-def locate_record(catalog: Catalog, ask: Ask, record: int) -> RecordPlace:
-    """Return the place of a record, by its global id."""
+def locate_record(catalog: Catalog, ask: Ask, record: int, *, datasets: Sequence[str] = ()) -> RecordPlace:
+    """Return the place of a record, by its global id; `datasets` as for `name_record`."""
     shards, records = catalog.locate(np.array([record], np.int64))
     shard, number = int(shards[0]), int(records[0])
     try:
@@ -96,4 +104,9 @@ def locate_record(catalog: Catalog, ask: Ask, record: int) -> RecordPlace:
         offset = told.offset_if_known
     except TimeoutError:
         offset = -1  # the error that needs it matters more than the offset
-    return RecordPlace(shard=catalog.shards[shard].name, record=number, offset=offset)
+    return RecordPlace(shard=_named(catalog.shards[shard].name, datasets), record=number, offset=offset)
+
+
+def _named(shard: str, datasets: Sequence[str]) -> str:
+    """Return a shard's name as a user knows it."""
+    return f"{own_name(shard)} of dataset {datasets[part_of(shard)]}" if datasets else shard

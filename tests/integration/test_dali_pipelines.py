@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import emlio.dali
-from emlio import DaliPipeline, EmlioLoader
+from emlio import DaliPipeline, EmlioLoader, Mixture
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example import encode_example
 from emlio.planner.sample_seeds import sample_seeds, uniforms
@@ -342,3 +342,18 @@ def test_inputs_outside_a_loader_are_an_error_that_says_so() -> None:
         emlio.dali.inputs("label")
     with pytest.raises(ConfigError, match="must be called inside a pipeline function"):
         pipeline_def(_small)(batch_size=1, num_threads=1, device_id=None)
+
+
+def test_datasets_of_one_format_are_mixed_in_a_pipeline_and_others_are_refused(folder: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "more", records=10, shards=1, payload=lambda record: _example(record % 3))
+    mixture = Mixture([(folder, 0.75), (tmp_path / "more", 0.25)])
+    with EmlioLoader(mixture, 8, dali=DaliPipeline(_small), ids=True, threads=2, to="torch") as loader:
+        for batch in loader:
+            ids, sources = batch["__id__"], batch["__source__"]
+            assert sources.tolist() == (ids >= _RECORDS).int().tolist()
+            assert batch["label"].tolist() == [id_ if id_ < _RECORDS else (id_ - _RECORDS) % 3 for id_ in ids.tolist()]
+        assert sum(loader.stats().datasets.values()) == loader.stats().records
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "part.jsonl").write_text('{"picture": "no"}\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"a DALI pipeline needs datasets of one format .* 'lines' is jsonl"):
+        EmlioLoader(Mixture([(folder, 1), (tmp_path / "lines", 1)]), 8, dali=DaliPipeline(_small))

@@ -27,7 +27,7 @@ from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.contact import Contact
 from emlio.receiver.machine.daemon_pool import DaemonPool
-from emlio.receiver.machine.generation import GenerationRead
+from emlio.receiver.machine.generation import GenerationRead, GenerationsRead
 from emlio.receiver.machine.intake import Intake, IntakeTotals
 from emlio.receiver.machine.lane_keeper import LaneKeeper
 from emlio.receiver.machine.membership import Membership
@@ -65,6 +65,7 @@ _PARTS = (
     Membership,
     Quorum,
     GenerationRead,
+    GenerationsRead,
     Sources,
     Source,
     Contact,
@@ -127,7 +128,7 @@ def new_machine(world: World) -> RankMachine:
         path=lambda way: KnownPath(lanes=world.lanes, offset=1),
     )
     targets = tuple(Target(peer=peer, ways=(peer,)) for peer in world.config.address.peers)
-    machine = RankMachine(world.config, targets, None, around, ahead=0)
+    machine = RankMachine(world.config, targets, (), around, ahead=0)
     limits: Any = machine.intake
     limits._bound_bytes = limits.grants.limit_bytes = world.bound * RECORD_BYTES
     return machine

@@ -274,6 +274,7 @@ def test_the_public_names_are_these() -> None:
         "EmlioLoader",
         "Fraction",
         "Ids",
+        "Mixture",
         "Recovery",
         "Security",
         "TokenBatches",

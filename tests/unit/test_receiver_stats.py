@@ -205,4 +205,5 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
         "receive_ns": 8,
         "repeated_records": 9,
         "native": native.is_used(),
+        "datasets": {},
     }

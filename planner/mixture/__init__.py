@@ -1,0 +1,1 @@
+"""Epochs that mix the records of several datasets in given proportions."""

@@ -1,0 +1,90 @@
+"""A mixture as a user gives it: weights, the length of an epoch, changes of weights.
+
+Covers: checking them, the sampling that follows. Does not cover: the addresses of datasets (emlio.receiver.setup.mixture), the
+arguments of a command (emlio.cli.planned_mixture).
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from emlio.arguments import as_whole, whole
+from emlio.errors import ConfigError
+from emlio.planner.mixture.sampling import FIRST, LONGEST, MixtureSampling
+from emlio.planner.mixture.shares import Shares
+from emlio.planner.mixture.weights import whole_weights
+from emlio.planner.permutation import LARGEST
+from emlio.wire.limits import MAX_DATASETS, MAX_SAMPLING_CHARACTERS
+
+__all__ = ["given_items", "given_sampling", "given_schedule"]
+
+
+def given_sampling(
+    weights: Sequence[object], *, samples: object = None, until: object = None, schedule: object = ()
+) -> MixtureSampling:
+    """Return the sampling of a mixture.
+
+    Args:
+        weights: one for each dataset.
+        samples: the number of samples of an epoch; None: see `until`.
+        until: the end of an epoch without `samples`; None for the default.
+        schedule: pairs of a sample and the weights from there on.
+
+    Raises:
+        ConfigError: one of them is not valid.
+    """
+    if not 1 <= len(weights) <= MAX_DATASETS:
+        raise ConfigError(f"a mixture must have 1 to {MAX_DATASETS} datasets, got {len(weights)}")
+    if until not in (None, FIRST, LONGEST):
+        raise ConfigError(f"until must be {FIRST!r} or {LONGEST!r}, or None, got {until!r}")
+    if samples is not None and until is not None:
+        raise ConfigError(
+            f"samples and until both say how long an epoch is: give one, got samples={samples} and until={until!r}"
+        )
+    length: int | str = str(until or FIRST)
+    if samples is not None:
+        length = whole("samples", samples, least=1, otherwise=", or None")
+        if length > LARGEST:
+            raise ConfigError(f"samples must be at most 2**40, got {length}")
+    changes = [
+        (start, Shares(whole_weights(values, "the weights of a schedule")))
+        for start, values in given_schedule(schedule, len(weights))
+    ]
+    if not changes or changes[0][0]:
+        changes.insert(0, (0, Shares(whole_weights(weights))))
+    found = MixtureSampling(length, tuple(changes))
+    text = str(found)
+    if len(text) > MAX_SAMPLING_CHARACTERS:
+        raise ConfigError(
+            f"the weights and changes of a mixture must take at most {MAX_SAMPLING_CHARACTERS:,} characters, got "
+            f"{len(text):,}: change them less often, or round them"
+        )
+    return found
+
+
+def given_items(given: object, name: str) -> Sequence[object]:
+    """Return the items of a list.
+
+    Raises:
+        ConfigError: it is none; the error says what the list is of a mixture.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise ConfigError(f"a mixture's {name} must be a list of pairs, got {given!r}")
+    return cast("Sequence[object]", given)
+
+
+def given_schedule(schedule: object, datasets: int) -> tuple[tuple[int, tuple[float, ...]], ...]:
+    """Return pairs of a sample and a weight for each dataset."""
+    return tuple(_change(item, datasets) for item in given_items(schedule, "schedule"))
+
+
+def _change(item: object, datasets: int) -> tuple[int, tuple[float, ...]]:
+    pair: list[object] = list(cast("Sequence[object]", item)) if isinstance(item, list | tuple) else []
+    start = as_whole(pair[0]) if len(pair) == 2 else None
+    if start is None or start < 0 or not isinstance(pair[1], list | tuple):
+        raise ConfigError(f"a mixture's schedule must be pairs of a sample from 0 on and weights, got {item!r}")
+    weights = tuple(cast("Sequence[float]", pair[1]))
+    if len(weights) != datasets:
+        raise ConfigError(
+            f"a mixture's schedule must give a weight for each of its {datasets} datasets, got {len(weights)} at sample {start}"
+        )
+    return start, weights

@@ -1,0 +1,159 @@
+"""Columns of the records of several datasets, each decoded in its own form.
+
+Covers: dividing a batch's records by dataset, joining columns in the batch's order, columns that cannot be joined. Does not
+cover: the forms (emlio.formats.registry), which record is of which dataset (emlio.receiver.records.mixture).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+from emlio.example.columns import Piece
+from emlio.example.faults import Absent
+from emlio.formats.record_form import RecordForm
+from emlio.formats.registry import form_of
+from emlio.receiver.records.decoded import ABSENT
+from emlio.receiver.records.mixture import MixedContents
+
+__all__ = ["MixedBatch", "MixedRecords"]
+
+
+class MixedRecords:
+    """Makes columns of records of several datasets. Keeps no state between batches."""
+
+    def __init__(self, mixture: MixedContents, fields: Sequence[str] | None) -> None:
+        """Decode these datasets.
+
+        Args:
+            mixture: the datasets.
+            fields: the columns wanted; None for all.
+
+        Raises:
+            ConfigError: a dataset has no such column.
+        """
+        self._mixture = mixture
+        self._forms: list[RecordForm] = []
+        for name, contents in zip(mixture.names, mixture.contents, strict=True):
+            try:
+                self._forms.append(form_of(contents, fields))
+            except ConfigError as error:
+                raise ConfigError(f"dataset {name!r} of the mixture: {error}") from error
+
+    def of(self, ids: npt.NDArray[np.int64]) -> "MixedBatch":
+        """Return what decodes the batch of these records."""
+        return MixedBatch(self._forms, self._mixture.names, self._mixture.datasets(ids))
+
+
+class MixedBatch:
+    """Makes columns of one batch. See `emlio.formats.record_form.RecordForm`.
+
+    Attributes:
+        unlike: why the columns are not those of all records; "" if they are.
+    """
+
+    def __init__(self, forms: Sequence[RecordForm], names: Sequence[str], datasets: npt.NDArray[np.int64]) -> None:
+        self.unlike = ""
+        self._forms = forms
+        self._names = names
+        numbers: list[int] = np.unique(datasets).tolist()
+        self._rows = [(number, np.flatnonzero(datasets == number)) for number in numbers]
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`. A column that a record lacks has `ABSENT` at its place."""
+        made: list[tuple[int, npt.NDArray[np.int64], dict[str, Any]]] = [
+            (number, rows, self._forms[number].columns(_only(pieces, rows, count), len(rows)))
+            for number, rows in self._rows
+        ]
+        names = dict.fromkeys(name for _, _, columns in made for name in columns)
+        for number, _, columns in made:
+            lacking = next((name for name in names if name not in columns), None)
+            if lacking is not None:
+                whole = next(other for other, _, has in made if lacking in has)
+                self.unlike = self.unlike or (
+                    f"the datasets of a mixture must have the same columns: {self._names[whole]!r} has {lacking!r}, "
+                    f"{self._names[number]!r} has only {', '.join(map(repr, columns))}. Name with fields= columns that all have, "
+                    "or pass a transform, which gets samples one by one"
+                )
+        return {
+            name: self._joined(name, [(n, rows, columns[name]) for n, rows, columns in made if name in columns], count)
+            for name in names
+        }
+
+    def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
+        """See `RecordForm`."""
+        count = sum(len(rows) for _, rows in self._rows)
+        found = {
+            int(rows[place]): reason
+            for number, rows in self._rows
+            for place, reason in self._forms[number].faults(_only(pieces, rows, count)).items()
+        }
+        return dict(sorted(found.items()))
+
+    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
+        """See `RecordForm`."""
+        count = sum(len(rows) for _, rows in self._rows)
+        for number, rows in self._rows:
+            absent: Absent | None = self._forms[number].absent(_only(pieces, rows, count))
+            if absent is not None:
+                return replace(absent, place=int(rows[absent.place]))
+        return None
+
+    def _joined(self, name: str, parts: Sequence[tuple[int, npt.NDArray[np.int64], Any]], count: int) -> Any:
+        """Return one column of all records, given that of each dataset."""
+        (first, rows, column), *others = parts
+        if len(rows) == count:
+            return column
+        for number, _, other in others:
+            if _kind(other) != _kind(column):
+                self.unlike = self.unlike or (
+                    f"the datasets of a mixture must have columns of the same types: {name!r} holds {_kind(column)} in "
+                    f"{self._names[first]!r} and {_kind(other)} in {self._names[number]!r}. Leave it out with fields=, or pass a "
+                    "transform, which gets samples one by one"
+                )
+        arrays: list[npt.NDArray[Any]] = [part for _, _, part in parts if isinstance(part, np.ndarray)]
+        alike = len({(part.dtype, part.shape[1:]) for part in arrays}) == 1
+        if len(arrays) == len(parts) and alike and sum(map(len, arrays)) == count:
+            joined = np.empty((count, *arrays[0].shape[1:]), arrays[0].dtype)
+            for _, places, part in parts:
+                joined[places] = part
+            return joined
+        items: list[Any] = [ABSENT] * count
+        for _, places, part in parts:
+            for place, item in zip(places.tolist(), part, strict=True):
+                items[place] = item
+        return items
+
+
+def _kind(column: Any) -> str:
+    """Return the type of a column's values, and whether they are single ones."""
+    first: Any = column[0]
+    if isinstance(first, np.ndarray | np.generic):
+        kind = str(cast("npt.NDArray[Any]", first).dtype)
+        return kind if isinstance(first, np.generic) else f"arrays of {kind}"
+    return "bytes" if isinstance(first, memoryview) else type(first).__name__
+
+
+def _only(pieces: Sequence[Piece], rows: npt.NDArray[np.int64], count: int) -> Sequence[Piece]:
+    """Return the pieces with these records alone, numbered among themselves."""
+    if len(rows) == count:
+        return pieces
+    number = np.full(count, -1, np.int64)
+    number[rows] = np.arange(len(rows))
+    found: list[Piece] = []
+    for piece in pieces:
+        kept = np.flatnonzero(number[piece.slots] >= 0)
+        if kept.size:
+            found.append(
+                replace(
+                    piece,
+                    starts=piece.starts[kept],
+                    ends=piece.ends[kept],
+                    slots=number[piece.slots[kept]],
+                    notes=None if piece.notes is None else piece.notes[kept],
+                )
+            )
+    return found
