@@ -88,9 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the requested view. Impossible arguments and datasets raise an error."""
-    choice, mixed = choice_of(arguments), PlannedMixture.of(arguments)
-    if mixed is not None and choice != EVERYTHING:
-        raise ConfigError("subsets, repeats and weights are of one dataset, not of a --mixture")
+    mixed = PlannedMixture.of(arguments)
+    choice = choice_of(arguments) if mixed is None else EVERYTHING
     holdings, held = _holdings(arguments, choice) if mixed is None else (_mixed_holdings(arguments, mixed), [])
     spec = PlanSpec(
         seed=arguments.seed,

@@ -42,7 +42,10 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw with replacement by weights of classes, '*' for all others; or a .npy file with one for each record",
     )
     choice.add_argument(
-        "--samples", metavar="N", type=int, help="draws of an epoch with --weights (default: the records)"
+        "--samples",
+        metavar="N",
+        type=int,
+        help="draws of an epoch with --weights (default: the records), or samples of one of a --mixture",
     )
 
 

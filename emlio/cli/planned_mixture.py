@@ -29,7 +29,6 @@ def add_mixture_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mixture", metavar="DIR=WEIGHT", nargs="+", help="directories of datasets that are mixed, with their weights"
     )
-    group.add_argument("--samples", metavar="N", type=int, help="samples of an epoch")
     group.add_argument(
         "--until",
         metavar="END",
@@ -86,9 +85,11 @@ class PlannedMixture:
             ConfigError: an argument is not valid, or is one of a mixture without one.
         """
         if arguments.mixture is None:
-            if arguments.samples is not None or arguments.until is not None or arguments.schedule:
-                raise ConfigError("--samples, --until and --schedule are of a --mixture, and there is none")
+            if arguments.until is not None or arguments.schedule:
+                raise ConfigError("--until and --schedule are of a --mixture, and there is none")
             return None
+        if arguments.subset is not None or arguments.repeat != 1 or arguments.weights is not None:
+            raise ConfigError("--subset, --repeat and --weights are of one dataset, not of a --mixture")
         datasets = [_pair("--mixture", "DIR=WEIGHT", text) for text in arguments.mixture]
         changes = [_pair("--schedule", "SAMPLE=WEIGHT,...", text) for text in arguments.schedule]
         sampling = given_sampling(

@@ -104,8 +104,9 @@ def test_a_step_names_the_dataset_of_each_record(
         (["--mixture", "data=1", "--samples", "5", "--until", "first"], "give one, got samples=5"),
         (["--mixture", "data=1", "--records", "5"], "give either --mixture, dataset directories or --records"),
         (["data", "--until", "first"], "are of a --mixture, and there is none"),
+        (["--mixture", "data=1", "--repeat", "2"], "are of one dataset, not of a --mixture"),
     ],
-    ids=["no weight", "text", "no change", "no sample", "weights", "both lengths", "records", "no mixture"],
+    ids=["no weight", "text", "no change", "no sample", "weights", "both lengths", "records", "no mixture", "repeat"],
 )
 def test_impossible_arguments_are_refused(changed: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
