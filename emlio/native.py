@@ -152,6 +152,8 @@ def checksums(payload: memoryview, starts: _Ints, ends: _Ints) -> npt.NDArray[np
         return None
     data = np.frombuffer(payload, np.uint8)
     starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+    if starts.shape != ends.shape:
+        return None  # the library would read behind the shorter one
     crcs = np.empty(len(starts), np.uint32)
     wrong = library.emlio_crc32c_each(
         data.ctypes.data, len(data), starts.ctypes.data, ends.ctypes.data, len(starts), crcs.ctypes.data
@@ -187,6 +189,8 @@ class NativePermutation:
         values = np.ascontiguousarray(values, np.int64)
         out = np.empty(len(values), np.int64)
         turned = None if tweaks is None else np.ascontiguousarray(tweaks, np.int64)
+        if turned is not None and turned.shape != values.shape:
+            return None  # the library would read behind them
         wrong = library.emlio_permute(
             self._address,
             values.ctypes.data,

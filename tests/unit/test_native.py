@@ -106,6 +106,14 @@ def _directly(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 @pytest.mark.usefixtures("library")
+def test_nothing_is_read_behind_arrays_that_are_too_short() -> None:
+    starts, ends = np.zeros(100_000, np.int64), np.zeros(1, np.int64)
+    assert native.checksums(memoryview(b"0123456789"), starts, ends) is None
+    with pytest.raises(ValueError, match="broadcast"):
+        Permutation(1_000_000, b"key").forward(np.arange(100_000), np.arange(3))
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3), (0, 11), (2**62, 2**62 + 1)])
 def test_a_range_outside_the_payload_is_not_read(start: int, end: int) -> None:
     starts, ends = np.array([0, start], np.int64), np.array([2, end], np.int64)
