@@ -7,6 +7,7 @@ cover: finding and decoding records (emlio.receiver.looking.singles).
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import RLock
 from types import TracebackType
@@ -111,7 +112,7 @@ class EmlioDataset:
         self._config()
         self._made: _Connection | None = None
         self._closed = False
-        self._lock = RLock()
+        self._locks: dict[int, AbstractContextManager[object]] = {}
 
     def _config(self) -> LoaderConfig:
         trust, address = find_trust(self._address, self._security, os.environ)
@@ -153,7 +154,7 @@ class EmlioDataset:
         Raises:
             RecordIndexError: there is no such record. It is an IndexError, too.
         """
-        with self._lock:
+        with self._lock():
             made = self._connection()
             if isinstance(index, slice):
                 return made.singles.samples(np.arange(made.records, dtype=np.int64)[index])
@@ -162,7 +163,7 @@ class EmlioDataset:
     @raises_interrupts
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
         """Return the samples of several indexes with few requests, as PyTorch's DataLoader asks for a batch."""
-        with self._lock:
+        with self._lock():
             made = self._connection()
             return made.singles.samples(all_ids_of(indexes, made.records))
 
@@ -189,10 +190,14 @@ class EmlioDataset:
             return f"<EmlioDataset {self._address}, {'closed' if self._closed else 'not connected'}>"
         return f"<EmlioDataset {self._address}, {made.records:,} records>"
 
+    def _lock(self) -> AbstractContextManager[object]:
+        """Return this process's lock: a fork copies the parent's as it is, maybe held by a thread that is not copied."""
+        return self._locks.setdefault(os.getpid(), RLock())
+
     # ---- the connection -------------------------------------------------------------------------------------------
 
     def _connection(self) -> _Connection:
-        with self._lock:
+        with self._lock():
             if self._closed:
                 raise ClosedError("the dataset is closed")
             if self._made is None or self._made.pid != os.getpid():
@@ -218,7 +223,7 @@ class EmlioDataset:
 
     def close(self) -> None:
         """End this process's connection. A second call does nothing."""
-        with self._lock:
+        with self._lock():
             self._closed = True
             made, self._made = self._made, None
         if made is not None and made.pid == os.getpid():
@@ -242,7 +247,7 @@ class EmlioDataset:
         """Take over what `__getstate__` returned."""
         self.__dict__.update(state)
         self._made = None
-        self._lock = RLock()
+        self._locks = {}
 
 
 def _undecoded() -> BatchOptions:
