@@ -17,8 +17,9 @@ from uuid import uuid4
 import numpy as np
 
 from emlio.arguments import flag
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import FieldType
+from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
@@ -66,7 +67,8 @@ class EmlioDataset:
     of that. A bad record is an error.
 
     It is a map-style dataset for PyTorch's DataLoader, also in worker processes: what is pickled is
-    the address and the options. Each process connects when it first needs a record or the length.
+    the address and the options. Each process connects when it first needs a record or the length, and
+    again after an error of the connection. The dataset must then be the same.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class EmlioDataset:
         self._address = Address.parse(address, local)
         self._config()
         self._made: _Connection | None = None
+        self._fingerprint = ""
         self._closed = False
         self._locks: dict[int, AbstractContextManager[object]] = {}
 
@@ -200,6 +203,12 @@ class EmlioDataset:
         with self._lock():
             if self._closed:
                 raise ClosedError("the dataset is closed")
+            made = self._made
+            if made is not None and made.pid == os.getpid() and made.shell.engine.has_failed:
+                # Its error was raised where it came; the daemons may be back by now.
+                self._made = None
+                made.shell.close(PATIENCE_S)
+                made.finalizer.detach()
             if self._made is None or self._made.pid != os.getpid():
                 # After a fork: the threads and sockets are those of the parent, which closes them.
                 self._made = self._connect()
@@ -211,6 +220,7 @@ class EmlioDataset:
         finalizer = shell.close_with(self)
         try:
             plan, _ = shell.start(policy)
+            self._check_same(plan.catalog)
             engine = shell.engine
             singles = SingleRecords(self._options, config, plan, engine.questions, engine.contents)
         except BaseException:
@@ -220,6 +230,15 @@ class EmlioDataset:
         return _Connection(
             shell=shell, singles=singles, records=plan.catalog.records, finalizer=finalizer, pid=os.getpid()
         )
+
+    def _check_same(self, catalog: Catalog) -> None:
+        """Raise `DatasetError` unless the records have the numbers that they had before."""
+        if self._fingerprint not in ("", catalog.fingerprint):
+            raise DatasetError(
+                f"{self._address} must have the records that it had when this EmlioDataset first connected, now numbers "
+                "mean other records. Make a new one"
+            )
+        self._fingerprint = catalog.fingerprint
 
     def close(self) -> None:
         """End this process's connection. A second call does nothing."""
@@ -240,7 +259,7 @@ class EmlioDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs to connect by itself."""
-        kept = ("_options", "_recovery", "_security", "_address", "_closed")
+        kept = ("_options", "_recovery", "_security", "_address", "_closed", "_fingerprint")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -26,6 +26,9 @@ __all__ = ["RecordLookup"]
 _AT_ONCE = 1024
 """Records requested at once; their bytes are held twice until they are decoded."""
 
+_GRACE_S = 1.0
+"""Daemons may be away for the same timeout. Then that is the error, since it says more."""
+
 
 class RecordLookup:
     """Finds the records of one dataset. Used by one thread at a time."""
@@ -80,7 +83,7 @@ class RecordLookup:
     def _ask(self, sought: Sequence[SoughtRecord]) -> None:
         answer = self._questions.records(sought)
         try:
-            answer.result(self._timeout_ns / 1e9)
+            answer.result(self._timeout_ns / 1e9 + _GRACE_S)
         except TimeoutError:
             missing = next(one for one in sought if not one.here and not one.whole)
             raise PeerLostError(
