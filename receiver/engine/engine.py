@@ -182,7 +182,7 @@ class Engine:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error has ended the receive thread, or is about to."""
+        """True once an error has ended the receive thread, or is about to."""
         return self._error is not None
 
     @property
