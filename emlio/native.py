@@ -152,6 +152,8 @@ def checksums(payload: memoryview, starts: _Ints, ends: _Ints) -> npt.NDArray[np
         return None
     data = np.frombuffer(payload, np.uint8)
     starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+    if starts.shape != ends.shape:
+        return None  # the library would read behind the shorter one
     crcs = np.empty(len(starts), np.uint32)
     wrong = library.emlio_crc32c_each(
         data.ctypes.data, len(data), starts.ctypes.data, ends.ctypes.data, len(starts), crcs.ctypes.data
@@ -162,7 +164,7 @@ def checksums(payload: memoryview, starts: _Ints, ends: _Ints) -> npt.NDArray[np
 class NativePermutation:
     """A permutation's parameters as the library takes them. Immutable, so threads may share it."""
 
-    __slots__ = ("_address", "_parameters")
+    __slots__ = ("_parameters",)
 
     def __init__(self, n: int, rows: int, columns: int, rounds: Sequence[tuple[int, int]]) -> None:
         """See `emlio.planner.permutation`.
@@ -177,7 +179,6 @@ class NativePermutation:
         # With more rounds than there is room for the library refuses, and NumPy does the work.
         for number, (factor, offset) in enumerate(rounds[:_MOST_ROUNDS]):
             made.factors[number], made.offsets[number] = factor, offset
-        self._address = ctypes.addressof(made)
 
     def permute(self, values: _Ints, tweaks: _Ints | None, *, inverse: bool) -> _Ints | None:
         """Return the permuted values, which are in [0, n); None without the library."""
@@ -187,8 +188,10 @@ class NativePermutation:
         values = np.ascontiguousarray(values, np.int64)
         out = np.empty(len(values), np.int64)
         turned = None if tweaks is None else np.ascontiguousarray(tweaks, np.int64)
+        if turned is not None and turned.shape != values.shape:
+            return None  # the library would read behind them
         wrong = library.emlio_permute(
-            self._address,
+            ctypes.addressof(self._parameters),  # not kept: a copy, or one that was pickled, has another
             values.ctypes.data,
             None if turned is None else turned.ctypes.data,
             len(values),

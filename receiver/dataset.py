@@ -7,6 +7,7 @@ cover: finding and decoding records (emlio.receiver.looking.singles).
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import RLock
 from types import TracebackType
@@ -16,8 +17,9 @@ from uuid import uuid4
 import numpy as np
 
 from emlio.arguments import flag
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import FieldType
+from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
@@ -65,7 +67,8 @@ class EmlioDataset:
     of that. A bad record is an error.
 
     It is a map-style dataset for PyTorch's DataLoader, also in worker processes: what is pickled is
-    the address and the options. Each process connects when it first needs a record or the length.
+    the address and the options. Each process connects when it first needs a record or the length, and
+    again after an error of the connection. The dataset must then be the same.
     """
 
     def __init__(
@@ -110,8 +113,9 @@ class EmlioDataset:
         self._address = Address.parse(address, local)
         self._config()
         self._made: _Connection | None = None
+        self._fingerprint = ""
         self._closed = False
-        self._lock = RLock()
+        self._locks: dict[int, AbstractContextManager[object]] = {}
 
     def _config(self) -> LoaderConfig:
         trust, address = find_trust(self._address, self._security, os.environ)
@@ -153,7 +157,7 @@ class EmlioDataset:
         Raises:
             RecordIndexError: there is no such record. It is an IndexError, too.
         """
-        with self._lock:
+        with self._lock():
             made = self._connection()
             if isinstance(index, slice):
                 return made.singles.samples(np.arange(made.records, dtype=np.int64)[index])
@@ -162,7 +166,7 @@ class EmlioDataset:
     @raises_interrupts
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
         """Return the samples of several indexes with few requests, as PyTorch's DataLoader asks for a batch."""
-        with self._lock:
+        with self._lock():
             made = self._connection()
             return made.singles.samples(all_ids_of(indexes, made.records))
 
@@ -189,12 +193,22 @@ class EmlioDataset:
             return f"<EmlioDataset {self._address}, {'closed' if self._closed else 'not connected'}>"
         return f"<EmlioDataset {self._address}, {made.records:,} records>"
 
+    def _lock(self) -> AbstractContextManager[object]:
+        """Return this process's lock: a fork copies the parent's as it is, maybe held by a thread that is not copied."""
+        return self._locks.setdefault(os.getpid(), RLock())
+
     # ---- the connection -------------------------------------------------------------------------------------------
 
     def _connection(self) -> _Connection:
-        with self._lock:
+        with self._lock():
             if self._closed:
                 raise ClosedError("the dataset is closed")
+            made = self._made
+            if made is not None and made.pid == os.getpid() and made.shell.engine.has_failed:
+                # Its error was raised where it came; the daemons may be back by now.
+                self._made = None
+                made.shell.close(PATIENCE_S)
+                made.finalizer.detach()
             if self._made is None or self._made.pid != os.getpid():
                 # After a fork: the threads and sockets are those of the parent, which closes them.
                 self._made = self._connect()
@@ -206,6 +220,7 @@ class EmlioDataset:
         finalizer = shell.close_with(self)
         try:
             plan, _ = shell.start(policy)
+            self._check_same(plan.catalog)
             engine = shell.engine
             singles = SingleRecords(self._options, config, plan, engine.questions, engine.contents[0])
         except BaseException:
@@ -216,9 +231,18 @@ class EmlioDataset:
             shell=shell, singles=singles, records=plan.catalog.records, finalizer=finalizer, pid=os.getpid()
         )
 
+    def _check_same(self, catalog: Catalog) -> None:
+        """Raise `DatasetError` unless the records have the numbers that they had before."""
+        if self._fingerprint not in ("", catalog.fingerprint):
+            raise DatasetError(
+                f"{self._address} must have the records that it had when this EmlioDataset first connected, now numbers "
+                "mean other records. Make a new one"
+            )
+        self._fingerprint = catalog.fingerprint
+
     def close(self) -> None:
         """End this process's connection. A second call does nothing."""
-        with self._lock:
+        with self._lock():
             self._closed = True
             made, self._made = self._made, None
         if made is not None and made.pid == os.getpid():
@@ -235,14 +259,14 @@ class EmlioDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs to connect by itself."""
-        kept = ("_options", "_recovery", "_security", "_address", "_closed")
+        kept = ("_options", "_recovery", "_security", "_address", "_closed", "_fingerprint")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over what `__getstate__` returned."""
         self.__dict__.update(state)
         self._made = None
-        self._lock = RLock()
+        self._locks = {}
 
 
 def _undecoded() -> BatchOptions:

@@ -2,8 +2,8 @@
 
 A disk may hang and a group of a table takes long to unpack, so the control thread reads nothing:
 each answer is read by a thread of its own, a few at a time for a dataset. One answer of at most
-1 MiB of records is prepared per client at a time; its other requests wait here. Streams have their
-own threads and are not held up.
+1 MiB of records is prepared per client and dataset at a time; other requests wait here. So a disk that
+hangs holds up neither other datasets nor streams, which have their own threads.
 
 Covers: those threads, the order of requests, the answers. Does not cover: reading
 (emlio.reading.single_records), memory for answers under way (emlio.daemon.control.reply_budget).
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,6 +41,10 @@ _MOST_REASON = 1000
 _ENDING_S = 1.0
 
 
+_Turn: TypeAlias = tuple[bytes, str]
+"""The client and the dataset, of which one answer at a time is prepared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Question:
     client: Client
@@ -48,6 +53,10 @@ class _Question:
     @property
     def dataset(self) -> str:
         return self.client.served.key
+
+    @property
+    def turn(self) -> _Turn:
+        return _turn_of(self.client)
 
 
 class RecordService:
@@ -70,8 +79,8 @@ class RecordService:
         self._clock = clock
         self._call = call
         self._carry_out = carry_out
-        self._waiting: dict[bytes, deque[_Question]] = {}  # behind the answer that its client gets first
-        self._busy: dict[bytes, _Question] = {}
+        self._waiting: dict[_Turn, deque[_Question]] = {}  # behind the answer that comes first
+        self._busy: dict[_Turn, _Question] = {}
         self._turns: dict[str, deque[_Question]] = {}  # by dataset
         self._reading: Counter[str] = Counter()
         self._threads: set[Thread] = set()
@@ -79,8 +88,9 @@ class RecordService:
 
     def ask(self, client: Client, request: RecordsRequest) -> None:
         """Answer the client's request, now or later."""
-        self._waiting.setdefault(client.owner, deque()).append(_Question(client=client, request=request))
-        self._go_on(client.owner)
+        turn = _turn_of(client)
+        self._waiting.setdefault(turn, deque()).append(_Question(client=client, request=request))
+        self._go_on(turn)
 
     def hand_over(self, client: Client, reply: RecordsReply) -> RecordsReply:
         """Return the answer, which is sent now, and begin the client's next request."""
@@ -89,12 +99,13 @@ class RecordService:
 
     def forget(self, client: Client) -> None:
         """Drop the requests of a session that is over."""
-        waiting = self._waiting.get(client.owner)
+        turn = _turn_of(client)
+        waiting = self._waiting.get(turn)
         if waiting is not None:
             left = deque(one for one in waiting if one.client is not client)
-            self._waiting[client.owner] = left
+            self._waiting[turn] = left
             if not left:
-                del self._waiting[client.owner]
+                del self._waiting[turn]
         self._free(client)
 
     def close(self) -> None:
@@ -108,18 +119,19 @@ class RecordService:
             thread.join(max(deadline_s - time.monotonic(), 0))
 
     def _free(self, client: Client) -> None:
-        question = self._busy.get(client.owner)
+        turn = _turn_of(client)
+        question = self._busy.get(turn)
         if question is not None and question.client is client:
-            del self._busy[client.owner]
-            self._go_on(client.owner)
+            del self._busy[turn]
+            self._go_on(turn)
 
-    def _go_on(self, owner: bytes) -> None:
-        waiting = self._waiting.get(owner)
-        if not waiting or owner in self._busy:
+    def _go_on(self, turn: _Turn) -> None:
+        waiting = self._waiting.get(turn)
+        if not waiting or turn in self._busy:
             return
-        question = self._busy[owner] = waiting.popleft()
+        question = self._busy[turn] = waiting.popleft()
         if not waiting:
-            del self._waiting[owner]
+            del self._waiting[turn]
         self._turns.setdefault(question.dataset, deque()).append(question)
         self._start(question.dataset)
 
@@ -127,7 +139,7 @@ class RecordService:
         turns = self._turns.get(dataset)
         while turns and self._reading[dataset] < _MOST_READING:
             question = turns.popleft()
-            if self._busy.get(question.client.owner) is not question:
+            if self._busy.get(question.turn) is not question:
                 continue  # its session ended meanwhile
             thread = Thread(
                 target=self._look_up, args=(question,), name=f"emlio-records-{question.client.served.name}", daemon=True
@@ -157,8 +169,12 @@ class RecordService:
         self._start(question.dataset)
 
     def _tell(self, question: _Question, reply: RecordsReply) -> None:
-        if self._busy.get(question.client.owner) is question:
+        if self._busy.get(question.turn) is question:
             self._carry_out(question.client, question.client.machine.tell_records(reply))
+
+
+def _turn_of(client: Client) -> _Turn:
+    return client.owner, client.served.key
 
 
 def _reply(question: _Question, clock: Clock) -> RecordsReply:

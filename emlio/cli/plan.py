@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +24,11 @@ from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.receiver.assignment.agreement import Holding
 from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.units import format_size
+
+if TYPE_CHECKING:
+    from emlio.receiver.assignment.agreement import Holding
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -135,7 +138,7 @@ def _mixed_holdings(arguments: argparse.Namespace, mixed: PlannedMixture) -> Hol
     return mixed.holdings(arguments.cache_dir)
 
 
-def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings, list[Holding]]:
+def _holdings(arguments: argparse.Namespace, choice: Sampling) -> "tuple[Holdings, list[Holding]]":
     """Return the daemons' shards, and what of real ones the choice depends on."""
     if bool(arguments.directories) == (arguments.records is not None):
         raise ConfigError("give either dataset directories or --records, not both and not neither")
@@ -151,7 +154,7 @@ def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings
             for number, size in enumerate(sizes)
         )
         return merge_holdings({"imagined": imagined}), []
-    holdings = list[Holding]()
+    holdings: list[Holding] = []
     held: dict[str, tuple[ShardEntry, ...]] = {}
     for directory in arguments.directories:
         place = DatasetPath.parse(directory)
@@ -159,7 +162,8 @@ def _holdings(arguments: argparse.Namespace, choice: Sampling) -> tuple[Holdings
             place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
         ) as dataset:
             held[directory] = dataset.entries
-            holdings.append(hold(directory, dataset, choice, arguments))
+            if choice != EVERYTHING:
+                holdings.append(hold(directory, dataset, choice, arguments))
     return merge_holdings(held), holdings
 
 

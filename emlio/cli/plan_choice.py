@@ -7,17 +7,19 @@ plan (emlio.cli.plan), the choices themselves (emlio.planner.choice).
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction
-from emlio.planner.sampling import Sampling
-from emlio.receiver.assignment.agreement import Holding, questions_of, settled
-from emlio.receiver.setup.subset import find_sampling
+from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.shards.columns.matches import find_matches
 from emlio.shards.dataset import Dataset
 from emlio.wire.control import ShardRow
+
+# The training side's modules are imported where a choice is made: a storage node does without them.
+if TYPE_CHECKING:
+    from emlio.receiver.assignment.agreement import Holding
 
 __all__ = ["add_choice_arguments", "choice_of", "hold", "settle"]
 
@@ -55,11 +57,17 @@ def choice_of(arguments: argparse.Namespace) -> Sampling:
     Raises:
         ConfigError: an argument is wrong.
     """
+    from emlio.receiver.setup.subset import find_sampling
+
+    if arguments.subset is None and arguments.weights is None and arguments.samples is None and arguments.repeat == 1:
+        return EVERYTHING
     return find_sampling(_subset(arguments.subset), arguments.repeat, _weights(arguments.weights), arguments.samples)
 
 
-def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argparse.Namespace) -> Holding:
+def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argparse.Namespace) -> "Holding":
     """Return the records of a directory, and which of them predicates hold for."""
+    from emlio.receiver.assignment.agreement import Holding, questions_of
+
     matches = tuple(
         find_matches(dataset, question, cache_dir=arguments.cache_dir).tobytes() for question in questions_of(sampling)
     )
@@ -70,12 +78,16 @@ def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argpar
     return Holding(peer=directory, rows=rows, missing=(), missing_count=0, here=True, matches=matches)
 
 
-def settle(sampling: Sampling, catalog: Catalog, held: Sequence[Holding]) -> Sampling:
+def settle(sampling: Sampling, catalog: Catalog, held: "Sequence[Holding]") -> Sampling:
     """Return the sampling for a dataset.
 
     Raises:
         ConfigError: it needs records, and there are none.
     """
+    if sampling == EVERYTHING:
+        return sampling
+    from emlio.receiver.assignment.agreement import questions_of, settled
+
     if questions_of(sampling) and not held:
         raise ConfigError("predicates and weights of classes need a dataset, give directories instead of --records")
     return settled(sampling, catalog, held)

@@ -22,6 +22,9 @@ _DTYPE: Final = "/dtype"
 _SHAPE: Final = "/shape"
 _KINDS: Final = "biufcSUmMV"
 _MOST_TYPE_BYTES: Final = 64
+_MOST_AXES: Final = 31
+"""One less than NumPy 1 has: the batch is one more."""
+
 _REMEDY: Final = "To load the features as they are, name them with fields="
 
 
@@ -81,7 +84,9 @@ def _alike(columns: Mapping[str, Any], name: str) -> npt.NDArray[Any] | None:
     if not (isinstance(shapes, np.ndarray) and isinstance(datas, list) and isinstance(texts, list)):
         return None
     views, types = cast("Sequence[Any]", datas), cast("Sequence[Any]", texts)
-    lengths = cast("npt.NDArray[np.int64]", shapes).reshape(len(views), -1)
+    lengths = cast("npt.NDArray[Any]", shapes).reshape(len(views), -1)
+    if lengths.dtype.kind != "i" or not 1 <= lengths.shape[1] <= _MOST_AXES:
+        return None
     if not all(isinstance(view, memoryview) for view in (*views, *types)) or (lengths != lengths[0]).any():
         return None
     dtype, shape = _type(bytes(types[0][:_MOST_TYPE_BYTES])), lengths[0].tolist()
@@ -116,6 +121,8 @@ def _array(columns: Mapping[str, Any], name: str, place: int) -> npt.NDArray[Any
     try:
         if any(type(length) is not int or length < 0 for length in shape):
             raise ValueError("lengths must be whole numbers of at least 0")
+        if len(shape) > _MOST_AXES:
+            raise ValueError(f"at most {_MOST_AXES} lengths can be read")
         flat = np.frombuffer(data, dtype) if len(data) else np.empty(0, dtype)
         return flat.reshape(shape)
     except (ValueError, OverflowError) as error:

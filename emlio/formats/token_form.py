@@ -58,7 +58,7 @@ def _told(contents: Contents) -> "tuple[np.dtype[Any], int | None]":
         told = json.loads(contents.settings)
         dtype = np.dtype(str(told["dtype"]))
         window = int(told["window"]) if "window" in told else None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, SyntaxError, RecursionError) as error:
         raise DatasetError(f"tokens must be told with their type, got {contents.settings!r}") from error
     if dtype.kind not in "iu":
         raise DatasetError(f"tokens must be whole numbers, the dataset says {dtype}")

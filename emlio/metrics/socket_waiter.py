@@ -13,12 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from emlio.clock import Clock
+from emlio.open_limits import is_used_up
 from emlio.waker import Waker
 
 __all__ = ["Answer", "SocketWaiter"]
 
 _MOST_CONNECTIONS = 32
 """Limit for each socket. A recorder's clients are the node's ranks and one scraper."""
+
+_REST_NS = 200_000_000
+"""Pause before the next try if no descriptor is left for a connection."""
 
 _MOST_REQUEST_BYTES = 8192
 _PIECE_BYTES = 4096
@@ -73,6 +77,8 @@ class SocketWaiter:
         self._waker = Waker()
         self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._listening: list[_Listening] = []
+        self._resting: list[_Listening] = []
+        self._rest_until_ns = 0
         self._connections: list[_Connection] = []
         self._woken = False
 
@@ -94,8 +100,8 @@ class SocketWaiter:
 
     def wait(self, until_ns: int) -> None:
         """Serve until that moment, or until woken."""
-        while not self._woken and (left_ns := until_ns - self._clock.monotonic_ns()) > 0:
-            for key, ready in self._selector.select(left_ns / 1e9):
+        while not self._woken and (now_ns := self._clock.monotonic_ns()) < until_ns:
+            for key, ready in self._selector.select(max(self._due_ns(until_ns) - now_ns, 0) / 1e9):
                 if isinstance(key.data, _Listening):
                     self._welcome(key.data)
                 elif isinstance(key.data, _Connection):
@@ -103,6 +109,7 @@ class SocketWaiter:
                 else:
                     self._woken = True
             self._lose_patience()
+            self._listen_again()
         if self._woken:
             self._waker.rest()
             self._woken = False
@@ -119,8 +126,13 @@ class SocketWaiter:
     def _welcome(self, listening: _Listening) -> None:
         try:
             link, _ = listening.listener.accept()
-        except OSError:
-            return  # the connection is gone again, or there are no descriptors left
+        except OSError as error:
+            if is_used_up(error):
+                # The client is still waiting, so the selector would report it without end.
+                self._selector.unregister(listening.listener)
+                self._resting.append(listening)
+                self._rest_until_ns = self._clock.monotonic_ns() + _REST_NS
+            return  # otherwise the connection is gone again
         if sum(one.listening is listening for one in self._connections) >= _MOST_CONNECTIONS:
             link.close()
             return
@@ -181,6 +193,21 @@ class SocketWaiter:
         for one in list(self._connections):
             if one.listening.patience_ns is not None and now_ns - one.since_ns > one.listening.patience_ns:
                 self._dismiss(one)
+
+    def _listen_again(self) -> None:
+        if self._resting and self._clock.monotonic_ns() >= self._rest_until_ns:
+            for listening in self._resting:
+                self._selector.register(listening.listener, selectors.EVENT_READ, listening)
+            self._resting.clear()
+
+    def _due_ns(self, until_ns: int) -> int:
+        """Return when there is something to do without an event, at the latest `until_ns`."""
+        limits = (
+            one.since_ns + one.listening.patience_ns + 1
+            for one in self._connections
+            if one.listening.patience_ns is not None
+        )
+        return min([until_ns, *limits, *([self._rest_until_ns] if self._resting else [])])
 
     def _dismiss(self, connection: _Connection) -> None:
         self._selector.unregister(connection.link)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock, Semaphore
+from threading import Lock, Semaphore, current_thread, main_thread
 from typing import Final
 
 import numpy as np
@@ -121,15 +121,7 @@ class GroupCache:
             group, new = self._use(key, size_bytes)
             if not new:
                 return group
-            try:
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(_THREADS, "emlio-groups")
-                self._pool.submit(self._make, group, make)
-            except RuntimeError as error:  # the system has no thread left
-                self._drop(group)
-                group.made.set_exception(error)
-                return None
-        return group
+            return group if self._make_later(group, make) else None
 
     def use(self, key: Hashable, size_bytes: int, make: Callable[[], Bytes]) -> KeptGroup:
         """Read a group until `done`; it is made by this thread unless it is there, or another makes it.
@@ -140,17 +132,21 @@ class GroupCache:
             ClosedError: this is closed.
         """
         waiting = _Waiting(key=key, size_bytes=size_bytes)
-        with self._locked():
-            if self._closed:
+        try:
+            with self._locked():
+                if self._closed:
+                    raise ClosedError("the groups of records are closed")
+                self._waiting.append(waiting)
+                self._admit()
+            waiting.bell.acquire()
+            if waiting.admitted is None:
                 raise ClosedError("the groups of records are closed")
-            self._waiting.append(waiting)
-            self._admit()
-        waiting.bell.acquire()
-        if waiting.admitted is None:
-            raise ClosedError("the groups of records are closed")
-        group, new = waiting.admitted
-        if new:
-            self._make(group, make)
+            group, new = waiting.admitted
+            if new:
+                self._make(group, make)
+        except BaseException:  # the handler of a signal, such as that of Ctrl-C, may raise anywhere here
+            self._give_up(waiting, make)
+            raise
         return group
 
     def done(self, group: KeptGroup) -> None:
@@ -261,7 +257,36 @@ class GroupCache:
             if group.size_bytes == self._largest_bytes:
                 self._largest_bytes = max((one.size_bytes for one in self._groups.values()), default=0)
 
+    def _make_later(self, group: KeptGroup, make: Callable[[], Bytes]) -> bool:
+        """Let a thread of the pool make a group; return False if there is none, and drop the group."""
+        try:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_THREADS, "emlio-groups")
+            self._pool.submit(self._make, group, make)
+        except RuntimeError as error:  # the system has no thread left
+            self._drop(group)
+            group.made.set_exception(error)
+            return False
+        return True
+
     # ---- without it -----------------------------------------------------------------------------------------------
+
+    def _give_up(self, waiting: _Waiting, make: Callable[[], Bytes]) -> None:
+        """Take back what an interrupted `use` holds, or other readers would wait for it forever."""
+        with self._locked():
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+                self._admit()
+            if waiting.admitted is None:
+                return
+            group, new = waiting.admitted
+            if new and not group.made.done():
+                if group.kept and group.users > 1:  # others wait for the group
+                    self._make_later(group, make)
+                else:
+                    self._drop(group)
+                    group.made.set_exception(ClosedError("making the group was interrupted"))
+        self.done(group)
 
     def _make(self, group: KeptGroup, make: Callable[[], Bytes]) -> None:
         if not group.kept:
@@ -273,7 +298,9 @@ class GroupCache:
         try:
             with self._making:  # making one takes several times its memory
                 made = make()
-        except BaseException as error:  # noqa: BLE001  # those that wait for the group get the error
+        except BaseException as error:  # those that wait for the group get the error
+            if not isinstance(error, Exception) and current_thread() is main_thread():
+                raise  # an interrupt is of this thread alone, see `_give_up`
             with self._locked():
                 self._drop(group)  # the next one to need it tries again
                 if not group.made.done():

@@ -186,6 +186,11 @@ class Engine:
         return self._machine.agreement.plan
 
     @property
+    def has_failed(self) -> bool:
+        """True once an error has ended the receive thread, or is about to."""
+        return self._error is not None
+
+    @property
     def contents(self) -> tuple[Contents, ...]:
         """The contents of each dataset; TFRecord's until a plan is agreed."""
         agreement = self._machine.agreement

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import CorruptRecordError, PeerLostError
+from emlio.errors import CorruptRecordError, PeerLostError, RemoteProtocolError
 from emlio.example.columns import Piece
 from emlio.formats.notes import pack_notes
 from emlio.planner.catalog import Catalog
@@ -26,6 +26,9 @@ __all__ = ["RecordLookup"]
 
 _AT_ONCE = 1024
 """Records requested at once; their bytes are held twice until they are decoded."""
+
+_GRACE_S = 1.0
+"""Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
 
 class RecordLookup:
@@ -92,7 +95,7 @@ class RecordLookup:
     def _ask(self, sought: Sequence[SoughtRecord]) -> None:
         answer = self._questions.records(sought)
         try:
-            answer.result(self._timeout_ns / 1e9)
+            answer.result(self._timeout_ns / 1e9 + _GRACE_S)
         except TimeoutError:
             missing = next(one for one in sought if not one.here and not one.whole)
             raise PeerLostError(
@@ -124,9 +127,17 @@ class RecordLookup:
 
 
 def _message(sought: Sequence[SoughtRecord]) -> Message:
-    """Return records as one message, which has the bytes that a daemon would send."""
+    """Return records as one message, which has the bytes that a daemon would send.
+
+    Raises:
+        RemoteProtocolError: some have checksums and others have none.
+    """
     notes = pack_notes([one.notes for one in sought]) if any(one.notes for one in sought) else b""
     crcs = [one.crc for one in sought if one.crc is not None]
+    if crcs and len(crcs) != len(sought):
+        raise RemoteProtocolError(
+            f"all records of a dataset must come with checksums or none, got {len(crcs)} checksums for {len(sought)}"
+        )
     payload = bytearray().join([*(one.data for one in sought), notes])
     header = DataHeader(
         version=DATA_VERSION,

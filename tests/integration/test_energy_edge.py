@@ -1,5 +1,6 @@
 """A recorder's sockets: edges over a Unix socket, metrics over HTTP. Real sockets, one process."""
 
+import errno
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, is_loopback, listen_at, parse_address
-from emlio.metrics.socket_waiter import SocketWaiter
+from emlio.metrics.socket_waiter import Answer, SocketWaiter
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_series import make_device, make_reading
 
@@ -287,6 +289,43 @@ def test_who_connects_and_says_nothing_is_shown_out() -> None:
             waiter.wake()
             waiter.wait(clock.monotonic_ns() + 1_000_000_000)
         assert link.recv(1) == b""
+
+
+def test_a_silent_client_is_dropped_when_its_time_is_up_though_nothing_else_happens() -> None:
+    clock = SystemClock()
+    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
+        waiter.open(listener, lambda heard: None, patience_ns=50_000_000)
+        link.connect(listener.getsockname())
+        link.setblocking(False)
+        waiter.wait(clock.monotonic_ns() + 1_000_000_000)
+        assert link.recv(1) == b""
+
+
+class Listener(socket.socket):
+    """A listening socket for which no descriptor is left at first."""
+
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError(errno.EMFILE, "no descriptor is left")
+        return super().accept()
+
+
+def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_all_the_time() -> None:
+    clock = SystemClock()
+    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as made, socket.socket() as link:
+        listener = Listener(fileno=made.detach())
+        waiter.open(listener, lambda heard: Answer(reply=b"here", rest=None))
+        link.connect(listener.getsockname())
+        link.sendall(b"x")
+        waiter.wait(clock.monotonic_ns() + 100_000_000)
+        assert listener.tries == 1
+        waiter.wait(clock.monotonic_ns() + 500_000_000)
+        link.settimeout(SOON_S)
+        assert link.recv(9) == b"here"
+        assert listener.tries == 2
 
 
 def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:

@@ -11,7 +11,15 @@ import pytest
 from emlio import EmlioDataset, EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.errors import ClosedError, ConfigError, CorruptRecordError, PeerLostError, RecordIndexError, RefusedError
+from emlio.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptRecordError,
+    DatasetError,
+    PeerLostError,
+    RecordIndexError,
+    RefusedError,
+)
 from emlio.example.encode import encode_example
 from emlio.wire.limits import RECORD_BYTES_PER_REPLY
 from emlio_testing.datasets import make_dataset
@@ -39,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "x"
 
 
-def _daemon(folder: Path) -> Daemon:
-    bind = Endpoint(host="127.0.0.1", port=0)
+def _daemon(folder: Path, port: int = 0) -> Daemon:
+    bind = Endpoint(host="127.0.0.1", port=port)
     return Daemon(DaemonConfig(data=(DatasetSource(name="x", directory=folder),), bind=bind))
 
 
@@ -243,6 +251,26 @@ def test_a_pickled_dataset_connects_anew(served: str) -> None:
         with pickle.loads(pickle.dumps(dataset)) as again:
             assert again[7] == 7
         assert dataset[8] == 8
+
+
+def test_a_dataset_connects_again_to_a_daemon_that_was_restarted_with_the_same_records(
+    folder: Path, tmp_path: Path
+) -> None:
+    make_dataset(tmp_path / "other", records=_RECORDS, shards=4)
+    soon = Recovery(timeout="1s", heartbeat="200ms")
+    with _daemon(folder) as daemon:
+        address, port = _address(daemon), int(daemon.endpoint.rpartition(":")[2])
+        dataset = EmlioDataset(address, transform=_label_of, recovery=soon)
+        assert dataset[4] == 4
+    with dataset:
+        with pytest.raises(PeerLostError):
+            dataset[5]
+        with _daemon(folder, port):
+            assert dataset[6] == 6
+        with pytest.raises(PeerLostError):
+            dataset[7]
+        with _daemon(tmp_path / "other", port), pytest.raises(DatasetError, match="now numbers mean other records"):
+            dataset[8]
 
 
 def _label_of(sample: dict[str, Any]) -> int:

@@ -16,6 +16,7 @@ from emlio import EmlioLoader, Writer
 from emlio.cli import main as command
 from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.example import encode_example
+from emlio.prepare.targets.target import sole_writer
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.tfrecord.mapping import read_mapping
 from emlio_testing.datasets import write_tfrecord
@@ -179,6 +180,24 @@ def test_a_closed_writer_and_one_of_another_process_take_nothing(tmp_path: Path)
     writer.close()
     with pytest.raises(ClosedError, match="the writer is closed"):
         writer.write(b"more")
+
+
+def test_a_process_that_was_forked_meanwhile_keeps_no_lock(tmp_path: Path) -> None:
+    ended, end = os.pipe()
+    with Writer(tmp_path / "data") as writer:
+        writer.write(b"record")
+        program = os.fork()
+        if program == 0:
+            os.close(end)
+            os.read(ended, 1)
+            os._exit(0)
+    try:
+        with sole_writer(tmp_path / "data"):  # as emlio convert does
+            pass
+    finally:
+        os.close(end)
+        os.close(ended)
+        assert os.waitpid(program, 0)[1] == 0
 
 
 def test_a_dataset_without_records_is_an_error_and_may_be_filled_later(tmp_path: Path) -> None:

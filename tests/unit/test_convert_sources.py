@@ -52,6 +52,14 @@ class TestManifest:
         assert second["weight"] == [2.0]
         assert isinstance(second["weight"][0], float)  # type: ignore[index]
 
+    @pytest.mark.parametrize("cells", [("1_2", "12"), ("1_0.5", "2")])
+    def test_text_with_digits_stays_text(self, tmp_path: Path, cells: tuple[str, str]) -> None:
+        (tmp_path / "x").write_bytes(b"1")
+        table = tmp_path / "list.csv"
+        table.write_text("file,who\n" + "".join(f"x,{cell}\n" for cell in cells))
+        source = Manifest(table)
+        assert [_features(source, place)["who"] for place in range(2)] == [[cell.encode()] for cell in cells]
+
     def test_class_names_are_numbered_by_their_order(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(b"1")
         table = tmp_path / "list.csv"

@@ -136,3 +136,33 @@ def test_the_order_of_columns_is_that_of_names() -> None:
     names = list(_columns([{**_stored("b", np.zeros(2)), "a": 1, "b/more": 2, "c": 3}]))
     assert all(one < other for one, other in pairwise(names))
     assert names == ["a", "b", "b/more", "c"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [np.zeros(0, np.int64), [2.0], [1] * 32, [1] * 64, [1] * 100, [2**62, 4], [2**63 - 1], [0, 2**62, 2**62]],
+    ids=["none", "no whole numbers", "32", "64", "100", "2^64", "2^63 - 1", "2^124 of nothing"],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_hostile_shape_is_a_fault_of_its_record(shape: FeatureValue, count: int) -> None:
+    good = {**_stored("a", np.zeros(2, np.float32))}
+    bad = {**good, "a/shape": shape}
+    with pytest.raises(DatasetError, match="record 0 of the batch: the array 'a' must have the bytes of float32"):
+        _columns([bad] * count)
+    assert list(_faults([bad] * count)) == list(range(count))
+
+
+@pytest.mark.parametrize("axes", [32, 64, 65])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_array_with_more_axes_than_a_batch_can_have_is_a_fault(axes: int, count: int) -> None:
+    record = {**_stored("a", np.float32(1)), "a/shape": [1] * axes}
+    with pytest.raises(DatasetError, match="at most 31 lengths can be read"):
+        _columns([record] * count)
+    assert list(_faults([record] * count)) == list(range(count))
+
+
+def test_an_array_of_one_number_may_have_an_empty_shape() -> None:
+    record: dict[str, FeatureValue] = {"a/data": np.float32(3).tobytes(), "a/dtype": b"<f4"}
+    record["a/shape"] = np.zeros(0, np.int64)
+    assert _columns([record] * 2)["a"].tolist() == [3, 3]
+    assert _faults([record] * 2) == {}

@@ -133,7 +133,18 @@ def test_windows_overlap_by_one_token(count: int, windows: int) -> None:
     assert [row["tokens"].tolist() for row in rows] == [list(range(4 * n, 4 * n + 5)) for n in range(windows)]
 
 
-@pytest.mark.parametrize("settings", [b"", b"{}", b"[]", b'{"dtype":"no such"}', b'{"dtype":"<i4","window":"x"}'])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"dtype":"no such"}',
+        b'{"dtype":"(2,"}',
+        b'{"dtype":"<i4","window":"x"}',
+        b'{"dtype":"<i4","window":Infinity}',
+    ],
+)
 def test_what_a_peer_tells_of_tokens_is_checked(settings: bytes) -> None:
     with pytest.raises(DatasetError, match="tokens must be told with their type"):
         flat_tokens.form(Contents(format="tokens", settings=settings), None)

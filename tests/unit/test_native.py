@@ -4,9 +4,11 @@ Covers: checksums, frames, permutations; a library that is not there, is of anot
 cover: speed (emlio-bench), wheels (e2e/test_install.py).
 """
 
+import copy
 import ctypes
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +105,25 @@ def test_checksums_of_records_are_the_same_with_and_without_the_library(numpy_on
 
 def _directly(function: Any, *arguments: Any, **named: Any) -> Any:
     return function(*arguments, **named)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["copy", "pickle"])
+def test_a_copy_of_a_permutation_reads_its_own_parameters(copied: Any) -> None:
+    given = Permutation(5000, b"key")
+    again = copied(given)
+    expected = given.forward(np.arange(5000))
+    parameters = given._native._parameters
+    ctypes.memset(ctypes.addressof(parameters), 0, ctypes.sizeof(parameters))  # as freed memory may be
+    assert again._native.permute(np.arange(5000), None, inverse=False).tolist() == expected.tolist()
+
+
+@pytest.mark.usefixtures("library")
+def test_nothing_is_read_behind_arrays_that_are_too_short() -> None:
+    starts, ends = np.zeros(100_000, np.int64), np.zeros(1, np.int64)
+    assert native.checksums(memoryview(b"0123456789"), starts, ends) is None
+    with pytest.raises(ValueError, match="broadcast"):
+        Permutation(1_000_000, b"key").forward(np.arange(100_000), np.arange(3))
 
 
 @pytest.mark.usefixtures("library")

@@ -4,10 +4,12 @@ Covers: the cache alone. Does not cover: groups of files (test_reading_groups).
 """
 
 import random
+import signal
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event, Lock
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Event, Lock, get_ident
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import ClosedError, DatasetError
-from emlio.reading.group_cache import GroupCache
+from emlio.reading.group_cache import GroupCache, KeptGroup
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -240,3 +242,66 @@ def test_room_is_given_though_the_collector_gave_it_back_at_the_worst_place() ->
         with cache._locked():
             cache.done(group)  # nobody takes the lock after this
         cache.done(waiting.result(10))
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGUSR1 raises in the main thread, as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_while_waiting_for_room_holds_nothing_up() -> None:
+    cache, main = GroupCache(1), get_ident()
+    group = cache.use("a", 1, _bytes)
+
+    def interrupt() -> None:
+        while not cache._waiting:
+            sleep(0.001)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cache.use("b", 1, _bytes)
+        sent.result(10)
+        cache.done(group)
+        cache.done(pool.submit(cache.use, "c", 1, _bytes).result(10))
+        cache.done(pool.submit(cache.use, "b", 1, _bytes).result(10))
+    cache.close()
+
+
+def test_an_interrupt_while_a_group_is_made_is_not_raised_by_others_that_wait_for_it() -> None:
+    cache, made = GroupCache(2), Counter[str]()
+    begun: Future[KeptGroup] = Future()
+
+    def make() -> Bytes:
+        made["a"] += 1
+        if made["a"] == 1:
+            begun.set_result(pool.submit(cache.use, "a", 1, make).result(10))
+            raise KeyboardInterrupt
+        return _bytes()
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            cache.use("a", 1, make)
+        group = begun.result(10)
+        assert len(group.made.result(10)) == 1
+        cache.done(group)
+    assert made == {"a": 2}
+    # One that nobody else waits for is made again when it is needed next.
+    with pytest.raises(KeyboardInterrupt):
+        cache.use("b", 1, _interrupted)
+    cache.done(cache.use("b", 1, _bytes))
+    assert cache.held_bytes == 2
+    cache.close()
+
+
+def _interrupted() -> Bytes:
+    raise KeyboardInterrupt

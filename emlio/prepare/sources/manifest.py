@@ -177,7 +177,7 @@ def _separator(header: str, file_column: str) -> str:
 
 
 def _typed(column: list[str], *, text: bool) -> Sequence[_Cell]:
-    if text or not column:
+    if text or not column or any("_" in cell for cell in column):  # Python would read "1_2" as 12
         return column
     try:
         whole = [int(cell) for cell in column]

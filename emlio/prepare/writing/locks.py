@@ -54,7 +54,7 @@ class FileLock:
             with suppress(OSError):
                 if _is_at(self._fd, self._path):
                     self._path.unlink()
-            os.close(self._fd)
+            _release(self._fd)
             self._fd = -1
 
 
@@ -99,7 +99,7 @@ class FolderLock:
     def close(self) -> None:
         """Unlock the folder. Closing again does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
+            _release(self._fd)
             self._fd = -1
 
 
@@ -135,6 +135,13 @@ def _is_at(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def _release(fd: int) -> None:
+    # Closing alone would leave the lock to a process that was forked meanwhile.
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def _lock(fd: int, how: int) -> None:
