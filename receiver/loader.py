@@ -22,7 +22,7 @@ from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.weighted import Weighted
 from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
-from emlio.planner.sampling import EVERYTHING, Sampling
+from emlio.planner.sampling import Sampling
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
@@ -194,7 +194,7 @@ class EmlioLoader:
             recovery=recovery,
             pace=pace,
             epochs=epochs,
-            sampling=_sampling(mixture, find_sampling(subset, repeat, weights, samples)),
+            sampling=_sampling(mixture, subset, repeat, weights, samples),
         )
         progress = flag("progress", progress)
         self._tally = Tally(skips=recovery.on_error == "skip")
@@ -458,10 +458,10 @@ def _address(given: object, mixture: Mixture | None, local: "str | os.PathLike[s
     return mixed_address([Address.parse(address) for address in mixture.addresses])
 
 
-def _sampling(mixture: Mixture | None, chosen: Sampling) -> Sampling:
+def _sampling(mixture: Mixture | None, subset: object, repeat: object, weights: object, samples: object) -> Sampling:
     if mixture is None:
-        return chosen
-    if chosen != EVERYTHING:
+        return find_sampling(subset, repeat, weights, samples)
+    if repeat != 1 or any(one is not None for one in (subset, weights, samples)):
         raise ConfigError(
             "subset=, repeat=, weights= and samples= are of one dataset and cannot be used with a mixture. Give weights, samples "
             "and the length of an epoch to Mixture"
