@@ -37,6 +37,9 @@ from emlio_bench.harness.results import merge, read_results, write_results
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.link_accuracy import run as link_accuracy
 from emlio_bench.memory import run as memory
+from emlio_bench.mixtures.report import render_mixtures, write_mixtures_report
+from emlio_bench.mixtures.run import run_mixtures
+from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
 from emlio_bench.pace import run as pace
 from emlio_bench.paper.report import first_words, write_paper_report
@@ -118,6 +121,12 @@ def _formats(paths: Sequence[Path], settings: FormatsSettings) -> _Ended:
     return _Ended(said=f"{render_formats(results)}\n\n{settings.out}: {names}")
 
 
+def _mixtures(paths: Sequence[Path], settings: MixturesSettings) -> _Ended:
+    results = run_mixtures(settings, os.environ, _tell)
+    names = ", ".join(file.name for file in write_mixtures_report(results, settings.out))
+    return _Ended(said=f"{render_mixtures(results)}\n\n{settings.out}: {names}")
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -134,6 +143,12 @@ FOLDER_COMMANDS: Final = {
         settings=FormatsSettings,
         run=_formats,
         text="the same records in several formats, served as they lie, over loopback and a long link",
+    ),
+    "mixtures": FolderCommand(
+        paths=(),
+        settings=MixturesSettings,
+        run=_mixtures,
+        text="three datasets read as one in given proportions over a long link, by this loader and by others: time and exactness",
     ),
     "paper": FolderCommand(
         paths=(),

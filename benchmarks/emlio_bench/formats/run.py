@@ -10,16 +10,14 @@ Covers: the whole command, from settings to results. Does not cover: who takes p
 (emlio_bench.formats.report).
 """
 
-import shutil
-import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from emlio.errors import ConfigError, DatasetError
+from emlio.errors import DatasetError
 from emlio.progress import Progress
 from emlio.units import format_size
 from emlio_bench.experiment.figures import figure
@@ -28,7 +26,7 @@ from emlio_bench.formats.first_start import start_seconds
 from emlio_bench.formats.outcome import CPU_BOTH, FIRST_BATCH, FIRST_EPOCH, ON_DISK, RATE, FormatsResults, Start
 from emlio_bench.formats.settings import FormatsSettings
 from emlio_bench.formats.subjects import ServedForm
-from emlio_bench.harness.data import data_root
+from emlio_bench.harness.data import data_root, memory_root
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.page import RESULTS
 from emlio_bench.harness.results import Figure, write_results
@@ -41,12 +39,11 @@ from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.outcome import Entrant, Run
 from emlio_bench.race.run.measure import Job, run_once
 from emlio_bench.race.run.one_machine import OneMachine, warm
-from emlio_bench.race.systems.entries import Entry
+from emlio_bench.race.run.turns import is_worth_while
 from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["run_formats"]
 
-_MEMORY: Final = Path("/dev/shm")
 _COPIES: Final = 10
 """The room in memory, in payloads of an epoch, for all formats and for other systems' own data."""
 
@@ -79,7 +76,7 @@ def run_formats(
     )
     write_results(results, settings.out / RESULTS)  # a folder that cannot be written is found before hours of measuring
     sides = {True: OneMachine(kind), False: OneMachine(LinkKind.REAL, make=_loopback)}
-    with _data(settings) as folder:
+    with _root(settings) as folder:
         prepared = _prepare(fields, folder)
         if not settings.tiny and any(field.over_link for field in fields):
             tell("measuring the link")
@@ -97,6 +94,11 @@ def run_formats(
                 results = replace(results, figures=tuple(_figures(results)))
                 write_results(results, settings.out / RESULTS)
     return results
+
+
+def _root(settings: FormatsSettings) -> AbstractContextManager[Path]:
+    """Provide the folder for datasets: the user's, or a temporary one in memory."""
+    return memory_root("formats", _COPIES * settings.size) if _in_memory(settings) else data_root(settings.data)
 
 
 def _told(settings: FormatsSettings, kind: LinkKind) -> tuple[tuple[str, str], ...]:
@@ -126,24 +128,6 @@ def _loopback(spec: LinkSpec, kind: LinkKind) -> Link:
     """Return this machine's own loopback as a link."""
     end = LinkEnd(address="127.0.0.1", listen="127.0.0.1", namespace=None)
     return RealLink(spec, storage=end, training=end)
-
-
-@contextmanager
-def _data(settings: FormatsSettings) -> Generator[Path, None, None]:
-    """Provide the folder for datasets: the user's, or a temporary one in memory."""
-    if not _in_memory(settings):
-        with data_root(settings.data) as folder:
-            yield folder
-        return
-    needed = _COPIES * settings.size
-    free = shutil.disk_usage(_MEMORY).free if _MEMORY.is_dir() else 0
-    if free < needed:
-        raise ConfigError(
-            f"{_MEMORY} must have room for {format_size(needed)}, has {format_size(free)}; choose a folder with --data, or a "
-            "smaller --size"
-        )
-    with tempfile.TemporaryDirectory(prefix="emlio-bench-formats-", dir=_MEMORY) as name:
-        yield Path(name)
 
 
 def _prepare(fields: Sequence[Field], folder: Path) -> dict[tuple[str, str], Path]:
@@ -189,7 +173,7 @@ def _round(
     for field in fields:
         contest = field.contest
         for place, entry in enumerate(rotated(field.entries, number)):
-            if not _is_worth_while(entry, contest.name, before):
+            if not is_worth_while([run for run in before if _key(run) == (contest.name, entry.system.name)]):
                 continue
             job = Job(
                 contest=contest,
@@ -208,10 +192,8 @@ def _round(
             yield run
 
 
-def _is_worth_while(entry: Entry, contest: str, before: Sequence[Run]) -> bool:
-    """Return whether another run is useful: a cut one gives the same bound, two failures a third one."""
-    runs = [run for run in before if run.contest == contest and run.subject == entry.system.name]
-    return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+def _key(run: Run) -> tuple[str, str]:
+    return run.contest, run.subject
 
 
 def _check(run: Run, field: Field) -> None:

@@ -4,28 +4,33 @@ Covers: making or finding a dataset, loading its files into memory, multiplying 
 shards by hard links. Does not cover: the contents of records (emlio.prepare.synth).
 """
 
+import shutil
 import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio.units import format_size
 from emlio_bench.harness.scenario import DataSpec
 
 __all__ = [
     "data_root",
     "link_copies",
     "make_data",
+    "memory_root",
     "read_through",
     "shard_paths",
     "split_evenly",
     "split_shards",
     "warm_cache",
 ]
+
+_MEMORY: Final = Path("/dev/shm")
 
 _LEAST_SHARD_BYTES: Final = 1 << 20
 """The smallest shard that is made. A small dataset gets fewer shards instead."""
@@ -43,6 +48,24 @@ def data_root(chosen: Path | None) -> Generator[Path, None, None]:
         yield chosen
         return
     with tempfile.TemporaryDirectory(prefix="emlio-bench-data-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def memory_root(name: str, needed_bytes: int) -> Generator[Path, None, None]:
+    """Provide a temporary folder for datasets in memory.
+
+    Args:
+        name: name of the benchmark, for the folder.
+        needed_bytes: room that must be free.
+    """
+    free_bytes = shutil.disk_usage(_MEMORY).free if _MEMORY.is_dir() else 0
+    if free_bytes < needed_bytes:
+        raise ConfigError(
+            f"{_MEMORY} must have room for {format_size(needed_bytes)}, has {format_size(free_bytes)}; choose a folder with "
+            "--data, or a smaller --size"
+        )
+    with tempfile.TemporaryDirectory(prefix=f"emlio-bench-{name}-", dir=_MEMORY) as folder:
         yield Path(folder)
 
 

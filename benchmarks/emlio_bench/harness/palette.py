@@ -22,6 +22,7 @@ _COLOURS: Final = {
     "pytorch-files": "#b0566b",
     "litdata": "#8f79b8",
     "mosaic": "#3f9b68",
+    "mosaic-stratified": "#c2703d",
     "webdataset": "#b3912a",
 }
 _OTHERS: Final = ("#5aa9a0", "#a8785a", "#7a9e3f", "#c77fa5", "#6b7fa8", "#94714f")

@@ -172,6 +172,7 @@ class Reading:
         self._record_bytes = record_bytes
         self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
         self._ids = array("Q")
+        self._lengths: list[int] = []
         self._steps: list[tuple[int, int]] = []
         self._learned: list[tuple[float, int]] = []
 
@@ -215,15 +216,19 @@ class Reading:
             view = memoryview(record)
             self._ids.append(int.from_bytes(view[:8], "little"))
             self._payload += self._record_bytes or view.nbytes
+        self._lengths.append(len(self._ids) - before)
         self._blocks += len({one // _BLOCK_RECORDS for one in self._ids[before:]})
 
-    def said(self, *, cut: bool, ended_ns: int | None = None) -> dict[str, Any]:
+    def said(self, *, cut: bool, ended_ns: int | None = None, in_order: bool = False) -> dict[str, Any]:
         """Return the report of the epoch.
 
         Args:
             cut: whether the epoch was cut.
             ended_ns: time of giving up, if no batch ended the epoch.
+            in_order: whether to report each id, in the order of handing out, and the length of each batch.
         """
+        lengths = list(self._lengths)
+        handed_out = self._ids[: sum(lengths)].tolist() if in_order else []
         ids = array("Q", sorted(self._ids))
         ended_ns = ended_ns or self._ended_ns
         learned = list(self._learned)
@@ -243,6 +248,8 @@ class Reading:
             "steps": list(self._steps),
             "losses": [loss for loss, _ in learned],
             "learned_ns": [after_ns for _, after_ns in learned],
+            "ids": handed_out,
+            "batch_records": lengths if in_order else [],
         }
 
 
@@ -294,7 +301,7 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
         cpu_ns = tree.cpu_ns()
 
         def give_up(reading: Reading) -> None:
-            say(reading.said(cut=True, ended_ns=time.monotonic_ns()))
+            say(reading.said(cut=True, ended_ns=time.monotonic_ns(), in_order=_in_order(order)))
             say(_finished(order, tree, tree.cpu_ns() - cpu_ns))
             tree.kill()
             os._exit(0)
@@ -334,9 +341,13 @@ def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: O
                 if batches is None:
                     batches = source.enter_context(reader.open_source(order))
                 cut = reading.read(batches(number), order["step_ns"], order["limit_ns"], train)
-            say(reading.said(cut=cut))
+            say(reading.said(cut=cut, in_order=_in_order(order)))
             if cut:
                 break
+
+
+def _in_order(order: dict[str, Any]) -> bool:
+    return "in_order" in order["options"]
 
 
 def _finished(order: dict[str, Any], tree: Tree, cpu_ns: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Reads with LitData, from a bucket; writes its format.
 
-Covers: its dataset under its own loader. Does not cover: decoding, its raw files.
+Covers: its dataset under its own loader, also several as one. Does not cover: decoding, its raw files.
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import Any
 os.environ |= {"LITDATA_DISABLE_VERSION_CHECK": "1", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
 _litdata: Any = import_module("litdata")
 _writer: Any = import_module("litdata.streaming.writer")
+_parts: Any = import_module("parts")
 
 __all__ = ["convert", "open_source", "prepared"]
 
@@ -27,11 +28,12 @@ def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
 
     Uses the writer of LitData's `optimize`, in one process.
     """
-    writer = _writer.BinaryWriter(os.path.join(order["out"], order["bucket"]), chunk_bytes=_CHUNK_BYTES)
-    for number, record in enumerate(records):
-        writer[number] = {"record": record}
-    writer.done()
-    writer.merge()
+    for out, some in _parts.divided(records, order):
+        writer = _writer.BinaryWriter(out, chunk_bytes=_CHUNK_BYTES)
+        for number, record in enumerate(some):
+            writer[number] = {"record": record}
+        writer.done()
+        writer.merge()
 
 
 @contextmanager
@@ -63,18 +65,29 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more["max_pre_download"] = int(options["ahead_chunks"])
     if "window" in options:
         more["item_shuffle_window"] = options["window"]
-    dataset = _litdata.StreamingDataset(
-        "s3://race",
-        cache_dir=os.path.join(order["folder"], "chunks"),
-        shuffle=True,
-        seed=order["seed"],
-        storage_options={
+    more |= {
+        "shuffle": True,
+        "seed": order["seed"],
+        "storage_options": {
             "endpoint_url": order["url"],
             "aws_access_key_id": _ACCESS,
             "aws_secret_access_key": _SECRET,
             "region_name": "us-east-1",
         },
-        **more,
+    }
+    cache, weights = os.path.join(order["folder"], "chunks"), _parts.weights_of(order)
+    dataset = (
+        _litdata.CombinedStreamingDataset(
+            [
+                _litdata.StreamingDataset(f"s3://race/{number}", cache_dir=os.path.join(cache, str(number)), **more)
+                for number in range(len(weights))
+            ],
+            seed=order["seed"],
+            weights=weights,
+            iterate_over_all=False,  # weights are refused otherwise
+        )
+        if weights
+        else _litdata.StreamingDataset("s3://race", cache_dir=cache, **more)
     )
     loader = _litdata.StreamingDataLoader(
         dataset, batch_size=order["batch"], num_workers=int(options["workers"]), collate_fn=_records

@@ -1,6 +1,6 @@
 """Reads with MosaicML Streaming, from a bucket; writes its format.
 
-Covers: its dataset under PyTorch's DataLoader. Does not cover: decoding, other stores than S3.
+Covers: its dataset under PyTorch's DataLoader, also of several streams. Does not cover: decoding, other stores than S3.
 """
 
 import ctypes
@@ -19,14 +19,15 @@ _NEW_MOUNTS = 0x20000
 _RECURSIVE, _PRIVATE = 0x4000, 0x40000
 _streaming: Any = import_module("streaming")
 _data: Any = import_module("torch.utils.data")
+_parts: Any = import_module("parts")
 
 
 def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
     """See emlio_bench.race.consumers.consume."""
-    out = os.path.join(str(order["out"]), str(order["bucket"]))
-    with _streaming.MDSWriter(out=out, columns={"record": "bytes"}) as writer:
-        for record in records:
-            writer.write({"record": record})
+    for out, some in _parts.divided(records, order):
+        with _streaming.MDSWriter(out=out, columns={"record": "bytes"}) as writer:
+            for record in some:
+                writer.write({"record": record})
 
 
 @contextmanager
@@ -61,13 +62,25 @@ def _have_shared_memory_alone() -> None:
         _streaming.base.util.clean_stale_shared_memory()
 
 
+def _sources(order: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say where the data lie, and in which proportions they are mixed."""
+    options, local = order["options"], os.path.join(order["folder"], "shards")
+    weights = _parts.weights_of(order)
+    if not weights:
+        return {"remote": "s3://race", "local": local}
+    streams = [
+        _streaming.Stream(remote=f"s3://race/{number}", local=os.path.join(local, str(number)), proportion=weight)
+        for number, weight in enumerate(weights)
+    ]
+    return {"streams": streams, "epoch_size": int(options["samples"]), "batching_method": options["batching"]}
+
+
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio_bench.race.consumers.consume."""
     options, batch = order["options"], order["batch"]
     dataset = _streaming.StreamingDataset(
-        remote="s3://race",
-        local=os.path.join(order["folder"], "shards"),
+        **_sources(order),
         shuffle=True,
         shuffle_seed=order["seed"],
         batch_size=batch,

@@ -74,6 +74,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
         ids_crc: CRC-32 of all received ids, sorted, as 64-bit little-endian numbers.
         losses: loss of each step of a model, before it learned from the batch; empty without one.
         learned_ns: time from the start of the epoch to the end of each of these steps.
+        ids: ids in the order of handing out, where the setting has the option "in_order"; else empty.
+        batch_records: number of records of each batch, where there are ids.
     """
 
     epoch: int
@@ -90,6 +92,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     ids_crc: int
     losses: tuple[float, ...] = ()
     learned_ns: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    batch_records: tuple[int, ...] = ()
 
     def is_exact(self, corpus: Corpus) -> bool:
         """Return whether each record of the corpus arrived exactly once."""

@@ -28,7 +28,7 @@ from emlio_bench.race.run.timetable import Timetable
 from emlio_bench.race.systems.entries import Entry
 from emlio_bench.race.systems.system import Claim
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "is_worth_while"]
 
 _BETWEEN_NS: Final = 2_000_000_000
 """The estimated time to set up a link and start a server."""
@@ -175,13 +175,16 @@ class Turns:
         )
 
     def _is_worth_while(self, contest: Contest, entry: Entry) -> bool:
-        """Return whether another run is useful.
+        return is_worth_while(self._runs_of(contest, entry))
 
-        Another run after a cut one would give the same bound, and a system that failed twice will
-        fail again.
-        """
-        runs = self._runs_of(contest, entry)
-        return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+
+def is_worth_while(runs: Sequence[Run]) -> bool:
+    """Return whether another run of an entry in a contest is useful after these.
+
+    Another run after a cut one would give the same bound, and a system that failed twice will fail
+    again.
+    """
+    return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

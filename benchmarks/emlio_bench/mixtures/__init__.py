@@ -1,0 +1,1 @@
+"""`emlio-bench mixtures`: several datasets read as one, in given proportions."""

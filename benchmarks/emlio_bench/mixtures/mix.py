@@ -1,0 +1,99 @@
+"""The mixtures that `emlio-bench mixtures` reads: three datasets with weights, and their sizes.
+
+All datasets of a mixture are consecutive parts of one corpus. So a record's id says its dataset.
+
+Covers: the values, the dataset of an id. Pure. Does not cover: counting (emlio_bench.mixtures.exactness), storing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+
+__all__ = ["AGAIN", "MIX_NAMES", "ONCE", "STEP", "WEIGHTS", "Mix", "mix_of"]
+
+WEIGHTS: Final = (0.6, 0.3, 0.1)
+
+ONCE: Final = "each record once"
+AGAIN: Final = "the first dataset again"
+MIX_NAMES: Final = {"once": ONCE, "again": AGAIN}
+"""The mixtures by their names on the command line."""
+
+STEP: Final = 30
+"""The number of records must be a multiple of it: both mixtures then divide it without a remainder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """A mixture of datasets.
+
+    Attributes:
+        name: short stable name, the contest's.
+        weights: weight of each dataset; their sum is 1.
+        sizes: number of records of each dataset.
+    """
+
+    name: str
+    weights: tuple[float, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(self.sizes) or min(self.sizes, default=0) < 1 or abs(sum(self.weights) - 1) > 1e-9:
+            raise ConfigError(
+                f"a mixture must have a record in each dataset and weights with the sum 1, got sizes {self.sizes} and "
+                f"weights {self.weights}"
+            )
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of an epoch: as many as there are records in all datasets."""
+        return sum(self.sizes)
+
+    @property
+    def draws(self) -> tuple[int, ...]:
+        """Number of samples of an epoch that are of each dataset, by its weight."""
+        return tuple(round(weight * self.samples) for weight in self.weights)
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        """First id of each dataset, and the id after the last one."""
+        return (0, *accumulate(self.sizes))
+
+    @property
+    def ids(self) -> tuple[range, ...]:
+        """Ids of each dataset."""
+        return tuple(range(first, end) for first, end in pairwise(self.borders))
+
+    def sources(self, ids: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Return the number of the dataset of each id.
+
+        Raises:
+            ConfigError: an id is of no dataset.
+        """
+        found = np.asarray(ids, np.int64)
+        wrong = found[(found < 0) | (found >= self.samples)]
+        if wrong.size:
+            raise ConfigError(f"{self.name}: ids must be in [0, {self.samples}), got {int(wrong[0])}")
+        return np.searchsorted(self.borders, found, side="right").astype(np.int64) - 1
+
+
+def mix_of(name: str, records: int) -> Mix:
+    """Return a mixture of datasets with so many records in all.
+
+    Args:
+        name: `ONCE`, where sizes are in the proportions of the weights, or `AGAIN`, where all are equal: the first dataset
+            is then read 1.8 times in an epoch.
+        records: a multiple of `STEP`.
+    """
+    if records < 1 or records % STEP:
+        raise ConfigError(f"the records of a mixture must be a multiple of {STEP}, got {records}")
+    if name not in MIX_NAMES.values():
+        raise ConfigError(f"a mixture must be one of {', '.join(MIX_NAMES.values())}, got {name!r}")
+    shares = tuple(round(weight * records) for weight in WEIGHTS)
+    sizes = shares if name == ONCE else (records // len(WEIGHTS),) * len(WEIGHTS)
+    return Mix(name=name, weights=WEIGHTS, sizes=sizes)
