@@ -13,15 +13,15 @@ from emlio import EmlioLoader
 __all__ = ["open_source"]
 
 _parts: Any = import_module("parts")
+_mixture: Any = import_module("emlio").Mixture
 
 
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio_bench.race.consumers.consume."""
-    mixture: Any = import_module("emlio").Mixture
     sources = list(zip(order["url"].split(), _parts.weights_of(order), strict=True))
     with EmlioLoader(
-        mixture(sources, samples=int(order["options"]["samples"])),
+        _mixture(sources, samples=int(order["options"]["samples"])),
         batch_size=order["batch"],
         shuffle="global",
         seed=order["seed"],
