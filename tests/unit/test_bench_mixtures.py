@@ -7,6 +7,7 @@ Covers: windows, batches, records that came too early, epochs kept and read agai
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,9 +23,12 @@ from emlio_bench.mixtures.outcome import MixturesResults, draws_of, is_faultless
 from emlio_bench.mixtures.plot import draw_mixtures
 from emlio_bench.mixtures.report import mixtures_parts, render_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
+from emlio_bench.mixtures.subjects import SUBJECTS, subjects
 from emlio_bench.race.consumers.consume import Reading
 from emlio_bench.race.consumers.parts import divided, weights_of
 from emlio_bench.race.outcome import Run
+from emlio_bench.race.systems.litdata import LitData
+from emlio_bench.race.systems.mosaic import Mosaic
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -123,6 +127,20 @@ def test_both_mixtures_divide_the_records_without_a_rest() -> None:
         Mix(name="x", weights=(0.6, 0.3), sizes=(1, 1))
     assert [mix.samples for mix in MixturesSettings().chosen_mixes] == [6000, 6000]
     assert [mix.name for mix in MixturesSettings(mixes=("again",), tiny=True).chosen_mixes] == [AGAIN]
+
+
+def test_every_other_loader_may_have_each_of_its_settings() -> None:
+    mix = mix_of(AGAIN, 30)
+    assert tuple(one.name for one in subjects(mix, Path())) == SUBJECTS
+    every = {one.name: one.settings(0)[0] for one in subjects(mix, Path(), every=True)}
+    assert len(every) == 1 + 2 * len(Mosaic().settings(0)) + len(LitData().settings(0))
+    assert dict(every["litdata, default"].options) == {
+        "workers": "2",
+        "weights": "0.6,0.3,0.1",
+        "samples": "30",
+        "in_order": "1",
+    }
+    assert dict(every["mosaic-stratified"].options)["batching"] == "stratified"
 
 
 def test_a_writer_gets_the_records_of_each_dataset() -> None:

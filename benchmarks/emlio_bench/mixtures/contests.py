@@ -56,7 +56,11 @@ def fields_of(settings: MixturesSettings, cache: Path, tell: Callable[[str], Non
             limit_ns=settings.limit,
         )
         entries, unable = entered(
-            [one for one in subjects(mix, cache) if one.name in settings.subjects],
+            [
+                one
+                for one in subjects(mix, cache, every=settings.every)
+                if one.name.partition(",")[0] in settings.subjects
+            ],
             [settings.rtt],
             cache=cache,
             every=True,

@@ -123,8 +123,8 @@ def early_repeats(ids: Sequence[int], mix: Mix) -> int:
 
     When all have come, the next pass over the dataset begins, and each may come again.
     """
-    sources = mix.sources(ids).tolist()
-    passes: list[set[int]] = [set() for _ in mix.sizes]
+    sources: list[int] = mix.sources(ids).tolist()
+    passes = [set[int]() for _ in mix.sizes]
     early = 0
     for one, source in zip(ids, sources, strict=True):
         come = passes[source]

@@ -79,7 +79,7 @@ def _draw(results: MixturesResults, contests: Sequence[Contest], chosen: Sheet, 
     )
     figure.subplots_adjust(
         left=0.5 / chosen.width,
-        right=1 - 0.15 / chosen.width,
+        right=1 - 0.25 / chosen.width,
         bottom=_FOOT / total,
         top=1 - (total - height + _HEAD + 0.1) / total,
         hspace=(_FOOT + 0.25) / _PANEL,
@@ -94,7 +94,8 @@ def _line(panel: Any, subject: str, windows: Sequence[Deviations], window: int) 
     worst = np.stack([np.abs(one[:shortest]).max(axis=1) for one in windows])
     chosen = np.arange(0, shortest, max(shortest // _POINTS, 1))
     ends = chosen + window
-    panel.plot(ends, np.median(worst, axis=0)[chosen], color=colour(subject), linewidth=1.6, label=subject, zorder=3)
-    low, high = worst.min(axis=0)[chosen], worst.max(axis=0)[chosen]
-    panel.fill_between(ends, low, high, color=colour(subject), alpha=0.18, linewidth=0, zorder=2)
-    return float(high.max())
+    panel.plot(ends, np.median(worst, axis=0)[chosen], color=colour(subject), linewidth=1.2, label=subject, zorder=3)
+    if len(windows) > 1:
+        low, high = worst.min(axis=0)[chosen], worst.max(axis=0)[chosen]
+        panel.fill_between(ends, low, high, color=colour(subject), alpha=0.18, linewidth=0, zorder=2)
+    return float(worst.max())

@@ -105,6 +105,7 @@ def _told(settings: MixturesSettings, kind: LinkKind) -> tuple[tuple[str, str], 
     return (
         ("mixes", ",".join(settings.mixes)),
         ("subjects", ",".join(settings.subjects)),
+        ("every", str(settings.every).lower()),
         ("payload", format_size(settings.size)),
         ("rtt", f"{settings.rtt / 1e6:g} ms"),
         ("rounds", str(settings.round_count)),

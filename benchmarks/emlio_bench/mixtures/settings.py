@@ -34,6 +34,7 @@ class MixturesSettings:
         "datasets of one size, so that the first is read 1.8 times in an epoch",
     )
     subjects: tuple[str, ...] = names(SUBJECTS, "loaders that take turns")
+    every: bool = flag("also read with all other settings of the other loaders in the race, to see which is their best")
     size: int = byte_size("600MB", "payload of an epoch")
     rtt: int = duration("30ms", "round trip of the link")
     rounds: int = count(6, "rounds, in each of which every loader reads once")

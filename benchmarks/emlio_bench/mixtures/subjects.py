@@ -1,7 +1,7 @@
 """The loaders of `emlio-bench mixtures`, as systems that a race can run.
 
-EMLIO's daemon serves all datasets of a mixture. The other loaders find each in a folder of one bucket. Each has the settings that
-were its fastest in the race over 30 ms.
+EMLIO's daemon serves all datasets of a mixture. The other loaders find each in a folder of one bucket. By default each has the
+setting that was its fastest in the race over 30 ms.
 
 Covers: writing the datasets, serving them, the options of consumers. Does not cover: reading (emlio_bench.race.consumers), the
 other systems themselves (emlio_bench.race.systems).
@@ -42,12 +42,14 @@ _CLAIM: Final = Claim(
 _SHARDS: Final = 8
 
 
-def subjects(mix: Mix, cache: Path) -> tuple[System, ...]:
+def subjects(mix: Mix, cache: Path, *, every: bool = False) -> tuple[System, ...]:
     """Return all loaders for a mixture, EMLIO first, by the names of `SUBJECTS`.
 
     Args:
         mix: the mixture.
         cache: folder of environments and programs.
+        every: whether to return the other loaders also at each of their other settings in the race. Their names are then
+            those of the loader and of the setting, as in "litdata, default".
     """
     mosaic, litdata = Mosaic(cache=cache), LitData(cache=cache)
     peers = (
@@ -59,17 +61,19 @@ def subjects(mix: Mix, cache: Path) -> tuple[System, ...]:
         MixedEmlio(mix=mix),
         *(
             MixedPeer(
-                name=name,
+                name=name if setting == _TUNED else f"{name}, {setting}",
                 environment=of.environment,
                 reader=of.reader,
                 claim=of.claim,
                 cache=cache,
                 mix=mix,
                 of=of,
+                setting=setting,
                 words=words,
                 options=options,
             )
             for name, of, words, options in peers
+            for setting in ([one.name for one in of.settings(0)] if every else [_TUNED])
         ),
     )
 
@@ -144,20 +148,22 @@ class MixedPeer(OverStore):
     Attributes:
         mix: the mixture.
         of: the loader, as a system of the race.
+        setting: name of its setting in the race.
         words: its way to mix, for the report.
         options: its own options for mixtures.
     """
 
     mix: Mix
     of: System
+    setting: str
     words: str
     options: tuple[tuple[str, str], ...]
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
-        (tuned,) = (one for one in self.of.settings(rtt_ns) if one.name == _TUNED)
-        options = (*tuned.options, *_options(self.mix), *self.options)
-        return (Setting(name=_TUNED, words=f"{self.words}, {tuned.words}", options=options, usual=True),)
+        (chosen,) = (one for one in self.of.settings(rtt_ns) if one.name == self.setting)
+        options = (*chosen.options, *_options(self.mix), *self.options)
+        return (Setting(name=chosen.name, words=f"{self.words}, {chosen.words}", options=options, usual=True),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""

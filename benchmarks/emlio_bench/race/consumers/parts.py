@@ -16,7 +16,7 @@ def divided(records: Iterator[bytes], order: dict[str, Any]) -> Iterator[tuple[s
 
     The records of a folder must be taken before the next one is asked for.
     """
-    bucket = os.path.join(order["out"], order["bucket"])
+    bucket = os.path.join(str(order["out"]), str(order["bucket"]))
     if "sizes" not in order:
         yield bucket, records
         return
