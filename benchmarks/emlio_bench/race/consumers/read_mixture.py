@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Mixture
 
 __all__ = ["open_source"]
 
 _parts: Any = import_module("parts")
-_mixture: Any = import_module("emlio").Mixture
 
 
 @contextmanager
@@ -21,7 +20,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
     """See emlio_bench.race.consumers.consume."""
     sources = list(zip(order["url"].split(), _parts.weights_of(order), strict=True))
     with EmlioLoader(
-        _mixture(sources, samples=int(order["options"]["samples"])),
+        Mixture(sources, samples=int(order["options"]["samples"])),
         batch_size=order["batch"],
         shuffle="global",
         seed=order["seed"],
