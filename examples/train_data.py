@@ -150,7 +150,7 @@ class View:
         return {"image": pixels, "label": int(sample["image/class/label"]), "__id__": sample["__id__"]}
 
     def _random(self, image: Image.Image, seed: int) -> Image.Image:
-        chances = np.random.default_rng(seed % 2**64)
+        chances = np.random.default_rng(seed)
         width, height = image.size
         area = chances.uniform(*_AREAS) * width * height
         ratio = math.exp(chances.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
