@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "main", "parse_arguments"]
 
 COMMANDS = {
     "allow": "allow a client to read from this host",
-    "convert": "convert images, tars, manifests or arrays to a dataset",
+    "convert": "convert images, tars, tables, arrays, text or tokens to a dataset",
     "energy": "measure, record and report energy",
     "index": "index the shards of a dataset",
     "inspect": "show, verify or preview a dataset",

@@ -295,8 +295,9 @@ def _records(
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
             if options.on_error == "raise":
+                stop = "" if reason.endswith("?") else "."
                 raise DatasetError(
-                    f"{reason}. To skip such items, run the same command again with --on-error skip"
+                    f"{reason}{stop} To skip such items, run the same command again with --on-error skip"
                 ) from error
             skips.append(reason)
             continue

@@ -97,6 +97,16 @@ class TestManifest:
                 "path,label\nx,1\n",
                 "must have a column 'file' .*, has 'label', 'path'. Name it with --file-column",
             ),
+            (
+                "a.csv",
+                "flie,label\nx,1\n",
+                r"has 'flie', 'label'\. Name it with --file-column; did you mean 'flie'\?$",
+            ),
+            (
+                "a.jsonl",
+                '{"text": "x"}',
+                "Name it with --file-column, or convert the lines themselves: --tokenizer .* --from jsonl makes records$",
+            ),
             ("a.csv", "file,label\nx\n", "line 2: must have 2 cells, has 1"),
             ("a.csv", "file,file\nx,x\n", "a name of its own"),
             ("a.csv", "file\n''\nmissing\n", "cannot be listed"),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import guess_kind, open_source
@@ -239,6 +240,13 @@ class TestText:
         with pytest.raises(ConfigError, match=message):
             _records(lines, "jsonl", tokenizer=TokenizerSettings(name=name))
 
+    def test_an_error_that_ends_with_a_question_gets_no_full_stop_behind_it(
+        self, tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "a.jsonl").write_text('{"txt": "a"}\n')
+        assert main(["convert", "--tokenizer", str(tokenizer), str(tmp_path / "a.jsonl"), str(tmp_path / "out")]) == 2
+        assert "did you mean 'txt'? To skip such items" in capsys.readouterr().err
+
     def test_a_missing_library_is_named(self, tokenizer: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "tokenizers", None)
         with pytest.raises(ConfigError, match=r'requires tokenizers: pip install "emlio\[tokenizers\]"'):
@@ -261,7 +269,7 @@ class TestText:
         (lambda: SourceSettings(file_column="a").check("tar"), "--file-column must be given with --from csv, got"),
         (
             lambda: SourceSettings(tokenizer=TokenizerSettings(name="a")).check("npz"),
-            "--tokenizer must be given for a source with text, such as jsonl, got npz",
+            "--tokenizer requires a source with text, such as jsonl, got npz",
         ),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",

@@ -154,6 +154,13 @@ def test_a_page_of_an_idle_daemon_that_drains_and_of_long_times() -> None:
     assert "1 d 1 h ago  protocol  x\n" in page
 
 
+def test_a_failure_of_a_rank_that_belongs_to_no_dataset_names_the_job_alone() -> None:
+    refused = FailureStatus(age_ns=S, times=1, kind="unknown-dataset", text="refused", dataset="", job="run-7", rank=3)
+    idle = reply(S, jobs=[], failures=[refused])
+    page = status_page([("store1:5555", figures_between(None, idle))])
+    assert "unknown-dataset  rank 3 of run-7: refused\n" in page
+
+
 def test_a_session_without_a_stream_says_how_far_it_is() -> None:
     page = status_page([("s:1", figures_between(None, reply(S, rank(0, state="judging"))))])
     assert "no stream yet (judging)" in page

@@ -113,7 +113,9 @@ def _waits(rank: RankFigures) -> str:
 
 def _failure(failure: FailureStatus) -> tuple[str, ...]:
     times = f" ({failure.times:,} times)" if failure.times > 1 else ""
-    who = f"rank {failure.rank} of {failure.job} on {failure.dataset}: " if failure.rank >= 0 else ""
+    # A refusal because of an unknown dataset belongs to none.
+    on = f" on {failure.dataset}" if failure.dataset else ""
+    who = f"rank {failure.rank} of {failure.job}{on}: " if failure.rank >= 0 else ""
     return "", f"{_long(failure.age_ns)} ago", printable(failure.kind), printable(f"{who}{failure.text}{times}")
 
 

@@ -34,6 +34,7 @@ _FILE = "file"
 
 _SEPARATORS = (",", ";", "\t")
 _LABEL = "label"
+_FOR_RECORDS = ", or convert the lines themselves: --tokenizer makes tokens of their text, --from jsonl makes records"
 _OURS = frozenset({"data", "filename", "image/encoded", "image/format", "image/class/label"})
 
 _Cell: TypeAlias = str | int | float | list[str | int | float]
@@ -133,7 +134,8 @@ def _columns(path: Path, file_column: str, delimiter: str | None) -> tuple[list[
     if files is None:
         raise DatasetError(
             f"{path}: must have a column {file_column!r} with the paths of files, has "
-            f"{', '.join(map(repr, sorted(table))) or 'none'}{like(file_column, table)}. Name it with --file-column"
+            f"{', '.join(map(repr, sorted(table))) or 'none'}. Name it with --file-column"
+            f"{_FOR_RECORDS if lines else ''}{like(file_column, table)}"
         )
     for name in table:
         if name in _OURS:

@@ -86,7 +86,7 @@ class SourceSettings:
             ConfigError: it does not.
         """
         if self.tokenizer is not None and kind in _WITHOUT_TEXT:
-            raise ConfigError(f"--tokenizer must be given for a source with text, such as jsonl, got {kind}")
+            raise ConfigError(f"--tokenizer requires a source with text, such as jsonl, got {kind}")
         for name, given, kinds in (
             ("--dtype", self.dtype, _OF_TOKENS if self.tokenizer is None else (kind,)),
             ("--sequence-length", self.sequence_length, _OF_TOKENS),

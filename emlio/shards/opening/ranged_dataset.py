@@ -206,7 +206,7 @@ def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) 
     unused = np.flatnonzero(~used)
     if unused.size:
         _LOG.warning(
-            "dataset %s: %s of its %s files are no records of format %s, such as %s",
+            "dataset %s: %s of its %s files are not records of format %s, such as %s",
             name,
             f"{len(unused):,}",
             f"{len(used):,}",
