@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from emlio.errors import DatasetError
+from emlio.example.arrays import array_names, parts_of
 from emlio.example.columns import Piece
 from emlio.example.decode import KIND_NAMES, NO_KIND, read_features
 
@@ -56,7 +57,7 @@ def find_absent(pieces: Sequence[Piece], fields: Sequence[str]) -> Absent | None
     absent = next((name for name in fields if name not in present), None)
     if absent is None:
         return None
-    return Absent(name=absent, place=place, there=tuple(_named(kinds)), records=len(kinds_by_place))
+    return Absent(name=absent, place=place, there=tuple(_columns(kinds)), records=len(kinds_by_place))
 
 
 def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[int, str]:
@@ -159,6 +160,14 @@ def _other_names(kinds: Mapping[bytes, int], usual: frozenset[bytes] | None) -> 
         f"has other features than most records of the batch: it lacks {lacks} and adds {more}. Choose the features "
         "to load with fields="
     )
+
+
+def _columns(names: Iterable[bytes]) -> list[str]:
+    """Return the names of the columns that these features become: of arrays, not of their parts."""
+    features = _named(names)
+    arrays = array_names(features)
+    parts = {part for name in arrays for part in parts_of(name, features)}
+    return sorted([*arrays, *(name for name in features if name not in parts)])
 
 
 def _named(names: Iterable[bytes]) -> list[str]:

@@ -21,6 +21,7 @@ from emlio.arguments import as_whole, flag
 from emlio.errors import ClosedError, ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
+from emlio.prepare.targets.tally import LABEL_FEATURE
 from emlio.prepare.targets.target import UNPACKED_NAME
 from emlio.prepare.writing.begin import Begun, begin
 from emlio.prepare.writing.columns import (
@@ -97,6 +98,7 @@ class Writer:
         self._out = _checked_folder("folder", folder)
         base = None if append_to is None else _checked_folder("append_to", append_to)
         names = parse_label_names(labels)
+        self._names_labels = bool(names)
         overwrite, self._verify = flag("overwrite", overwrite), flag("verify", verify)
         try:
             self._shard_bytes = parse_size(shard_size)
@@ -185,6 +187,7 @@ class Writer:
             if known is None and self._columns is not None:  # another thread wrote the first record meanwhile
                 encoded = encode_record(record, self._next, self._columns)
             self._check_record(encoded)
+            self._check_label(encoded)
             self._columns = encoded.columns
             try:
                 self._append(encoded)
@@ -193,6 +196,17 @@ class Writer:
                 self._stop("the writer stopped after an error; a new one continues after its finished shards")
                 raise
             self._next += 1
+
+    def _check_label(self, record: EncodedRecord) -> None:
+        if not self._names_labels or record.forms is None:
+            return
+        found = record.forms.get(LABEL_FEATURE)
+        if found is not None and found[0] == "int64":
+            return
+        raise ConfigError(
+            f"record {self._next}: must have whole numbers in the column {LABEL_FEATURE!r}, which labels= names; its "
+            f"columns are {', '.join(f'{name} ({kind})' for name, (kind, _) in record.forms.items())}"
+        )
 
     def close(self) -> None:
         """Finish this part, and the dataset if it is the last one. Closing a finished part again does nothing.

@@ -89,6 +89,12 @@ def _collate_dicts(samples: Sequence[dict[Any, Any]], to_tensor: Callable[[Any],
 
 def _stack_tensors(samples: Sequence[Any]) -> Any:
     first = samples[0]
+    unlike = sorted({tuple(sample.shape) for sample in samples} - {tuple(first.shape)})[:3]
+    if unlike:
+        raise ConfigError(
+            f"tensors must have the same shape to be stacked, got {[tuple(first.shape), *unlike]}. Pass a collate_fn that "
+            "pads them"
+        )
     out = first.new_empty((len(samples), *first.shape))
     for place, sample in enumerate(samples):
         out[place] = sample

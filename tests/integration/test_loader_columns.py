@@ -174,6 +174,22 @@ def test_without_one_a_column_is_a_list_and_what_a_transform_leaves_ragged_is_an
         next(iter(loader))
 
 
+@_NEEDS_TORCH
+def test_tensors_that_a_transform_leaves_ragged_are_an_error_that_says_what_to_do(address: _Address) -> None:
+    import torch
+
+    def as_tensor(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"boxes": torch.tensor(np.atleast_1d(sample["boxes"]))}
+
+    with (
+        _loader(address("daemon", "good"), transform=as_tensor, to="torch") as loader,
+        pytest.raises(
+            ConfigError, match=r"tensors must have the same shape to be stacked, got \[\(1,\), \(2,\), .*collate_fn"
+        ),
+    ):
+        next(iter(loader))
+
+
 # ---- whose memory it is -------------------------------------------------------------------------------------------
 
 

@@ -80,3 +80,27 @@ def test_only_examples_are_appended_to_examples(tmp_path: Path) -> None:
             writer.write(b"\xff no example")
         writer.write(encode_example({"data": b"picture", "image/class/label": 3}))
     assert read_mapping(new / "mapping_shard_00001.json").label_counts == {"3": 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "there"),
+    [
+        ({"data": b"x", "label": 1}, r"data \(bytes\), label \(int64\)"),
+        ({"image/class/label": "cat"}, r"image/class/label \(bytes\)"),
+    ],
+)
+def test_a_record_without_the_label_that_is_named_is_refused_and_the_next_one_is_written(
+    tmp_path: Path, record: dict[str, Any], there: str
+) -> None:
+    with Writer(tmp_path / "out", labels=["cat", "dog"]) as writer:
+        with pytest.raises(
+            ConfigError, match=rf"record 0: must have whole numbers in the column .*; its columns are {there}"
+        ):
+            writer.write(record)
+        writer.write({"image/class/label": 1})
+    assert read_mapping(tmp_path / "out" / "mapping_shard_00000.json").label_names == {"1": "dog"}
+
+
+def test_one_name_is_of_one_label(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="each name must be of one number, 'cat' is of 0 and 2"):
+        Writer(tmp_path / "out", labels=["cat", "dog", "cat"])

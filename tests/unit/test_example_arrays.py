@@ -119,10 +119,10 @@ def test_faults_of_arrays_and_of_other_features_are_found_together() -> None:
     assert _faults(records[::4]) == {}
 
 
-def test_a_field_that_no_record_has_is_told_as_before() -> None:
+def test_a_field_that_no_record_has_is_told_with_the_columns_that_there_are() -> None:
     absent = ExampleRecords(["z"]).absent([_piece([_stored("x", np.zeros(2))])])
     assert absent is not None
-    assert (absent.name, absent.there) == ("z", ("x/data", "x/dtype", "x/shape"))
+    assert (absent.name, absent.there) == ("z", ("x",))
 
 
 def test_records_that_are_no_examples_are_told_as_before() -> None:

@@ -34,6 +34,7 @@ def parse_label_names(labels: "Sequence[str] | Mapping[int, str] | None") -> Lab
     if isinstance(given, str | bytes) or not isinstance(given, Mapping | Sequence):
         raise ConfigError(f"labels must be a list of names, or a dict of names by number, got {given!r:.80}")
     found: dict[int, str] = {}
+    numbers: dict[str, int] = {}
     names = cast("Mapping[object, object] | Sequence[object]", given)
     items = names.items() if isinstance(names, Mapping) else enumerate(names)
     for key, name in items:
@@ -44,6 +45,10 @@ def parse_label_names(labels: "Sequence[str] | Mapping[int, str] | None") -> Lab
             raise ConfigError(
                 f"labels: a name must be a line of text of at most {_MOST_CHARACTERS} characters, got {name!r:.80} for "
                 f"{number}"
+            )
+        if numbers.setdefault(name, number) != number:
+            raise ConfigError(
+                f"labels: each name must be of one number, {name!r:.80} is of {numbers[name]} and {number}"
             )
         found[number] = name
     return found
