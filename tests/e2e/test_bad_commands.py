@@ -58,10 +58,8 @@ def test_a_folder_in_place_of_the_ready_file_is_named_and_stays(tmp_path: Path) 
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert (
-        refused("--data", f"x={tmp_path}/file")
-        == f"{OF_X}dataset directory {tmp_path}/file: must be a directory, is a file"
-    )
+    said = refused("--data", f"x={tmp_path}/file")
+    assert said == f"{OF_X}{tmp_path}/file: must be a directory, or one .npy file, whose rows are records; it is a file"
 
 
 def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:
