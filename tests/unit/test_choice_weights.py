@@ -8,6 +8,8 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
+from emlio.planner.choice.matching import Numbers, match
+from emlio.planner.choice.predicate import parse_predicate
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.text import contents_named, read_content
 from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
@@ -200,6 +202,29 @@ def test_classes_without_a_weight_are_not_left_out_silently() -> None:
     assert set(_epoch(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))) == set(range(0, 1000, 3))
 
 
+def _matched(questions: tuple[str, ...], column: Numbers) -> list[Any]:
+    return [_bits(match(parse_predicate(question), {"label": column})) for question in questions]
+
+
+def test_a_class_given_by_number_and_by_name_does_not_get_the_weight_of_another_one() -> None:
+    column = Numbers(values=np.arange(1000) % 3, names={0: "cat", 1: "dog", 2: "rare"})
+    wanted = find_sampling(None, 1, {1: 1.0, "dog": 2.0, "rare": 10.0, "*": 1.0}, None)
+    assert isinstance(wanted, Wanted)
+    with pytest.raises(
+        ConfigError, match="weights must name each class once, got 1 and 'dog', which are the same class"
+    ):
+        wanted.settle(CATALOG, _matched(wanted.questions, column))
+
+
+def test_classes_may_be_given_by_number_and_others_by_name() -> None:
+    column = Numbers(values=np.arange(1000) % 4, names={0: "cat", 1: "dog", 2: "rare"})
+    wanted = find_sampling(None, 1, {"cat": 2.0, 1: 1.0, "rare": 4.0, "*": 0.0}, None)
+    assert isinstance(wanted, Wanted)
+    assert wanted.weights is not None
+    weights = wanted.weights.of_records(CATALOG, _matched(wanted.questions, column))
+    assert weights[:8].tolist() == [2.0, 1.0, 4.0, 0.0] * 2
+
+
 def test_weights_apply_within_a_subset() -> None:
     part = Fraction(0, 0.5, seed=1)
     wanted = find_sampling(part, 1, np.ones(1000), None)
@@ -213,7 +238,7 @@ def test_weights_apply_within_a_subset() -> None:
 
 def test_names_of_classes_are_quoted() -> None:
     weights = ClassWeights({"it's": 1.0, "b": 2.0, 3: 1.0}, "image/class")
-    assert weights.questions == ('`image/class` in {"it\'s", 3}', "`image/class` in {'b', 3}")
+    assert weights.questions == ("`image/class` in {3}", '`image/class` in {"it\'s"}', "`image/class` in {'b'}")
     with pytest.raises(ConfigError, match="both kinds of quotes"):
         ClassWeights({"a'b\"c": 1.0}, "label")
 
