@@ -6,10 +6,12 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.matching import Numbers, match
 from emlio.planner.choice.predicate import parse_predicate
+from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.text import contents_named, read_content
 from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
@@ -18,6 +20,7 @@ from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
+from emlio.receiver.assignment.agreement import check_content
 from emlio.receiver.setup.subset import find_sampling
 
 
@@ -269,3 +272,19 @@ def test_a_predicate_is_asked_before_the_classes() -> None:
     assert wanted.questions == ("size < 5", "`label` in {0}", "`label` in {1}")
     assert isinstance(wanted.weights, ClassWeights)
     assert not isinstance(wanted.weights, GivenWeights)
+
+
+@pytest.mark.parametrize("kind", ["set", "bits", "weights"])
+def test_what_no_daemon_takes_is_refused_before_it_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = {
+        "set": Choice(subset=set_of_ids(np.arange(0, 100_000, 1000))),
+        "bits": Choice(subset=set_of_ids(np.arange(6400))),
+        "weights": Weighted(weights=RecordWeights.of(np.ones(200)), samples=5),
+    }[kind]
+    content = sampling.weights if isinstance(sampling, Weighted) else sampling.subset
+    assert isinstance(content, RecordSet | RecordWeights)
+    assert content.content_bytes == len(content.content) == 801
+    check_content(sampling)
+    monkeypatch.setattr("emlio.receiver.assignment.agreement.MAX_CONTENT_BYTES", 800)
+    with pytest.raises(ConfigError, match="must take at most 0 MiB for daemons"):
+        check_content(sampling)
