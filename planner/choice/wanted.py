@@ -78,7 +78,7 @@ class ClassWeights:
     @property
     def _kinds(self) -> tuple[list[int | str], list[int | str]]:
         """The classes given by number, and those given by name."""
-        named = [name for name in self.weights if isinstance(name, str) and name != OTHERS]
+        named: list[int | str] = [name for name in self.weights if isinstance(name, str) and name != OTHERS]
         return [name for name in self.weights if not isinstance(name, str)], named
 
     @property
