@@ -21,6 +21,7 @@ from emlio.errors import EmlioError
 from emlio.session.instructions import DaemonInstruction
 from emlio.shards.columns.matches import find_matches
 from emlio.wire.contents import MatchRequest
+from emlio.wire.limits import MAX_CONTENT_BYTES
 
 __all__ = ["MatchService"]
 
@@ -70,6 +71,10 @@ class MatchService:
 
     def ask(self, client: Client, question: MatchRequest) -> None:
         """Answer the client's question, now or later."""
+        if client.served.catalog.records > 8 * MAX_CONTENT_BYTES:
+            text = f"predicates can be evaluated over at most {8 * MAX_CONTENT_BYTES:,} records at a daemon"
+            self._carry_out(client, client.machine.refuse("predicate", text))
+            return
         key = client.served.key, question.predicate
         known = self._found.get(key)
         if known is not None:

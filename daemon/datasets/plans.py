@@ -35,6 +35,9 @@ _CONTENTS_KEPT = 16
 _PLANS_KEPT = 16
 """Plans kept of jobs whose ranks come one after the other."""
 
+_LOCAL_BYTES = 32 << 20
+"""Bytes kept with a plan for its datasets: a mixture has one plan, and the numbers of shards here for each dataset."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgreedPlan:
@@ -42,6 +45,21 @@ class AgreedPlan:
 
     plan: Plan
     local: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _KeptPlan:
+    """A plan, and what was agreed by it, for each generation and prefix."""
+
+    plan: Plan
+    agreed: OrderedDict[tuple[str, str], AgreedPlan]
+
+    def keep(self, key: tuple[str, str], agreed: AgreedPlan) -> None:
+        """Keep what was agreed; drop the oldest where that is too much."""
+        self.agreed[key] = agreed
+        most = max(_LOCAL_BYTES // max(agreed.local.nbytes, 1), 1)
+        while len(self.agreed) > most:
+            self.agreed.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +76,7 @@ class Plans:
         """Keep none yet."""
         self._catalogs: OrderedDict[tuple[str, str, str], Catalog] = OrderedDict()
         self._contents: OrderedDict[tuple[str, str], Content] = OrderedDict()
-        self._plans: OrderedDict[tuple[str, str, str, PlanSpec], AgreedPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, PlanSpec], _KeptPlan] = OrderedDict()
 
     def judge(
         self,
@@ -120,8 +138,11 @@ class Plans:
             del self._catalogs[catalog]
         for content in [name for name in self._contents if name[0] == served.key]:
             del self._contents[content]
-        for plan in [name for name in self._plans if name[0] == served.key]:
-            del self._plans[plan]
+        for name, kept in list(self._plans.items()):
+            for one in [one for one in kept.agreed if one[0] == served.key]:
+                del kept.agreed[one]
+            if not kept.agreed:
+                del self._plans[name]
 
     def _keep_content(
         self, served: ServedDataset, offer: PlanOffer, found: Content, on_new: Callable[[Catalog | Content], None]
@@ -136,16 +157,20 @@ class Plans:
     def _agreed(self, served: ServedDataset, catalog: Catalog, prefix: str, spec: PlanSpec) -> AgreedPlan:
         """Return the plan of a spec.
 
-        It is computed once, as all ranks of a job have the same spec.
+        It is computed once, as all ranks of a job have the same spec, and all datasets of a mixture the same plan.
         """
-        key = (served.key, catalog.fingerprint, prefix, spec)
-        agreed = self._plans.get(key)
+        name, key = (catalog.fingerprint, spec), (served.key, prefix)
+        kept = self._plans.get(name)
+        agreed = None if kept is None else kept.agreed.get(key)
+        if kept is None:
+            kept = self._plans[name] = _KeptPlan(plan=Plan(catalog, spec), agreed=OrderedDict())
         if agreed is None:
-            agreed = AgreedPlan(plan=Plan(catalog, spec), local=served.local_numbers(catalog, prefix))
-            self._plans[key] = agreed
-            while len(self._plans) > _PLANS_KEPT:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(key)
+            agreed = AgreedPlan(plan=kept.plan, local=served.local_numbers(catalog, prefix))
+            kept.keep(key, agreed)
+        kept.agreed.move_to_end(key)
+        self._plans.move_to_end(name)
+        while len(self._plans) > _PLANS_KEPT:
+            self._plans.popitem(last=False)
         return agreed
 
     def _catalog(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from emlio.dataset_name import DatasetName
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
+from emlio.planner.mixture.merged import shards_with
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.leases import Leases
@@ -80,10 +81,11 @@ class ServedDataset:
             catalog: the catalog.
             prefix: what the names of this dataset's shards begin with there.
         """
-        return np.array([self._number(entry.name, prefix) for entry in catalog.shards], np.int64)
-
-    def _number(self, name: str, prefix: str) -> int:
-        return self._numbers.get(name.removeprefix(prefix), -1) if name.startswith(prefix) else -1
+        found = np.full(len(catalog.shards), -1, np.int64)
+        begin, end = shards_with(catalog, prefix)
+        cut = len(prefix)
+        found[begin:end] = [self._numbers.get(entry.name[cut:], -1) for entry in catalog.shards[begin:end]]
+        return found
 
     def encoded(self, reply: ShardsReply) -> bytes:
         """Return the encoded message of a part of the list of shards, the same for all ranks."""
@@ -119,8 +121,9 @@ class ServedDataset:
 
     def check_copies(self, catalog: Catalog, prefix: str = "") -> None:
         """Refuse a catalog that describes another copy of a shard held here; `prefix` as for `local_numbers`."""
-        for entry in catalog.shards:
-            number = self._number(entry.name, prefix)
+        begin, end = shards_with(catalog, prefix)
+        for entry in catalog.shards[begin:end]:
+            number = self._numbers.get(entry.name.removeprefix(prefix), -1)
             if number >= 0 and self.dataset.entries[number] != replace(entry, name=entry.name.removeprefix(prefix)):
                 raise DatasetError(
                     f"all copies of a shard must be the same: in the rank's catalog {entry.name} has {entry.records} "

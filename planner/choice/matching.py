@@ -111,6 +111,8 @@ def _member(name: str, column: Column, values: Sequence[Literal], *, negated: bo
     # Whole numbers are compared as such: a float64 cannot tell large ones apart.
     whole = [number for number in numbers if isinstance(number, int) and -(2**63) <= number < 2**63]
     other = [float(number) for number in numbers if isinstance(number, float)]
+    if column.values.dtype.kind == "f":
+        whole, other = [], [float(number) for number in numbers]
     found: Bools = (
         np.isin(column.values, np.array(whole, np.int64)) if whole else np.zeros(len(column.values), np.bool_)
     )

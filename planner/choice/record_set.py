@@ -75,6 +75,11 @@ class RecordSet:
         assert self._bits is not None
         return _BITS + self._bits.packed[: self._last // 8 + 1].tobytes()
 
+    @property
+    def content_bytes(self) -> int:
+        """The length of `content`."""
+        return 1 + (8 * self.count if self._list is not None else self._last // 8 + 1)
+
     @classmethod
     def of_ids(cls, ids: npt.NDArray[np.int64]) -> Self:
         """Return the set of these ids, which must rise and be at least one."""

@@ -74,6 +74,11 @@ class RecordWeights:
         """Its bytes, for the other side; made anew each time."""
         return WEIGHTS + np.diff(self._ends, prepend=0).astype("<u4").tobytes()
 
+    @property
+    def content_bytes(self) -> int:
+        """The length of `content`."""
+        return 1 + 4 * self.count
+
     def __eq__(self, other: object) -> bool:
         """Compare the weights."""
         return isinstance(other, RecordWeights) and self.digest == other.digest

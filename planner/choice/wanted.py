@@ -2,7 +2,8 @@
 
 The daemons are asked predicates, and answer with a bit for each record. Weights of classes are found the same way: the classes
 are numbered, and one predicate for each binary digit of the numbers tells a record's class. A thousand classes take ten
-predicates.
+predicates. Classes given by name are numbered apart from those given by number: only daemons know which names are which numbers,
+so only their answers show that a class was given both ways.
 
 Covers: the predicates to ask, the sampling that follows from the answers. Does not cover: asking
 (emlio.receiver.machine), the samplings (choice.py, weighted.py).
@@ -75,33 +76,51 @@ class ClassWeights:
             parse_predicate(question)
 
     @property
-    def _classes(self) -> list[int | str]:
-        return [name for name in self.weights if name != OTHERS]
+    def _kinds(self) -> tuple[list[int | str], list[int | str]]:
+        """The classes given by number, and those given by name."""
+        named: list[int | str] = [name for name in self.weights if isinstance(name, str) and name != OTHERS]
+        return [name for name in self.weights if not isinstance(name, str)], named
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """See `Wanted`: one for each binary digit of the classes' numbers, which begin at 1."""
-        classes = self._classes
+        """See `Wanted`: of each kind of classes one for each binary digit of their numbers, which begin at 1."""
         return tuple(
             f"`{self.column}` in {{{', '.join(_quoted(name) for number, name in enumerate(classes, 1) if number >> digit & 1)}}}"
+            for classes in self._kinds
             for digit in range(len(classes).bit_length())
         )
 
     def of_records(self, catalog: Catalog, answers: Sequence[Bits]) -> npt.NDArray[np.float64]:
         """Return the weight of each record."""
-        classes = np.zeros(catalog.records, np.int32)
-        for digit, bits in enumerate(answers):
-            classes += np.unpackbits(bits, count=catalog.records, bitorder="little").astype(np.int32) << digit
+        numbered, named = self._kinds
+        digits = len(numbered).bit_length()
+        classes = _numbers_of(catalog, answers[:digits], len(numbered))
+        by_name = _numbers_of(catalog, answers[digits:], len(named))
+        both = np.flatnonzero((classes > 0) & (by_name > 0))
+        if both.size:
+            number, name = (int(found[both[0]]) - 1 for found in (classes, by_name))
+            raise ConfigError(
+                f"weights must name each class once, got {numbered[number]} and {named[name]!r}, which are the same class"
+            )
+        classes += np.where(by_name > 0, by_name + np.int32(len(numbered)), np.int32(0))
         others = int(np.count_nonzero(classes == 0))
         if others and OTHERS not in self.weights:
             raise ConfigError(
                 f"weights must be given for the classes of all records, {others:,} of {catalog.records:,} have another "
                 f"class or none. Give {OTHERS!r} a weight for all others: 0 leaves them out"
             )
-        table = [self.weights.get(OTHERS, 0.0), *(self.weights[name] for name in self._classes)]
-        if int(classes.max()) >= len(table):
-            raise ConfigError("daemons must agree on the classes of records, they gave a class that does not exist")
+        table = [self.weights.get(OTHERS, 0.0), *(self.weights[name] for name in (*numbered, *named))]
         return np.array(table, np.float64)[classes]
+
+
+def _numbers_of(catalog: Catalog, answers: Sequence[Bits], most: int) -> npt.NDArray[np.int32]:
+    """Return the number of each record's class, from its binary digits; 0 for none."""
+    found = np.zeros(catalog.records, np.int32)
+    for digit, bits in enumerate(answers):
+        found += np.unpackbits(bits, count=catalog.records, bitorder="little").astype(np.int32) << digit
+    if int(found.max(initial=0)) > most:
+        raise ConfigError("daemons must agree on the classes of records, they gave a class that does not exist")
+    return found
 
 
 def _quoted(name: int | str) -> str:

@@ -4,7 +4,7 @@ Covers: a shard's name in the merged catalog, the records of each dataset there.
 (emlio.receiver.assignment.agreement).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 
-__all__ = ["Part", "own_name", "part_of", "parts_of", "prefix_of"]
+__all__ = ["Part", "own_name", "part_of", "parts_of", "prefix_of", "shards_with"]
 
 
 def prefix_of(number: int) -> str:
@@ -69,6 +69,15 @@ def parts_of(catalog: Catalog, datasets: int) -> tuple[Part, ...]:
             raise ConfigError(f"each dataset of a mixture must have records, number {number} has none")
         parts.append(part)
     return tuple(parts)
+
+
+def shards_with(catalog: Catalog, prefix: str) -> tuple[int, int]:
+    """Return the first of a catalog's shards whose names begin with the prefix of a dataset, and the one after the last.
+
+    With an empty prefix these are all shards.
+    """
+    names, cut = _Names(catalog), len(prefix)
+    return bisect_left(names, prefix), bisect_right(names, prefix, key=lambda name: name[:cut])
 
 
 class _Names(Sequence[str]):

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.text import Content
 from emlio.planner.choice.wanted import Wanted
 from emlio.planner.choice.weighted import Weighted
@@ -29,9 +30,9 @@ from emlio.planner.sampling import Sampling
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
-from emlio.wire.limits import MAX_NAME_LENGTH
+from emlio.wire.limits import MAX_CONTENT_BYTES, MAX_NAME_LENGTH
 
-__all__ = ["Agreement", "Holding", "agree", "by_part", "offer_of", "questions_of", "settled"]
+__all__ = ["Agreement", "Holding", "agree", "by_part", "check_content", "offer_of", "questions_of", "settled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,10 +213,7 @@ class Agreement:
 
     def contents_named(self) -> dict[str, Callable[[], bytes]]:
         """Return the sets of records that the plan names by digest, for daemons that do not know them."""
-        sampling = self.plan.spec.sampling
-        named: Content | None = sampling.weights if isinstance(sampling, Weighted) else None
-        if isinstance(sampling, Choice) and isinstance(sampling.subset, RecordSet):
-            named = sampling.subset
+        named = _content_of(self.plan.spec.sampling)
         return {} if named is None else {named.digest: lambda: named.content}
 
     def offer(self, session: int, part: int | None = None) -> PlanOffer:
@@ -262,14 +260,38 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
+    sampling = settled(config.sampling, merged.catalog, holdings)
+    if not all(holding.here for holding in holdings):
+        check_content(sampling)
     return Agreement(
-        plan=Plan(merged.catalog, replace(config.spec, sampling=settled(config.sampling, merged.catalog, holdings))),
+        plan=Plan(merged.catalog, replace(config.spec, sampling=sampling)),
         owners=streams[assign_owners(readable)],
         holdings=readable,
         streams=streams,
         here=tuple(holding.peer for holding in holdings if holding.here),
         contents=tuple(_contents_of(part) for part in parts),
     )
+
+
+def _content_of(sampling: Sampling) -> Content | None:
+    if isinstance(sampling, Choice) and isinstance(sampling.subset, RecordSet):
+        return sampling.subset
+    return sampling.weights if isinstance(sampling, Weighted) else None
+
+
+def check_content(sampling: Sampling) -> None:
+    """Refuse a set of records, or weights, that no daemon takes: sending them would be in vain, again and again.
+
+    Raises:
+        ConfigError: it is too large.
+    """
+    named = _content_of(sampling)
+    if named is not None and named.content_bytes > MAX_CONTENT_BYTES:
+        what = "weights" if isinstance(named, RecordWeights) else "a subset"
+        raise ConfigError(
+            f"{what} must take at most {MAX_CONTENT_BYTES >> 20} MiB for daemons, got {named.count:,} records that take "
+            f"{named.content_bytes >> 20} MiB"
+        )
 
 
 def questions_of(sampling: Sampling) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
-"""Copies of one dataset with different numbers of shards, joined as if they were its parts.
+"""Copies of one dataset that are taken for different data.
 
-Covers: noticing them by the names of shards, and the warning. Pure. Does not cover: joining
+They have different numbers of shards and are joined as if they were parts, or are listed twice in a mixture, by two
+names of a host.
+
+Covers: noticing them by the names of shards and their digests, and the warning. Pure. Does not cover: joining
 (emlio.receiver.assignment.agreement), one folder that holds both (emlio.daemon.datasets.findings).
 """
 
@@ -26,7 +29,24 @@ def doubled_copies(holdings: Holdings, *, mixed: bool = False) -> list[str]:
     for entry, held_by in zip(holdings.catalog.shards, holdings.holders, strict=True):
         part, name = (part_of(entry.name), own_name(entry.name)) if mixed else (0, entry.name)
         parts.setdefault(part, []).append((name, held_by))
-    return [warning for held in parts.values() for warning in _doubled(held)]
+    warnings = [warning for held in parts.values() for warning in _doubled(held)]
+    return [*warnings, *_listed_twice(holdings)] if mixed else warnings
+
+
+def _listed_twice(holdings: Holdings) -> list[str]:
+    """Return a warning for each dataset of a mixture whose shards are those of one before it."""
+    shards: dict[int, list[tuple[str, int, str]]] = {}
+    for entry in holdings.catalog.shards:
+        shards.setdefault(part_of(entry.name), []).append((own_name(entry.name), entry.records, entry.digest))
+    firsts: dict[tuple[tuple[str, int, str], ...], int] = {}
+    warnings: list[str] = []
+    for part, held in shards.items():
+        if all(digest for _, _, digest in held) and (first := firsts.setdefault(tuple(held), part)) != part:
+            warnings.append(
+                f"the datasets number {first} and {part} of the mixture hold the same shards: their records come twice as often. "
+                "If they are one dataset, list it once and add up the weights"
+            )
+    return warnings
 
 
 def _doubled(held: Sequence[tuple[str, tuple[str, ...]]]) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from emlio import EmlioLoader, Fraction, Where
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.errors import ConfigError, RefusedError
+from emlio.errors import ConfigError, DatasetError, RefusedError
 from emlio.example.encode import encode_example
 from emlio.shards.columns.matches import find_matches
 from emlio.shards.opening.choice import open_dataset
@@ -162,6 +162,29 @@ def test_a_kept_column_is_of_these_data(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     make_dataset(folder, records=20, shards=2, payload=lambda number: _example(number + 1), mapped=False)
     assert find() == [1, 8, 15]
+
+
+def test_a_column_is_not_made_of_files_that_were_changed(tmp_path: Path, cache: Path) -> None:
+    earlier, later, folder = (tmp_path / name / "examples" for name in ("earlier", "later", "served"))
+    for shift, directory in enumerate((earlier, later)):
+        make_dataset(
+            directory,
+            records=20,
+            shards=1,
+            payload=lambda n, by=shift: encode_example({"label": [(n + by) % 7]}),
+            mapped=False,
+        )
+    shutil.copytree(earlier, folder)
+    with open_dataset("examples", folder, cache) as dataset:
+        for path in later.iterdir():
+            shutil.copyfile(path, folder / path.name)  # as many bytes, in the same file
+        with pytest.raises(DatasetError, match="changed while it was served"):
+            find_matches(dataset, "label == 0", cache_dir=cache)
+    for path in earlier.iterdir():
+        shutil.copyfile(path, folder / path.name)
+    with open_dataset("examples", folder, cache) as dataset:
+        bits = find_matches(dataset, "label == 0", cache_dir=cache)
+    assert np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist() == [0, 7, 14]
 
 
 def test_labels_of_folders_are_known_by_number_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

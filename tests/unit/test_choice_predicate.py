@@ -113,6 +113,12 @@ def test_a_value_of_another_kind_is_refused(text: str, words: str) -> None:
         _found(text)
 
 
+def test_whole_numbers_beyond_64_bits_are_members_of_a_column_of_floats() -> None:
+    columns = {"x": Numbers(values=np.array([2.0**64, 3.0, 0.5]))}
+    for text, wanted in ((f"x in {{{2**64}, 3}}", [0, 1]), (f"x not in {{{2**64}, 0.5}}", [1]), ("x in {3}", [1])):
+        assert np.flatnonzero(match(parse_predicate(text), columns)).tolist() == wanted, text
+
+
 def test_the_columns_of_a_predicate_are_known() -> None:
     assert columns_in(parse_predicate("a == 1 or not (b in {2} and 3 < c/d.e < 4)")) == {"a", "b", "c/d.e"}
 

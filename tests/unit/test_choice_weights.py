@@ -6,8 +6,12 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
+from emlio.planner.choice.matching import Numbers, match
+from emlio.planner.choice.predicate import parse_predicate
+from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.text import contents_named, read_content
 from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
@@ -16,6 +20,7 @@ from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
+from emlio.receiver.assignment.agreement import check_content
 from emlio.receiver.setup.subset import find_sampling
 
 
@@ -200,6 +205,29 @@ def test_classes_without_a_weight_are_not_left_out_silently() -> None:
     assert set(_epoch(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))) == set(range(0, 1000, 3))
 
 
+def _matched(questions: tuple[str, ...], column: Numbers) -> list[Any]:
+    return [_bits(match(parse_predicate(question), {"label": column})) for question in questions]
+
+
+def test_a_class_given_by_number_and_by_name_does_not_get_the_weight_of_another_one() -> None:
+    column = Numbers(values=np.arange(1000) % 3, names={0: "cat", 1: "dog", 2: "rare"})
+    wanted = find_sampling(None, 1, {1: 1.0, "dog": 2.0, "rare": 10.0, "*": 1.0}, None)
+    assert isinstance(wanted, Wanted)
+    with pytest.raises(
+        ConfigError, match="weights must name each class once, got 1 and 'dog', which are the same class"
+    ):
+        wanted.settle(CATALOG, _matched(wanted.questions, column))
+
+
+def test_classes_may_be_given_by_number_and_others_by_name() -> None:
+    column = Numbers(values=np.arange(1000) % 4, names={0: "cat", 1: "dog", 2: "rare"})
+    wanted = find_sampling(None, 1, {"cat": 2.0, 1: 1.0, "rare": 4.0, "*": 0.0}, None)
+    assert isinstance(wanted, Wanted)
+    assert wanted.weights is not None
+    weights = wanted.weights.of_records(CATALOG, _matched(wanted.questions, column))
+    assert weights[:8].tolist() == [2.0, 1.0, 4.0, 0.0] * 2
+
+
 def test_weights_apply_within_a_subset() -> None:
     part = Fraction(0, 0.5, seed=1)
     wanted = find_sampling(part, 1, np.ones(1000), None)
@@ -213,7 +241,7 @@ def test_weights_apply_within_a_subset() -> None:
 
 def test_names_of_classes_are_quoted() -> None:
     weights = ClassWeights({"it's": 1.0, "b": 2.0, 3: 1.0}, "image/class")
-    assert weights.questions == ('`image/class` in {"it\'s", 3}', "`image/class` in {'b', 3}")
+    assert weights.questions == ("`image/class` in {3}", '`image/class` in {"it\'s"}', "`image/class` in {'b'}")
     with pytest.raises(ConfigError, match="both kinds of quotes"):
         ClassWeights({"a'b\"c": 1.0}, "label")
 
@@ -244,3 +272,19 @@ def test_a_predicate_is_asked_before_the_classes() -> None:
     assert wanted.questions == ("size < 5", "`label` in {0}", "`label` in {1}")
     assert isinstance(wanted.weights, ClassWeights)
     assert not isinstance(wanted.weights, GivenWeights)
+
+
+@pytest.mark.parametrize("kind", ["set", "bits", "weights"])
+def test_what_no_daemon_takes_is_refused_before_it_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = {
+        "set": Choice(subset=set_of_ids(np.arange(0, 100_000, 1000))),
+        "bits": Choice(subset=set_of_ids(np.arange(6400))),
+        "weights": Weighted(weights=RecordWeights.of(np.ones(200)), samples=5),
+    }[kind]
+    content = sampling.weights if isinstance(sampling, Weighted) else sampling.subset
+    assert isinstance(content, RecordSet | RecordWeights)
+    assert content.content_bytes == len(content.content) == 801
+    check_content(sampling)
+    monkeypatch.setattr("emlio.receiver.assignment.agreement.MAX_CONTENT_BYTES", 800)
+    with pytest.raises(ConfigError, match="must take at most 0 MiB for daemons"):
+        check_content(sampling)

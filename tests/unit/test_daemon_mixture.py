@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -163,3 +164,34 @@ def test_a_hostile_mixture_is_refused_soon() -> None:
     ):
         with pytest.raises(ConfigError):
             judged(Plans(), WEB, offer(catalog, sampling=sampling), rows(catalog))
+
+
+def test_the_plan_of_a_mixture_of_many_datasets_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = [served(f"d{number}", 3 + number) for number in range(40)]
+    catalog, sampling = merged(*datasets), "mixture/1/first/0:" + ",".join(["1"] * 40)
+    digest = Plan(catalog, PlanSpec(batch_size=2, sampling=parse_sampling(sampling))).digest
+    first = offer(merged(WEB, CODE), fingerprint=catalog.fingerprint, digest=digest, sampling=sampling)
+    made: list[Plan] = []
+
+    def counted(*given: Any) -> Plan:
+        made.append(Plan(*given))
+        return made[-1]
+
+    monkeypatch.setattr("emlio.daemon.datasets.plans.Plan", counted)
+    plans = Plans()
+    for _ in range(3):
+        for number, dataset in enumerate(datasets):
+            agreed = judged(plans, dataset, msgspec.structs.replace(first, part=number), rows(catalog))
+            assert isinstance(agreed, AgreedPlan)
+            here = np.full(80, -1)
+            here[2 * number : 2 * number + 2] = (0, 1)
+            assert agreed.local.tolist() == here.tolist()
+    assert len(made) == 1
+    for dataset in datasets[:-1]:
+        plans.forget(dataset)
+    last = msgspec.structs.replace(first, part=39)
+    assert isinstance(judged(plans, datasets[-1], last, None), AgreedPlan)
+    assert len(made) == 1
+    plans.forget(datasets[-1])
+    assert isinstance(judged(plans, datasets[-1], last, rows(catalog)), AgreedPlan)
+    assert len(made) == 2

@@ -4,6 +4,7 @@ Covers: which features there are, the values of one feature of each record, labe
 cover: keeping them (kept.py), numbers from the index (matches.py).
 """
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -94,6 +95,19 @@ def _of_examples(dataset: Dataset, number: int, reading: Reading) -> Iterator[tu
             raise DatasetError(f"{shard.path}: record {record}: {error}") from None
         reading(len(data))
         yield record, values
+    _check_unchanged(dataset, number)
+
+
+def _check_unchanged(dataset: Dataset, number: int) -> None:
+    """Refuse values of a file that is not the indexed one: they would be kept as a column of the indexed one."""
+    files = dataset.file_table
+    try:
+        now = os.stat(files.path(number))
+    except OSError as error:
+        raise DatasetError(f"{files.path(number)}: cannot be read: {error.strerror or error}") from error
+    files.check_unchanged(number, now)
+    if now.st_ctime_ns != files.ctimes_ns[number]:
+        files.check_content(number, dataset.folder)
 
 
 def _of_ranges(
