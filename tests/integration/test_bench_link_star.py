@@ -21,6 +21,7 @@ from emlio_bench.link.namespaces.devices import MOST_PLACES
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders
+from emlio_testing.processes import settles
 
 MS = 1_000_000
 SLOW_S = 60.0
@@ -118,7 +119,8 @@ def test_with_their_owner_all_links_end_and_so_do_programs_at_their_ends(number:
         assert len({(place.st_dev, place.st_ino) for place in places}) == 4
         os.kill(driver.pid, number)
         assert all(select.select([process], [], [], SLOW_S)[0] for process in processes)
-    assert [holders(place) for place in places] == [[]] * 4
+    # The kernel may give the number of a namespace that is gone to one that another test makes.
+    assert settles(lambda: not any(holders(place) for place in places), SLOW_S), [holders(place) for place in places]
     assert os.listdir("/sys/class/net") == devices
 
 
