@@ -4,7 +4,7 @@ A group, such as a row group of a table, is made once and used by many messages.
 ahead stays until it is read; of the rest, what was not used for longest goes first.
 
 A thread that reads uses one group at a time, and waits if there is no room for it. It never waits
-while no other thread reads: so one group may be larger than the limit, and nobody waits forever,
+while no other thread reads: so one group may be larger than the limit, and no thread waits forever,
 since a thread that reads needs nothing more to get done. Those who wait come in their order, or a
 large group would be overtaken by small ones again and again.
 
@@ -194,7 +194,7 @@ class GroupCache:
             self._settle()
 
     def _settle(self) -> None:
-        """Take back what waits for that. Whoever has the lock now does so when it lets the lock go."""
+        """Take back what waits for that. The thread that has the lock now does so when it lets the lock go."""
         while self._given_back and self._lock.acquire(blocking=False):
             try:
                 self._take_back()
