@@ -103,7 +103,7 @@ class RecordLookup:
                 f"{format_duration(self._timeout_ns)}. Check that the daemons with this shard are running"
             ) from None
         finally:
-            answer.cancel()  # after an interrupt nobody waits
+            answer.cancel()  # after an interrupt no caller waits for it
 
     def _read_here(self, sought: Sequence[SoughtRecord]) -> None:
         """Read the records of this host's disks, in the calling thread."""

@@ -282,7 +282,7 @@ def test_a_real_prometheus_scrapes_both(large: Path, tmp_path: Path) -> None:
 
 
 def _asked(log: Path, question: str) -> list[Any]:
-    """What a Prometheus answers; nothing while it starts."""
+    """Return the answer of a Prometheus; nothing while it starts."""
     at = log.read_text().rpartition('Listening on" address=')[2].split()
     if not at or not at[0].startswith("127.0.0.1:"):
         return []

@@ -1,4 +1,4 @@
-"""What a daemon answers to a status request: the last failures, limits, and what a client may see.
+"""Answers of a daemon to status requests: the last failures, limits, and the part that a client may see.
 
 Covers: failures, the quota, the report over prepared sessions, what fits into a reply. Does not cover: sockets and processes
 (tests/integration/test_status.py, tests/e2e/test_status.py).

@@ -295,7 +295,7 @@ def test_an_interrupt_while_a_group_is_made_is_not_raised_by_others_that_wait_fo
         assert len(group.made.result(10)) == 1
         cache.done(group)
     assert made == {"a": 2}
-    # One that nobody else waits for is made again when it is needed next.
+    # One for which no other thread waits is made again when it is needed next.
     with pytest.raises(KeyboardInterrupt):
         cache.use("b", 1, _interrupted)
     cache.done(cache.use("b", 1, _bytes))
