@@ -17,6 +17,9 @@ __all__ = ["PatientBatches", "Receiving"]
 _LOG = logging.getLogger("emlio.receiver")
 _WARN_AFTER_NS: Final = 5_000_000_000
 
+_GRACE_NS: Final = 250_000_000
+"""The receive thread may give up at the same moment, for the same timeout, and its error says more: it is waited for."""
+
 
 class Receiving(Protocol):
     """The receiving of records, as the user's thread sees it."""
@@ -103,5 +106,7 @@ class PatientBatches:
                 _LOG.warning(text, format_duration(waited_ns), what)
         if made is None:
             wait = self._receiving.describe_wait()
+            made = prefetch.first(_GRACE_NS)
+        if made is None:
             raise PeerLostError(f"a batch must be complete within {format_duration(timeout_ns)}: {wait}")
         return made
