@@ -104,9 +104,10 @@ class PatientBatches:
                 what = ", ".join(prefetch.running()) or "the transform or collate_fn"
                 text = "waiting for %s: all records of the batch are here, %s still runs"
                 _LOG.warning(text, format_duration(waited_ns), what)
-        if made is None:
-            wait = self._receiving.describe_wait()
-            made = prefetch.first(_GRACE_NS)
+        if made is not None:
+            return made
+        wait = self._receiving.describe_wait()
+        made = prefetch.first(_GRACE_NS)
         if made is None:
             raise PeerLostError(f"a batch must be complete within {format_duration(timeout_ns)}: {wait}")
         return made
