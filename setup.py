@@ -1,7 +1,7 @@
 """Builds the C library beside the Python code, if there is a C compiler.
 
 Everything else is in pyproject.toml. Without a compiler the package is complete, too: NumPy then does what the library would
-(emlio/native.py). The library needs no headers of Python, so one wheel serves all Pythons of a kind of machine.
+(emlio/native). The library needs no headers of Python, so one wheel serves all Pythons of a kind of machine.
 """
 
 import os
@@ -17,7 +17,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = ROOT / "native" / "emlio_native.c"
+SOURCES = ROOT / "native"
 LIBRARY = Path("emlio") / "libemlio_native.so"
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-g0", "-s", "-Wl,--build-id=none")
 
@@ -38,10 +38,10 @@ def build_library(target: Path) -> bool:
     if not command:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A name inside this folder only: the result must not depend on where the sources lie.
+    # Names inside this folder only: the result must not depend on where the sources lie.
     done = subprocess.run(
-        [*command, *FLAGS, "-o", str(target.resolve()), SOURCE.name],
-        cwd=SOURCE.parent,
+        [*command, *FLAGS, "-o", str(target.resolve()), *sorted(path.name for path in SOURCES.glob("*.c"))],
+        cwd=SOURCES,
         capture_output=True,
         text=True,
         check=False,

@@ -75,7 +75,7 @@ emlio_environment() {
     local folder="$1" extras="$2" lock="${EMLIO_LOCK:-}"
     shift 2
     local wanted
-    wanted="$(cat pyproject.toml benchmarks/pyproject.toml setup.py native/*.c | cksum) $PWD [$extras] $* $lock"
+    wanted="$(cat pyproject.toml benchmarks/pyproject.toml setup.py native/*.[ch] | cksum) $PWD [$extras] $* $lock"
     if [ -n "$lock" ]; then
         emlio_pinned "$folder" "$lock" || return 1
     fi

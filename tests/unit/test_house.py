@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import emlio
-from emlio import errors, native
+from emlio import errors
+from emlio.native.library import LIBRARY_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -105,9 +106,7 @@ def test_a_wheel_made_of_the_source_archive_holds_every_module(tmp_path: Path) -
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         installed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     wanted = {_named(path) if _named(path).startswith("emlio/") else f"emlio/{_named(path)}" for path in SOURCES}
-    library = (
-        {f"emlio/{native.LIBRARY_NAME}"} if shutil.which("cc") and os.environ.get("EMLIO_NATIVE") != "0" else set()
-    )
+    library = {f"emlio/{LIBRARY_NAME}"} if shutil.which("cc") and os.environ.get("EMLIO_NATIVE") != "0" else set()
     assert installed == {*wanted, *library, "emlio/py.typed"}
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         assert any(name.endswith("/LICENSE") for name in archive.getnames())

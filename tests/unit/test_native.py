@@ -23,6 +23,7 @@ from emlio import native
 from emlio.checksum import crc32c
 from emlio.errors import ConfigError
 from emlio.formats.plain import check_plain, checksums_of
+from emlio.native import library as native_library
 from emlio.planner.permutation import Permutation
 from emlio.tfrecord import check_frames, frame
 
@@ -47,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     setup = _setup()
     if not setup.compiler():
         pytest.skip("there is no C compiler on PATH, or EMLIO_NATIVE=0 is set")
-    path = tmp_path_factory.mktemp("native") / native.LIBRARY_NAME
+    path = tmp_path_factory.mktemp("native") / native_library.LIBRARY_NAME
     assert setup.build_library(path)
     return path
 
@@ -55,20 +56,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     """The library, used by this process."""
-    found = native.Library(built)
+    found = native_library.Library(built)
     assert found.free is not None, found.reason
-    monkeypatch.setattr(native, "_LIBRARY", found)
+    monkeypatch.setattr(native_library, "_LIBRARY", found)
     return found.free
 
 
 @pytest.fixture
 def numpy_only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Call a function as if there were no library."""
-    absent = native.Library(Path("/nowhere/libemlio_native.so"))
+    absent = native_library.Library(Path("/nowhere/libemlio_native.so"))
 
     def call(function: Any, *arguments: Any, **named: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(native, "_LIBRARY", absent)
+            patch.setattr(native_library, "_LIBRARY", absent)
             return function(*arguments, **named)
 
     return call
@@ -236,16 +237,16 @@ def test_an_impossible_permutation_is_refused_by_the_library(n: int, rows: int, 
 
 
 def test_a_library_of_another_version_is_not_used(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "ABI", native.ABI + 1)
-    found = native.Library(built)
+    monkeypatch.setattr(native_library, "ABI", native_library.ABI + 1)
+    found = native_library.Library(built)
     assert found.free is None
     assert "it has version 1 of its functions, 2 is needed" in found.reason
 
 
 def test_a_file_that_is_no_library_is_not_used(tmp_path: Path) -> None:
-    path = tmp_path / native.LIBRARY_NAME
+    path = tmp_path / native_library.LIBRARY_NAME
     path.write_bytes(b"no library")
-    found = native.Library(path)
+    found = native_library.Library(path)
     assert found.free is None
     assert f"{path} cannot be used" in found.reason
 

@@ -1,0 +1,14 @@
+"""The C library of this package, and its functions on NumPy's arrays.
+
+It is there if a C compiler was found when the package was built, or if the wheel brings it. Without it, or with the
+variable EMLIO_NATIVE=0, every function here returns None, and the caller does the same with NumPy. A result of None also
+means that something is wrong with the data; the caller finds out and says what.
+
+Covers: calling the library. Does not cover: building it (setup.py), what it computes (native/). Only this package calls it.
+"""
+
+from emlio.native.frames import check_frames, checksums
+from emlio.native.library import is_used, say_if_absent, why_not
+from emlio.native.permutation import NativePermutation
+
+__all__ = ["NativePermutation", "check_frames", "checksums", "is_used", "say_if_absent", "why_not"]
