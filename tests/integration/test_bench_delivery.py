@@ -22,12 +22,13 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
 ) -> None:
     path = tmp_path / "r.json"
     argv = ["delivery", "--quick", "--sizes", "100kB", "--repeats", "1"]
+    argv += ["--subjects", "limit,bare,emlio,rows,views,sealed,paper"]
     assert main([*argv, "--json", str(path), "--data", str(tmp_path / "data")]) == 0
     text = capsys.readouterr().out
     assert "100 kB records" in text
     assert "only 1 round(s)" in text
     samples = {sample.subject: sample.measured for sample in read_results(path).samples}
-    ours = [f"emlio-{order}{way}" for way in ("", "-sealed") for order in ("global", "shard")]
+    ours = [f"emlio-{order}{way}" for way in ("", "-rows", "-views", "-sealed") for order in ("global", "shard")]
     assert len(samples) == 1 + 1 + len(ours) + 1
     for name in ("bare", *ours, "paper"):
         measured = samples[name]
@@ -41,6 +42,8 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
         assert samples[name].protection in protections
     assert "sealed / clear, 100 kB records, shard order" in text
     assert "one core opens, chacha20-poly1305" in text
+    assert "EMLIO, shard order, verified, each record sliced" in text
+    assert "data in memory, 100 kB" in text
 
 
 def test_a_sample_protected_otherwise_than_it_says_is_no_sample(

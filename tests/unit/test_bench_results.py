@@ -94,6 +94,13 @@ def test_processor_time_is_per_gigabyte_and_by_side() -> None:
     assert row.first_batch_ms == spread([30.0])
 
 
+def test_processor_time_of_both_sides_is_compared_with_the_bare_pairs() -> None:
+    rows = summarise(interleaved([(4, 2, 1), (4, 2, 0.5)]))
+    assert [row.cpu_of_bare for row in rows[:2]] == [None, None]
+    assert rows[2].cpu_of_bare == spread([2.0, 4.0])
+    assert "3.00 x (2.00..4.00)" in render(interleaved([(4, 2, 1), (4, 2, 0.5)]))
+
+
 def test_a_table_says_what_data_were_protected_by() -> None:
     clear = sample("emlio-global", 0, 1.0)
     assert "protected by" not in render(run(clear))

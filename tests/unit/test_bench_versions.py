@@ -187,7 +187,7 @@ def test_defaults_of_a_start_depend_on_whether_there_is_a_link() -> None:
         (["start", "--rtt", "30ms", "--other", "/nowhere"], "must hold the file emlio/__init__.py, got /nowhere"),
         (["delivery", "--subjects", "emlio", "--other", "/nowhere"], "must hold the file emlio/__init__.py"),
         (["memory", "--other", "/"], "--other needs a link: --rtt"),
-        (["delivery", "--rtts", "30ms"], "--rtts needs --subjects of emlio,sealed,keyed"),
+        (["delivery", "--rtts", "30ms"], "--rtts needs --subjects of emlio,rows,views,sealed,keyed"),
         (
             ["delivery", "--rtts", "30ms", "--subjects", "emlio", "--plot", "x.png"],
             "--plot draws deliveries over loopback",

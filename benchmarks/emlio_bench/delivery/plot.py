@@ -21,6 +21,8 @@ _COLOURS: Final = {
     "paper": "#b9bec7",
     "emlio-shard": "#7cb3d9",
     "emlio-global": "#1f6fa8",
+    "emlio-shard-rows": "#e0b25c",
+    "emlio-global-rows": "#b57d1c",
     "emlio-shard-sealed": "#8cc79a",
     "emlio-global-sealed": "#2e8b57",
 }

@@ -13,10 +13,11 @@ from emlio.progress import Progress
 from emlio_bench.delivery.plot import plot_delivery
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
 from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.data import prepared
-from emlio_bench.experiment.figures import results_of
+from emlio_bench.experiment.data import locked_data
+from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.harness.data import data_root
-from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.protected import WAYS
+from emlio_bench.harness.results import Figure, Results, Sample
 from emlio_bench.harness.runner import run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario
 from emlio_bench.harness.settings import DeliverySettings
@@ -56,9 +57,11 @@ def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | No
                 subjects.append(Iperf(program=iperf) if iperf is not None else Sockets())
             case "bare":
                 subjects.append(Bare())
-            case "emlio" | "sealed" | "keyed":
+            case "emlio" | "rows" | "views" | "sealed" | "keyed":
+                way = word if word in WAYS else ""
+                form = word if word in ("rows", "views") else ""
                 subjects += [
-                    Loader(order=order, way="" if word == "emlio" else word, link=link, checkout=checkout)
+                    Loader(order=order, way=way, form=form, link=link, checkout=checkout)
                     for order in settings.orders
                     for checkout in checkouts
                 ]
@@ -92,24 +95,43 @@ def _link(rtt_ns: int | None) -> Generator[Link | None, None, None]:
         yield link
 
 
+def _held_text(refused: str) -> str:
+    if refused:
+        return f"The data were read before the first sample and not locked in memory: {refused}."
+    return "The data are locked in memory; the share of their pages there is counted before and after each sample."
+
+
 def run_delivery(settings: DeliverySettings) -> Results:
     """Measure all requested subjects."""
     iperf = find_iperf()
     names = [subject.name for subject in make_subjects(settings, iperf)]
     window = _window(settings)
     samples: list[Sample] = []
+    resident: list[Figure] = []
     speeds = cipher_speeds(1 if settings.quick else settings.repeats) if "sealed" in settings.subjects else ()
     with data_root(settings.data) as root:
         for scenario in _scenarios(settings):
             with (
-                prepared(scenario.data, root) as directory,
+                locked_data(scenario.data, root) as (directory, held),
                 _link(scenario.rtt_ns) as link,
                 Progress(f"{scenario.name} records", settings.repeats * len(names)) as bar,
             ):
                 subjects = make_subjects(settings, iperf, link)
+                there = [held.resident()]
                 for sample in run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window):
                     samples.append(sample)
+                    there.append(held.resident())
                     bar.add(1)
+                resident.append(
+                    figure(
+                        f"data in memory, {scenario.name}",
+                        "share",
+                        there,
+                        _held_text(held.refused),
+                        at_least=None if settings.quick else 1,
+                        every=True,
+                    )
+                )
     told = {
         "sizes": settings.sizes,
         "subjects": tuple(names),
@@ -117,6 +139,7 @@ def run_delivery(settings: DeliverySettings) -> Results:
         "sample_bytes": window.sample_bytes,
     }
     figures = (
+        *resident,
         *version_figures(samples),
         *protection_figures(samples, settings.orders, bounded=not settings.quick),
         *sealing_figures(samples, settings.orders, speeds),

@@ -25,7 +25,13 @@ _LABELS: Final = {
     "sockets": "plain TCP sockets (no iperf3)",
 }
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
-_WAYS: Final = {"": "verified", "keyed": "keys only", "sealed": "sealed"}
+_WAYS: Final = {
+    "": "verified",
+    "keyed": "keys only",
+    "rows": "verified, rows",
+    "sealed": "sealed",
+    "views": "verified, each record sliced",
+}
 _READING: Final = (
     "Median (least..most). Ratios are of neighbours in the same round; GB are 10^9 bytes of payload; CPU seconds "
     "per GB are of\nthe sending plus the receiving process."
@@ -103,6 +109,7 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> Table:
             f"of {limit}" if limit else "",
             "of bare pair",
             "CPU s/GB",
+            "CPU of bare pair",
             "first batch",
             "protected by",
         ),
@@ -114,6 +121,7 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> Table:
                 _spread(row.of_limit, "{:.0f}", 100, " %") if row.of_limit else "",
                 _spread(row.of_bare, "{:.0f}", 100, " %") if row.of_bare else "",
                 f"{row.sender_s_per_gb.median:.2f} + {row.receiver_s_per_gb.median:.2f}",
+                _spread(row.cpu_of_bare, "{:.2f}", 1, " x") if row.cpu_of_bare else "",
                 f"{row.first_batch_ms.median:.0f} ms" if row.first_batch_ms else "",
                 row.protection,
             )

@@ -46,9 +46,9 @@ DECODE_SUBJECTS = (
     "carry-daemon",
     "carry-local",
 )
-SUBJECTS = ("limit", "bare", "emlio", "sealed", "paper", "keyed")
-OWN_SUBJECTS = ("emlio", "sealed", "keyed")
-_USUAL_SUBJECTS = SUBJECTS[:-1]
+SUBJECTS = ("limit", "bare", "emlio", "rows", "sealed", "paper", "views", "keyed")
+OWN_SUBJECTS = ("emlio", "rows", "views", "sealed", "keyed")
+_USUAL_SUBJECTS = SUBJECTS[:-2]
 _MOST_LIFE_S = 720
 WAYS = ("memory", "loopback", "link", "reordered")
 
@@ -185,7 +185,8 @@ class DeliverySettings(PlottedSettings):
     )
     subjects: tuple[str, ...] = option(
         _USUAL_SUBJECTS,
-        "who is measured: emlio is without keys, sealed and keyed are with them, keyed without encryption "
+        "who is measured: emlio, rows and views are without keys: records as slices, as one array a batch, as slices that are "
+        "all asked for; sealed and keyed are with keys, keyed without encryption "
         f"(default {','.join(_USUAL_SUBJECTS)})",
         parse=_subjects,
         metavar="NAME,...",

@@ -4,10 +4,11 @@ Covers: medians with their spread, ratios within rounds, reasons to doubt a figu
 cover: printing (emlio_bench.harness.report), plots (emlio_bench.harness.plot).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.results import Results, Sample
 from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import BARE, LIMITS
@@ -36,6 +37,8 @@ class Row:
             limit, or if this subject is a limit.
         of_bare: bytes per second as a share of the bare socket pair's in the same round; None
             without that pair, and for the pair itself and a limit.
+        cpu_of_bare: processor seconds of both sides for a gigabyte as a multiple of the bare socket pair's in the same
+            round; None as above.
         sender_s_per_gb: processor seconds of the sender for a gigabyte.
         receiver_s_per_gb: processor seconds of the receiver for a gigabyte.
         first_batch_ms: time from the loader's construction to its first batch; None without a
@@ -51,6 +54,7 @@ class Row:
     records_per_s: Spread | None
     of_limit: Spread | None
     of_bare: Spread | None
+    cpu_of_bare: Spread | None
     sender_s_per_gb: Spread
     receiver_s_per_gb: Spread
     first_batch_ms: Spread | None
@@ -83,6 +87,7 @@ def _row(samples: Sequence[Sample], name: str, limit: str | None) -> Row:
         records_per_s=spread([value.records_per_s for value in measured]) if measured[0].records else None,
         of_limit=_ratios(samples, own, limit),
         of_bare=_ratios(samples, own, BARE),
+        cpu_of_bare=_ratios(samples, own, BARE, _cpu),
         sender_s_per_gb=spread([value.sender_cpu_ns / value.payload_bytes for value in measured]),
         receiver_s_per_gb=spread([value.receiver_cpu_ns / value.payload_bytes for value in measured]),
         first_batch_ms=spread(first) if first else None,
@@ -91,15 +96,28 @@ def _row(samples: Sequence[Sample], name: str, limit: str | None) -> Row:
     )
 
 
-def _ratios(samples: Sequence[Sample], own: Sequence[Sample], other: str | None) -> Spread | None:
+def _speed(measured: Measurement) -> float:
+    return measured.bytes_per_s
+
+
+def _cpu(measured: Measurement) -> float:
+    return (measured.sender_cpu_ns + measured.receiver_cpu_ns) / measured.payload_bytes
+
+
+def _ratios(
+    samples: Sequence[Sample],
+    own: Sequence[Sample],
+    other: str | None,
+    quantity: Callable[[Measurement], float] = _speed,
+) -> Spread | None:
     """Return the ratios of `own` to the other subject; None for a limit.
 
     Ratios are taken within a round, so that later changes of the machine's speed do not matter.
     """
     if other is None or own[0].subject in (other, *LIMITS):
         return None
-    theirs = {sample.round: sample.measured.bytes_per_s for sample in samples if sample.subject == other}
-    ratios = [sample.measured.bytes_per_s / theirs[sample.round] for sample in own if sample.round in theirs]
+    theirs = {sample.round: quantity(sample.measured) for sample in samples if sample.subject == other}
+    ratios = [quantity(sample.measured) / theirs[sample.round] for sample in own if sample.round in theirs]
     return spread(ratios) if ratios else None
 
 

@@ -40,6 +40,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
     data: DataSpec
     batch_records: int
     order: str
+    form: str
     trust: RankTrust | None
 
 
@@ -50,19 +51,22 @@ class Loader:
     Attributes:
         order: shuffle mode of the loader.
         way: protection of the data, a key of WAYS; empty for no keys and no protection.
+        form: "rows" for one array a batch; "views" for slices that are all asked for, one by one; empty for slices of
+            which only a few are.
         link: link between daemon and rank; None for loopback.
         checkout: copy of this package that both run; None for the copy that Python finds.
     """
 
     order: str
     way: str = ""
+    form: str = ""
     link: Link | None = None
     checkout: Checkout | None = None
 
     @property
     def name(self) -> str:
         """See `Subject`."""
-        name = f"emlio-{self.order}-{self.way}" if self.way else f"emlio-{self.order}"
+        name = "-".join(["emlio", self.order, *filter(None, (self.form, self.way))])
         return name if self.checkout is None or self.checkout.name == THIS else f"{name}@{self.checkout.name}"
 
     def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
@@ -75,6 +79,7 @@ class Loader:
                 data=scenario.data,
                 batch_records=scenario.batch_records,
                 order=self.order,
+                form=self.form,
                 trust=trust,
             )
             with start_worker("loader-measure", order, self._at_training) as receiver:
@@ -109,21 +114,26 @@ def receive(orders: bytes) -> None:
     order = msgspec.json.decode(orders, type=_Order)
     meter = Meter(order.window, order.sender_pid)
     decoded: dict[str, Any] = {"raw": False, "fields": list(EXAMPLE_FIELDS)} if order.data.kind == "example" else {}
-    column = EXAMPLE_FIELDS[0] if decoded else "record"
+    if order.form == "rows":
+        decoded = {"raw": "rows"}
+    column = EXAMPLE_FIELDS[0] if order.data.kind == "example" else "record"
     with open_rank(order.address, order.batch_records, order.trust, shuffle=order.order, **decoded) as loader:
-        _consume(loader, meter, column, order.data.record_bytes)
+        _consume(loader, meter, column, order)
         stats = loader.stats()
         say(meter.measurement(stats.first_batch_ns, stats.protection))
 
 
-def _consume(loader: EmlioLoader, meter: Meter, column: str, record_bytes: int) -> None:
-    looked = False
+def _consume(loader: EmlioLoader, meter: Meter, column: str, order: _Order) -> None:
+    looked, record_bytes = False, order.data.record_bytes
     while True:
         for batch in loader:
             values = _column(batch, column)
             if not looked:
                 looked = True
                 _check_sizes(values, record_bytes)
+            if order.form == "views":
+                for _ in values:
+                    pass
             if meter.add(len(values) * record_bytes, len(values)):
                 return
 
