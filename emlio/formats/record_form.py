@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from emlio import native
 from emlio.example.columns import Piece
 from emlio.example.faults import Absent
 
@@ -87,9 +88,11 @@ class RowRecords(_AsTheyAre):
         width = int(lengths.max(initial=0))
         rows = equal_rows(pieces, count, width)
         if rows is None:
+            # Zeros, since a record may be in no piece.
             rows = np.zeros((count, width), np.uint8)
             for piece in pieces:
-                _fill(rows, piece)
+                if not native.place_rows(piece.buffer, piece.starts, piece.ends, piece.slots, rows):
+                    _fill(rows, piece)
         return {RECORD: rows, LENGTH: lengths}
 
 

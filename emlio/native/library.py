@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 1
+ABI: Final = 2
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -31,6 +31,7 @@ _SIGNATURES: Final = {
     "emlio_check_frames": (_FLAG, _POINTER, _BYTES, _POINTER, _INT, _FLAG, _POINTER, _POINTER),
     "emlio_crc32c_each": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _INT, _POINTER),
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
+    "emlio_place_rows": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _BYTES),
 }
 
 
