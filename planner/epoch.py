@@ -54,6 +54,7 @@ class EpochPlan:
     steps: int = field(init=False)
     repeated: int = field(init=False)
     _order: Order = field(init=False, repr=False, compare=False)
+    _repeating: RepeatingOrder | None = field(init=False, repr=False, compare=False)
     _full_steps: int = field(init=False, repr=False, compare=False)
     _tail: int = field(init=False, repr=False, compare=False)
 
@@ -71,6 +72,7 @@ class EpochPlan:
         object.__setattr__(self, "steps", full_steps + (tail > 0))
         order = self.spec.sampling.order(self.catalog, self.spec.shuffle, self.spec.seed, self.epoch)
         object.__setattr__(self, "_order", order)
+        object.__setattr__(self, "_repeating", order if isinstance(order, RepeatingOrder) else None)
         wanted = self.spec.world_size * (self.spec.batch_size if self.spec.pad else 1)
         object.__setattr__(self, "repeated", max(wanted - tail, 0) if tail else 0)
 
@@ -138,7 +140,7 @@ class EpochPlan:
     @property
     def repeats(self) -> bool:
         """Return whether a record may come several times, apart from the last step."""
-        return isinstance(self._order, RepeatingOrder)
+        return self._repeating is not None
 
     def seed_numbers(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
         """Return the number from which the seed of each slot's record is drawn.
@@ -147,7 +149,7 @@ class EpochPlan:
         """
         places = self.places(rank, first_slot, end_slot)
         numbers = self._order.ids(places)
-        if isinstance(self._order, RepeatingOrder):
+        if self._repeating is not None:
             numbers += self._order.times(places) * self.catalog.records
         return numbers
 
