@@ -13,8 +13,8 @@ def test_names_are_of_one_system_each_and_defaults_come_first() -> None:
     assert {system.settings(30_000_000)[0].name for system in systems if system.family != "limit"} == {DEFAULT}
 
 
-def test_ours_with_few_streams_runs_only_where_it_is_asked_for() -> None:
-    assert set(SUBJECTS) - set(USUAL_SUBJECTS) == {"emlio-streams-1", "emlio-streams-2"}
+def test_few_streams_and_a_loader_of_tokens_run_only_where_they_are_asked_for() -> None:
+    assert set(SUBJECTS) - set(USUAL_SUBJECTS) == {"emlio-streams-1", "emlio-streams-2", "litdata-tokens"}
     assert RaceSettings().subjects == USUAL_SUBJECTS
 
 

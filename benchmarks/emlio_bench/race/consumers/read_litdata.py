@@ -1,6 +1,6 @@
 """Reads with LitData, from a bucket; writes its format.
 
-Covers: its dataset under its own loader, also several as one. Does not cover: decoding, its raw files.
+Covers: its dataset under its own loader, also several as one; its loader of tokens. Does not cover: decoding, its raw files.
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import Any
 os.environ |= {"LITDATA_DISABLE_VERSION_CHECK": "1", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
 _litdata: Any = import_module("litdata")
 _writer: Any = import_module("litdata.streaming.writer")
+_numpy: Any = import_module("numpy")
 _parts: Any = import_module("parts")
 
 __all__ = ["convert", "open_source", "prepared"]
@@ -28,10 +29,12 @@ def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
 
     Uses the writer of LitData's `optimize`, in one process.
     """
+    tokens = order.get("tokens")
+    more: dict[str, Any] = {"item_loader": _litdata.TokensLoader()} if tokens else {}
     for out, some in _parts.divided(records, order):
-        writer = _writer.BinaryWriter(out, chunk_bytes=_CHUNK_BYTES)
+        writer = _writer.BinaryWriter(out, chunk_bytes=_CHUNK_BYTES, **more)
         for number, record in enumerate(some):
-            writer[number] = {"record": record}
+            writer[number] = _numpy.frombuffer(record, _numpy.int32) if tokens else {"record": record}
         writer.done()
         writer.merge()
 
@@ -54,6 +57,11 @@ def _records(samples: list[Any]) -> list[bytes]:
     return [bytes(sample["record"]) for sample in samples]
 
 
+def _blocks(samples: list[Any]) -> list[bytes]:
+    """Return blocks of tokens as the bytes of records."""
+    return [_numpy.asarray(sample).tobytes() for sample in samples]
+
+
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio_bench.race.consumers.consume."""
@@ -63,6 +71,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more["batch_decode"] = options["batch_decode"]
     if "ahead_chunks" in options:
         more["max_pre_download"] = int(options["ahead_chunks"])
+    if "tokens" in options:
+        block = order["corpus"]["record_bytes"] // _numpy.dtype(_numpy.int32).itemsize
+        more["item_loader"] = _litdata.TokensLoader(block_size=block)
     if "window" in options:
         more["item_shuffle_window"] = options["window"]
     more |= {
@@ -90,7 +101,10 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         else _litdata.StreamingDataset("s3://race", cache_dir=cache, **more)
     )
     loader = _litdata.StreamingDataLoader(
-        dataset, batch_size=order["batch"], num_workers=int(options["workers"]), collate_fn=_records
+        dataset,
+        batch_size=order["batch"],
+        num_workers=int(options["workers"]),
+        collate_fn=_blocks if "tokens" in options else _records,
     )
 
     def batches(number: int) -> Iterator[Sequence[Any]]:

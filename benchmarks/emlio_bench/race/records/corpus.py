@@ -41,6 +41,7 @@ CORPORA: Final = {
     "large": 2_000_000,
     "small": 3_000,
     "tokens": 8_192,
+    "short-tokens": 1_024,
     "pictures": 94_000,
     "coco-pictures": 154_000,
     "digit-pictures": 164_000,

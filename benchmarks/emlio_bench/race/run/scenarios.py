@@ -49,6 +49,9 @@ SCENARIOS: Final = {
     "tokens": Scenario(
         words="sequences of 2,048 tokens of 4 bytes, read as fast as can be", corpus="tokens", batch=256
     ),
+    "short-tokens": Scenario(
+        words="sequences of 256 tokens of 4 bytes, read as fast as can be", corpus="short-tokens", batch=1024
+    ),
     "pictures": Scenario(
         words="JPEGs of 500 x 375, decoded and cropped by DALI on the processor", corpus="pictures", decode=True
     ),

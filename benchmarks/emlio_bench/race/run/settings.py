@@ -53,7 +53,8 @@ class RaceSettings(SharedSettings):
     size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
     subjects: tuple[str, ...] = option(
         USUAL_SUBJECTS,
-        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many connections)",
+        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
+        "connections, and litdata-tokens, which reads records as blocks of tokens)",
         parse=_subjects,
         metavar="NAME,...",
     )

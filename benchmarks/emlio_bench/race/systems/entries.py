@@ -16,7 +16,7 @@ from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
 from emlio_bench.race.systems.grain import Grain
 from emlio_bench.race.systems.hf_datasets import HfDatasets
 from emlio_bench.race.systems.iperf import Iperf3
-from emlio_bench.race.systems.litdata import LitData
+from emlio_bench.race.systems.litdata import LitData, LitDataTokens
 from emlio_bench.race.systems.mosaic import Mosaic
 from emlio_bench.race.systems.ours import Local, Remote
 from emlio_bench.race.systems.paper import PaperWay
@@ -29,7 +29,7 @@ from emlio_bench.race.systems.webdataset import WebDataset
 __all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered"]
 
 _STREAMS = tuple(Remote(name=f"emlio-streams-{count}", lanes=count) for count in (1, 2))
-"""EMLIO with the lanes of the paper's daemon, for the paper's figures 7 and 8; not a usual subject.
+"""EMLIO with the lanes of the paper's daemon, for the paper's figures 7 and 8.
 """
 
 
@@ -57,6 +57,7 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
         DaliLocal(),
         PaperWay(),
         LitData(cache=cache),
+        LitDataTokens(cache=cache),
         Mosaic(cache=cache),
         WebDataset(cache=cache),
         HfDatasets(cache=cache),
@@ -70,10 +71,12 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
     )
 
 
+_UNUSUAL = {system.name for system in (*_STREAMS, LitDataTokens())}
+
 SUBJECTS = tuple(system.name for system in all_rivals(Path()))
 """The names of all systems."""
 
-USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in {system.name for system in _STREAMS})
+USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in _UNUSUAL)
 """The names of the systems that run by default."""
 
 

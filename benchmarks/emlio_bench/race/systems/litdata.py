@@ -5,17 +5,24 @@ StreamingDataLoader with workers, a higher `max_pre_download` for distant storag
 of StreamingDataset for `batch_decode`, where "all" decodes a whole chunk at once. By default items
 are shuffled in blocks of 256 within a chunk; "full" shuffles the whole chunk.
 
+For tokens it has a loader of its own: chunks are then nothing but tokens, cut into blocks of a given
+length when they are read (README, "LLM Pre-training").
+
 Covers: its chunks, their server. Does not cover: reading
 (emlio_bench.race.consumers.read_litdata), its raw files.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from emlio_bench.race.records.consumer import converted
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.servers.object_store import BUCKET
 from emlio_bench.race.systems.over_store import OverStore
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
-__all__ = ["LitData"]
+__all__ = ["LitData", "LitDataTokens"]
 
 _CLAIM: Final = Claim(
     shuffles="chunks, and records in blocks inside a chunk",
@@ -24,6 +31,7 @@ _CLAIM: Final = Claim(
     packages=("litdata", "torch"),
 )
 _TRIED: Final = (2, 4, 8, 16)
+_TOKENS_USUAL: Final = (2, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +71,29 @@ class LitData(OverStore):
                 batch_decode="all",
                 window="full",
             ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitDataTokens(LitData):
+    """See `System`. Records are blocks of its loader of tokens."""
+
+    name: str = "litdata-tokens"
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`."""
+        options = {"bucket": BUCKET, "tokens": 1}
+        return converted(self.python, self.reader, corpus, folder, form=self.name, options=options)
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `System`."""
+        return tuple(
+            setting(
+                "default" if count == _TRIED[0] else f"tuned, {count} workers",
+                f"TokensLoader, chunks of 64 MB, {count} workers",
+                usual=count in _TOKENS_USUAL,
+                workers=count,
+                tokens=1,
+            )
+            for count in _TRIED
         )
