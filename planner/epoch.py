@@ -150,7 +150,7 @@ class EpochPlan:
         places = self.places(rank, first_slot, end_slot)
         numbers = self._order.ids(places)
         if self._repeating is not None:
-            numbers += self._order.times(places) * self.catalog.records
+            numbers += self._repeating.times(places) * self.catalog.records
         return numbers
 
     def ids_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -82,7 +82,7 @@ class LitDataTokens(LitData):
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
-        options = {"bucket": BUCKET, "tokens": 1}
+        options: dict[str, str | int] = {"bucket": BUCKET, "tokens": 1}
         return converted(self.python, self.reader, corpus, folder, form=self.name, options=options)
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
