@@ -62,8 +62,8 @@ def test_an_idle_daemon_ends_at_once_and_takes_its_ready_file_with_it(
         assert list(tmp_path.glob("ready-*"))
         begun = time.monotonic()
         daemon.send_signal(number)
-        assert daemon.finish(5.0) == 0
-        assert time.monotonic() - begun < 2.0
+        assert daemon.finish(15.0) == 0
+        assert time.monotonic() - begun < 5.0, "it waits for nobody"
         assert not list(tmp_path.glob("ready-*"))
         assert f"{number.name}: draining" in daemon.log
         assert "Traceback" not in daemon.log
@@ -77,7 +77,7 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
         of_epoch = Plan(Catalog(shards=tuple(dataset.entries)), PlanSpec(batch_size=10)).epoch(0)
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, folder=tmp_path) as daemon,
-        load(daemon, "large", prefetch="1MiB", timeout="3s") as loader,
+        load(daemon, "large", prefetch="1MiB", timeout="6s") as loader,
     ):
         seen: list[list[int]] = []
 
@@ -93,7 +93,7 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
         assert daemon.peer in str(got.value)
         assert seen == [of_epoch.ids(0, *of_epoch.batch_slots(0, step)).tolist() for step in range(len(seen))]
         # Two batches were taken, 1 MiB was in the rank; the rest was on the way or read.
-        assert daemon.finish(5.0) == 0
+        assert daemon.finish(15.0) == 0
         assert loader.stats().received_bytes == sent_bytes(daemon)
 
 
@@ -103,7 +103,7 @@ def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -
     make_dataset(tmp_path / "tiny", records=7, shards=1, payload=20)
     with (
         DaemonProcess({"tiny": tmp_path / "tiny"}, folder=tmp_path) as daemon,
-        load(daemon, "tiny", timeout="3s") as loader,
+        load(daemon, "tiny", timeout="6s") as loader,
     ):
         batches = iter(loader)
         next(batches)
@@ -120,7 +120,7 @@ def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -
 
         with pytest.raises(PeerLostError, match="ended the session: the daemon is shutting down"):
             take_all()
-        assert daemon.finish(5.0) == 0
+        assert daemon.finish(15.0) == 0
         assert epochs > 1
         assert loader.stats().received_bytes == sent_bytes(daemon)
 
