@@ -34,8 +34,10 @@ def loss(
     config: LoaderConfig, assignment: ShardAssignment, source: Source, error: EmlioError, *, was_here: bool
 ) -> str:
     """Return that a daemon is lost, why, and what is done about it."""
-    what = "lost" if was_here else "not connected"
-    return f"the daemon at {source.peer} is {what}: {error}; {what_follows(config, assignment, source)}"
+    daemon, next_words = f"the daemon at {source.peer}", what_follows(config, assignment, source)
+    if not was_here and str(error).startswith(f"{daemon} cannot be reached"):
+        return f"{error}; {next_words}"  # it names the daemon and says what is wrong
+    return f"{daemon} is {'lost' if was_here else 'not connected'}: {error}; {next_words}"
 
 
 def farewell(config: LoaderConfig, assignment: ShardAssignment, quorum: Quorum, source: Source, retry: Retry) -> str:

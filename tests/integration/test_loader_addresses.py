@@ -240,7 +240,9 @@ def test_a_daemon_that_starts_late_is_connected_and_until_then_the_log_says_that
     refused = f"the daemon at store.example:{port} cannot be reached: connections are refused: nothing listens at {_FOUR}:{port}"
     with ThreadPoolExecutor() as pool, caplog.at_level(logging.WARNING, "emlio.receiver"):
         waiting = pool.submit(_loader, "store.example", port, heartbeat="300ms", timeout="20s")
-        assert settles(lambda: any(refused in message for message in caplog.messages), 10)
+        assert settles(
+            lambda: any(f"{refused}; reconnecting, for 20 s in all" == message for message in caplog.messages), 10
+        )
         with _daemon(folder, _FOUR, port), waiting.result(20) as loader:
             assert _epoch(loader) == list(range(_RECORDS))
 
