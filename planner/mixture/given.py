@@ -45,12 +45,13 @@ def given_sampling(
         length = whole("samples", samples, least=1, otherwise=", or None")
         if length > LARGEST:
             raise ConfigError(f"samples must be at most 2**40, got {length}")
+    first = Shares(whole_weights(weights))  # checked, even if the schedule has others from the first sample on
     changes = [
         (start, Shares(whole_weights(values, "the weights of a schedule")))
         for start, values in given_schedule(schedule, len(weights))
     ]
     if not changes or changes[0][0]:
-        changes.insert(0, (0, Shares(whole_weights(weights))))
+        changes.insert(0, (0, first))
     found = MixtureSampling(length, tuple(changes))
     text = str(found)
     if len(text) > MAX_SAMPLING_CHARACTERS:

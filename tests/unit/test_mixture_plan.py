@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.mixture.given import given_sampling
 from emlio.planner.mixture.merged import parts_of, prefix_of
 from emlio.planner.mixture.mixed_order import BLOCK, MixedOrder
 from emlio.planner.mixture.sampling import MixtureSampling
@@ -337,3 +338,8 @@ def test_a_billion_records_cost_no_memory_and_little_time() -> None:
         assert len(ids) == 256
     # About a millisecond; a margin for slow machines. Anything that grows with the records would take seconds.
     assert min(times) < 5_000_000
+
+
+def test_weights_are_checked_even_if_a_schedule_replaces_them_all() -> None:
+    with pytest.raises(ConfigError, match="must be numbers from 0 on, got nan"):
+        given_sampling([float("nan"), 1.0], schedule=[(0, [1, 2])])
