@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emlio import __version__
+from emlio import __version__, native
 from emlio.allocator import keep_no_large_pieces
 from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource
 from emlio.daemon.own_address import check_own_address
@@ -142,6 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(config.log)
         _allow_open_files()
         keep_no_large_pieces()
+        native.guard()  # the process is the daemon's own
         serve(config, progress=sys.stderr.isatty(), reread=partial(_read, arguments))
     except EmlioError as error:
         print(f"emlio-daemon: error: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ABI", "LIBRARY_NAME", "Library", "is_used", "library_for", "say_if_absent", "why_not"]
+__all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
 ABI: Final = 2
 """The version of the functions' arguments. A library of another one is not used."""
@@ -32,6 +32,9 @@ _SIGNATURES: Final = {
     "emlio_crc32c_each": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _INT, _POINTER),
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
     "emlio_place_rows": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _BYTES),
+    "emlio_guard_install": (_FLAG,),
+    "emlio_guard_holds": (_FLAG,),
+    "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),
 }
 
 
@@ -86,6 +89,11 @@ def is_used() -> bool:
 def library_for(size_bytes: int) -> ctypes.CDLL | None:
     """Return the library for a call on this many bytes; None if it is not used."""
     return _LIBRARY.call(size_bytes)
+
+
+def guard_library() -> ctypes.CDLL | None:
+    """Return the library for calls that may wait for a disk, without the interpreter's lock; None if it is not used."""
+    return _LIBRARY.free
 
 
 def why_not() -> str:

@@ -1,9 +1,11 @@
 """Reading many scattered ranges of shards into one buffer with few system calls.
 
-Long runs are read with pread. Many short ones are gathered by process_vm_readv from this process's
-own mappings of the files: one call moves a thousand records without the interpreter's lock. Both
-report a file that has become shorter as a short count, whereas touching a mapping would end the
-process with SIGBUS (docs/adr/0004-reading.md has the measurements).
+Long runs are read with pread. Many short ones are copied from this process's own mappings of the
+files. A process of ours, such as a daemon, does that in C under a guard: touching a mapping behind the end of
+its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand records with
+one call. All of them report a file that has become shorter as a short read, but of bytes up to the end
+of the file's last page, which come as zeros from a mapping and do not match their checksum
+(docs/adr/0004-reading.md has the measurements).
 
 Covers: the system calls. Does not cover: which ranges (emlio.reading.message_planner), files that
 changed (emlio.reading.files).
@@ -15,11 +17,13 @@ import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio import native
 from emlio.errors import DatasetError, EmlioError
 
 if TYPE_CHECKING:
@@ -136,23 +140,26 @@ class Gatherer:
             if not self._may_gather or shards.whole_files or out.nbytes >= len(first) * _LONG_RUN_BYTES:
                 _read_runs(shards, runs, out)
             else:
-                for begin in range(0, len(first), _IOV_MAX):
-                    self._gather(shards, runs.part(slice(begin, begin + _IOV_MAX)), out)
+                guarded = native.is_guarded()
+                at_once = len(first) if guarded else _IOV_MAX
+                for begin in range(0, len(first), at_once):
+                    self._gather(shards, runs.part(slice(begin, begin + at_once)), out, guarded=guarded)
         except _ShortAtError as short:
             raise ShortReadError(int(np.searchsorted(filled, short.at, side="right")) - 1) from None
         self.look_at_disk()
 
-    def _gather(self, shards: "OpenShards", runs: "_Runs", out: npt.NDArray[np.uint8]) -> None:
-        """Read at most _IOV_MAX runs: those in mapped files at once, the others one by one."""
+    def _gather(self, shards: "OpenShards", runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> None:
+        """Read runs, at most _IOV_MAX without a guard: those in mapped files at once, the others one by one."""
+        in_mapped = partial(_copy_mapped, shards) if guarded else self._gather_mapped
         left = runs
         if self._may_gather:
             with shards.mapped(runs.shard) as addresses:
                 there = addresses >= 0
                 if there.all():
-                    left = self._gather_mapped(addresses, runs, out)
+                    left = in_mapped(addresses, runs, out)
                 elif there.any():
-                    forbidden = self._gather_mapped(addresses[there], runs.part(there), out)
-                    left = runs if len(forbidden) else runs.part(~there)
+                    unread = in_mapped(addresses[there], runs.part(there), out)
+                    left = runs if len(unread) else runs.part(~there)
         # A container may forbid the call; reading run by run is slower and always allowed.
         if len(left):
             _read_runs(shards, left, out)
@@ -212,6 +219,18 @@ class Gatherer:
                     descriptors.tolist(), starts[some].tolist(), lengths.tolist(), strict=True
                 ):
                     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+
+
+def _copy_mapped(
+    shards: "OpenShards", addresses: npt.NDArray[np.int64], runs: _Runs, out: npt.NDArray[np.uint8]
+) -> _Runs:
+    """Copy runs from mappings under the guard; return the runs that were not copied.
+
+    These are none, all if the guard is gone, or those from the first on that cannot be read: a system call says why.
+    """
+    lengths = shards.dataset.file_table.sizes[runs.shard]
+    copied = native.gather(addresses, lengths, runs.starts, runs.upto - runs.at, runs.at, out)
+    return runs if copied is None else runs.part(slice(copied, None))
 
 
 def run_starts(
