@@ -21,15 +21,12 @@ static uint64_t spread(uint64_t tweak) {
     return word ^ word >> 31;
 }
 
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
-#define SEVERAL_WAYS __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define SEVERAL_WAYS
-#endif
+/* Pass n words once through the network. There is room for AT_ONCE words and spreads; no spreads are zeros. */
+typedef void (*pass_of)(const emlio_permutation *by, uint64_t *restrict words, const uint64_t *restrict spreads, int n,
+                        int inverse);
 
-/* Pass words, at most AT_ONCE, once through the network. */
-SEVERAL_WAYS static void pass(const emlio_permutation *by, uint64_t *restrict words, const uint64_t *restrict spreads, int n,
-                              int inverse) {
+static inline __attribute__((always_inline)) void any_pass(const emlio_permutation *by, uint64_t *restrict words,
+                                                           const uint64_t *restrict spreads, int n, int inverse) {
     uint64_t halves[2][AT_ONCE];
     const uint64_t columns = by->columns;
     /* Both numbers are below 2^41, which a double holds, so the quotient is at most one too large. */
@@ -52,7 +49,7 @@ SEVERAL_WAYS static void pass(const emlio_permutation *by, uint64_t *restrict wo
         uint64_t *restrict move = halves[round % 2];
         const uint64_t *restrict other = halves[1 - round % 2];
         for (int i = 0; i < n; i++) {
-            uint64_t hashed = (other[i] + spreads[i]) * factor + offset;
+            uint64_t hashed = (other[i] + (spreads ? spreads[i] : 0)) * factor + offset;
             hashed ^= hashed >> 32;
             hashed *= MIX;
             hashed = (hashed >> 32) * size >> 32;
@@ -63,6 +60,107 @@ SEVERAL_WAYS static void pass(const emlio_permutation *by, uint64_t *restrict wo
     for (int i = 0; i < n; i++) words[i] = halves[0][i] * columns + halves[1][i];
 }
 
+static void plain_pass(const emlio_permutation *by, uint64_t *restrict words, const uint64_t *restrict spreads, int n,
+                       int inverse) {
+    any_pass(by, words, spreads, n, inverse);
+}
+
+static pass_of chosen_pass = plain_pass;
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* AVX-512 multiplies words of 64 bits, so the compiler does it well by itself. */
+__attribute__((target("avx512f,avx512dq,avx512vl"))) static void wide_pass(const emlio_permutation *by,
+                                                                          uint64_t *restrict words,
+                                                                          const uint64_t *restrict spreads, int n,
+                                                                          int inverse) {
+    any_pass(by, words, spreads, n, inverse);
+}
+
+#define LANES 4
+#define TO_DOUBLE 0x4330000000000000ll /* 2^52: its last bits are the units */
+#define IN_AVX2 __attribute__((target("avx2"))) static inline
+
+IN_AVX2 __m256i all(uint64_t value) { return _mm256_set1_epi64x((int64_t)value); }
+IN_AVX2 __m256i upper(__m256i words) { return _mm256_srli_epi64(words, 32); }
+IN_AVX2 __m256i loaded(const uint64_t *words) { return _mm256_loadu_si256((const __m256i *)words); }
+IN_AVX2 void store(uint64_t *words, __m256i values) { _mm256_storeu_si256((__m256i *)words, values); }
+
+/* size where the value is negative, 0 elsewhere */
+IN_AVX2 __m256i if_negative(__m256i value, __m256i size) {
+    return _mm256_and_si256(_mm256_cmpgt_epi64(_mm256_setzero_si256(), value), size);
+}
+
+/* AVX2 multiplies 32 bits by 32 bits. Of a round's first product 64 bits are needed, of its second the upper half of
+   these. Words beyond n, up to a multiple of LANES, are permuted too; nobody reads them. */
+__attribute__((target("avx2"), always_inline)) static inline void short_pass_of(const emlio_permutation *by,
+                                                                               uint64_t *restrict words,
+                                                                               const uint64_t *restrict spreads, int n,
+                                                                               int inverse) {
+    uint64_t halves[2][AT_ONCE];
+    const __m256i columns = all(by->columns), mix = all(MIX), mix_upper = upper(mix), unit = all((uint64_t)TO_DOUBLE);
+    const __m256d inverted = _mm256_set1_pd(1.0 / (double)by->columns);
+    for (int i = 0; i < n; i += LANES) {
+        const __m256i word = loaded(words + i);
+        const __m256d number = _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(word, unit)), _mm256_castsi256_pd(unit));
+        /* A row is below 2^31. See any_pass. */
+        __m256i row = _mm256_cvtepi32_epi64(_mm256_cvttpd_epi32(_mm256_mul_pd(number, inverted)));
+        __m256i rest = _mm256_sub_epi64(word, _mm256_mul_epu32(row, columns));
+        const __m256i under = _mm256_cmpgt_epi64(_mm256_setzero_si256(), rest);
+        row = _mm256_add_epi64(row, under); /* all ones are -1 */
+        rest = _mm256_add_epi64(rest, _mm256_and_si256(under, columns));
+        const __m256i below = _mm256_cmpgt_epi64(columns, rest);
+        row = _mm256_add_epi64(row, _mm256_add_epi64(below, all(1)));
+        rest = _mm256_sub_epi64(rest, _mm256_andnot_si256(below, columns));
+        store(halves[0] + i, row);
+        store(halves[1] + i, rest);
+    }
+    for (int64_t number = 0; number < by->rounds; number++) {
+        const int64_t round = inverse ? by->rounds - 1 - number : number;
+        const __m256i factor = all(by->factors[round]), factor_upper = upper(factor), offset = all(by->offsets[round]);
+        const __m256i size = round % 2 ? columns : all(by->rows);
+        uint64_t *restrict move = halves[round % 2];
+        const uint64_t *restrict other = halves[1 - round % 2];
+        for (int i = 0; i < n; i += LANES) {
+            __m256i word = loaded(other + i);
+            if (spreads) word = _mm256_add_epi64(word, loaded(spreads + i));
+            __m256i high = _mm256_mul_epu32(word, factor_upper);
+            if (spreads) high = _mm256_add_epi64(high, _mm256_mul_epu32(upper(word), factor)); /* 0 otherwise */
+            __m256i hashed = _mm256_add_epi64(_mm256_mul_epu32(word, factor), _mm256_slli_epi64(high, 32));
+            hashed = _mm256_add_epi64(hashed, offset);
+            hashed = _mm256_xor_si256(hashed, upper(hashed));
+            high = _mm256_add_epi64(_mm256_mul_epu32(hashed, mix_upper), _mm256_mul_epu32(upper(hashed), mix));
+            hashed = _mm256_add_epi64(upper(_mm256_mul_epu32(hashed, mix)), high);
+            hashed = upper(_mm256_mul_epu32(hashed, size)); /* of `hashed` it takes the lower 32 bits */
+            __m256i value = loaded(move + i);
+            value = inverse ? _mm256_sub_epi64(value, hashed) : _mm256_sub_epi64(_mm256_add_epi64(value, hashed), size);
+            store(move + i, _mm256_add_epi64(value, if_negative(value, size)));
+        }
+    }
+    for (int i = 0; i < n; i += LANES)
+        store(words + i, _mm256_add_epi64(_mm256_mul_epu32(loaded(halves[0] + i), columns), loaded(halves[1] + i)));
+}
+
+__attribute__((target("avx2"))) static void short_pass(const emlio_permutation *by, uint64_t *restrict words,
+                                                       const uint64_t *restrict spreads, int n, int inverse) {
+    if (spreads)
+        short_pass_of(by, words, spreads, n, inverse);
+    else if (inverse)
+        short_pass_of(by, words, 0, n, 1);
+    else
+        short_pass_of(by, words, 0, n, 0);
+}
+
+__attribute__((constructor)) static void choose_pass(void) {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        chosen_pass = wide_pass;
+    else if (__builtin_cpu_supports("avx2"))
+        chosen_pass = short_pass;
+}
+#endif
+
 /* Write the number at each place, or with `inverse` the place of each number. `tweaks` may be null.
 
    Returns 1 if the permutation or a value is impossible; nothing that is written then means anything. */
@@ -72,6 +170,7 @@ EXPORTED int32_t emlio_permute(const emlio_permutation *by, const int64_t *value
         by->columns > 1ull << 21 || by->rows * by->columns < by->n || by->rounds < 1 || by->rounds > MOST_ROUNDS)
         return 1;
     uint64_t words[AT_ONCE], spreads[AT_ONCE];
+    memset(words, 0, sizeof words);
     memset(spreads, 0, sizeof spreads);
     for (int64_t first = 0; first < n; first += AT_ONCE) {
         int count = (int)(n - first < AT_ONCE ? n - first : AT_ONCE);
@@ -80,10 +179,10 @@ EXPORTED int32_t emlio_permute(const emlio_permutation *by, const int64_t *value
             if (words[i] >= by->n) return 1;
             if (tweaks) spreads[i] = spread((uint64_t)tweaks[first + i]);
         }
-        pass(by, words, spreads, count, inverse);
+        chosen_pass(by, words, tweaks ? spreads : 0, count, inverse);
         for (int i = 0; i < count; i++) {
             /* Few lie outside, so they are walked on one by one. */
-            while (words[i] >= by->n) pass(by, &words[i], &spreads[i], 1, inverse);
+            while (words[i] >= by->n) plain_pass(by, &words[i], &spreads[i], 1, inverse);
             out[first + i] = (int64_t)words[i];
         }
     }
