@@ -10,11 +10,13 @@ Covers: calling the library. Does not cover: building it (setup.py), what it com
 from emlio.native.frames import check_frames, checksums
 from emlio.native.gathering import gather, guard, is_guarded
 from emlio.native.library import is_used, say_if_absent, why_not
+from emlio.native.locating import NativeShards
 from emlio.native.permutation import NativePermutation
 from emlio.native.rows import place_rows
 
 __all__ = [
     "NativePermutation",
+    "NativeShards",
     "check_frames",
     "checksums",
     "gather",

@@ -32,6 +32,7 @@ _SIGNATURES: Final = {
     "emlio_crc32c_each": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _INT, _POINTER),
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
     "emlio_place_rows": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _BYTES),
+    "emlio_locate": (_FLAG, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
     "emlio_guard_install": (_FLAG,),
     "emlio_guard_holds": (_FLAG,),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),

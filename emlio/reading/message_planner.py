@@ -6,7 +6,6 @@ Covers: which records make each message, and their offsets. Does not cover: thei
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,6 @@ __all__ = [
     "Searched",
     "StreamPosition",
     "notes_of",
-    "ranges_of",
 ]
 
 LONG_RUN_BYTES = 1 << 20
@@ -201,7 +199,7 @@ class MessagePlanner:
     ) -> Iterator[MessagePlan]:
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
-        files, starts, ends = ranges_of(self.dataset, numbers, record)
+        files, starts, ends = self.dataset.locate(numbers, record)
         sizes = ends - starts
         filled = np.cumsum(sizes)
         runs = np.append(run_starts(files, starts, sizes), len(sizes))
@@ -261,24 +259,3 @@ def notes_of(dataset: Dataset, numbers: npt.NDArray[np.int64], record: npt.NDArr
         for place, note in zip(places.tolist(), tell(number, record[places]), strict=True):
             notes[place] = note
     return pack_notes(notes)
-
-
-def ranges_of(
-    dataset: Dataset, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return each record's file, and where it begins and ends there; see `notes_of`."""
-    files, starts, ends = (np.empty(len(record), np.int64) for _ in range(3))
-    order = np.argsort(numbers, kind="stable")
-    grouped = numbers[order]
-    edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
-    for begin, end in pairwise(edges):
-        if begin == end:
-            continue
-        group = order[begin:end]
-        number = int(grouped[begin])
-        shard = dataset.shards[number]
-        of_group = record[group]
-        files[group] = shard.files_of(number, of_group)
-        starts[group] = shard.starts[of_group]
-        ends[group] = shard.ends[of_group]
-    return files, starts, ends

@@ -15,7 +15,7 @@ from emlio.clock import Clock
 from emlio.errors import DatasetError
 from emlio.formats.notes import find_notes
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import MessagePlan, notes_of, ranges_of
+from emlio.reading.message_planner import MessagePlan, notes_of
 from emlio.reading.source import ReadAhead, Source
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
@@ -94,7 +94,7 @@ class _Finder:
         self, shards: npt.NDArray[np.int64], records: npt.NDArray[np.int64], offset: int, most_bytes: int
     ) -> FoundRecords:
         dataset = self.source.dataset
-        files, starts, ends = ranges_of(dataset, shards, records)
+        files, starts, ends = dataset.locate(shards, records)
         sizes = ends - starts
         count = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
         first = int(sizes[0])

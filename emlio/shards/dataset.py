@@ -6,6 +6,7 @@ Covers: the values. Does not cover: opening one (emlio.shards.opening.choice), r
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents
+from emlio.native import NativeShards, is_used
 from emlio.planner.catalog import ShardEntry
 from emlio.shards.files.file_table import FileTable
 from emlio.shards.files.folder import HOW_TO_RENEW, Folder
@@ -205,6 +207,7 @@ class Dataset:
         self.notes = notes
         self.groups = groups
         self._shards: tuple[ShardRanges, ...] | None = shards
+        self._native: NativeShards | None = None
         if files is None:
             files = _shard_files(self.folder, [one for one in shards if isinstance(one, Shard)])
         self.files = files
@@ -270,6 +273,23 @@ class Dataset:
             raise ClosedError(f"dataset {self.name!r} is closed")
         return self._shards
 
+    def locate(
+        self, numbers: npt.NDArray[np.int64], records: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return each record's file, and where it begins and ends there.
+
+        Args:
+            numbers: (n,) which of the shards each record lies in.
+            records: (n,) its number in that shard.
+        """
+        shards, table = self.shards, self._native
+        if table is None and is_used():
+            # Two threads may do it at once, to the same effect.
+            starts, ends = [shard.starts for shard in shards], [shard.ends for shard in shards]
+            table = self._native = NativeShards(starts, ends, *_file_numbers(shards))
+        found = table.locate(numbers, records) if table is not None else None
+        return _located(shards, numbers, records) if found is None else found
+
     @property
     def tfrecord_shards(self) -> tuple[Shard, ...]:
         """The shards, for what only TFRecord files have.
@@ -304,7 +324,7 @@ class Dataset:
 
         A mapped index is unmapped with the last array that uses it.
         """
-        self._shards = None
+        self._shards = self._native = None
         self._origin.close()
 
     def __enter__(self) -> Self:
@@ -314,6 +334,37 @@ class Dataset:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _file_numbers(shards: Sequence[ShardRanges]) -> tuple[list[int], list[int]]:
+    """Return for each shard the file of its first record, and by how much that rises from record to record."""
+    firsts, steps = list[int](), list[int]()
+    for number, shard in enumerate(shards):
+        first, second = shard.files_of(number, np.arange(2, dtype=np.int64)).tolist()
+        firsts.append(first)
+        steps.append(second - first)
+    return firsts, steps
+
+
+def _located(
+    shards: Sequence[ShardRanges], numbers: npt.NDArray[np.int64], records: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """See `Dataset.locate`."""
+    files, starts, ends = (np.empty(len(records), np.int64) for _ in range(3))
+    order = np.argsort(numbers, kind="stable")
+    grouped = numbers[order]
+    edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
+    for begin, end in pairwise(edges):
+        if begin == end:
+            continue
+        group = order[begin:end]
+        number = int(grouped[begin])
+        shard = shards[number]
+        of_group = records[group]
+        files[group] = shard.files_of(number, of_group)
+        starts[group] = shard.starts[of_group]
+        ends[group] = shard.ends[of_group]
+    return files, starts, ends
 
 
 def _shard_files(folder: Folder, shards: Sequence[Shard]) -> FileTable:
