@@ -13,7 +13,7 @@ from emlio_bench.harness.settings import CommonSettings, DeliverySettings
 def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None:
     settings = DeliverySettings(orders=("block", "shard"))
     with_iperf = [subject.name for subject in make_subjects(settings, "/usr/bin/iperf3")]
-    ours = [f"emlio-{order}{way}" for way in ("", "-sealed") for order in ("block", "shard")]
+    ours = [f"emlio-{order}{way}" for way in ("", "-rows", "-sealed") for order in ("block", "shard")]
     assert with_iperf == ["iperf3", "bare", *ours, "paper"]
     assert make_subjects(settings, None)[0].name == "sockets"
     assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]

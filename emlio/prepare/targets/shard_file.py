@@ -1,7 +1,8 @@
 """A shard file that is written atomically.
 
-Covers: writing pieces in large calls, disk errors, the final name. Does not cover: the form of the
-records (emlio.prepare.targets.tfrecord_shard, emlio.prepare.targets.tar_shard), what lies beside it.
+Covers: collecting pieces for large calls, disk errors, the final name. Does not cover: the thread that writes
+(emlio.prepare.targets.write_behind), the form of the records (emlio.prepare.targets.tfrecord_shard,
+emlio.prepare.targets.tar_shard), what lies beside it.
 """
 
 import os
@@ -14,19 +15,16 @@ from typing import Self
 from typing_extensions import Buffer
 
 from emlio.prepare.disk import disk_error
+from emlio.prepare.targets.write_behind import WriteBehind
 
 __all__ = ["ShardFile"]
 
-_WRITE_BYTES = 1 << 20
+_WRITE_BYTES = 4 << 20
 _WRITE_PIECES = 1000
-"""The kernel accepts at most 1024 pieces per call."""
-
-_FLUSH_BYTES = 8 << 20
-"""From so many new bytes on the disk begins to write them, so that it works while records are made."""
 
 
 class ShardFile:
-    """A shard under a temporary name. It belongs to one thread.
+    """A shard under a temporary name. It belongs to one thread. About 16 MiB of it may wait for the disk.
 
     `commit` gives the file its final name; closing it without a commit removes it.
 
@@ -53,11 +51,11 @@ class ShardFile:
         self._temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         self._pieces: list[Buffer] = []
         self._waiting_bytes = 0
-        self._flushed_bytes = 0
         try:
-            self._fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise disk_error(path, expected_bytes, error) from error
+        self._behind: WriteBehind | None = WriteBehind(fd)
 
     def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
         """Add pieces, which must not change until `commit`.
@@ -67,7 +65,7 @@ class ShardFile:
             size_bytes: of all of them.
 
         Raises:
-            DatasetError: the disk is full or broken.
+            DatasetError: the disk is full or broken, which may have stopped earlier pieces.
         """
         self._pieces += pieces
         self.size_bytes += size_bytes
@@ -84,11 +82,12 @@ class ShardFile:
         Raises:
             DatasetError: the disk is full or broken.
         """
-        self._write_out()
+        behind = self._write_out()
         try:
-            os.fsync(self._fd)
+            fd = behind.drain()
+            os.fsync(fd)
             # Otherwise reading back would check the page cache, not the disk.
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise disk_error(self.path, self._expected_bytes, error) from error
         if check is not None:
@@ -105,10 +104,13 @@ class ShardFile:
 
     def close(self) -> None:
         """Close the file, and remove it if it was not committed. Closing again does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            self._pieces.clear()
+        behind, self._behind = self._behind, None
+        if behind is None:
+            return
+        self._pieces.clear()
+        try:
+            behind.close()
+        finally:
             self._temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -119,27 +121,13 @@ class ShardFile:
     ) -> None:
         self.close()
 
-    def _write_out(self) -> None:
-        pieces = [memoryview(piece) for piece in self._pieces]
-        self._pieces.clear()
+    def _write_out(self) -> WriteBehind:
+        if self._behind is None:
+            raise ValueError(f"the shard {self.path} is closed")
+        pieces, self._pieces = self._pieces, []
         self._waiting_bytes = 0
         try:
-            while pieces:
-                written = os.writev(self._fd, pieces[:_WRITE_PIECES])
-                done = 0
-                while done < len(pieces) and written >= len(pieces[done]):
-                    written -= len(pieces[done])
-                    done += 1
-                del pieces[:done]
-                if written:
-                    pieces[0] = pieces[0][written:]
-            self._flush()
+            self._behind.write(pieces)
         except OSError as error:
             raise disk_error(self.path, self._expected_bytes, error) from error
-
-    def _flush(self) -> None:
-        """Let the disk write what the kernel holds; pages that are on the disk are freed."""
-        new = self.size_bytes - self._flushed_bytes
-        if new >= _FLUSH_BYTES:
-            os.posix_fadvise(self._fd, self._flushed_bytes, new, os.POSIX_FADV_DONTNEED)
-            self._flushed_bytes = self.size_bytes
+        return self._behind
