@@ -95,9 +95,10 @@ def test_closing_forgets_what_is_not_written() -> None:
     behind = WriteBehind(write)
     behind.write([bytes(1 << 20)])
     behind.write([b"never"])
+    found = bytearray(os.read(read, 1))
     closer = Thread(target=behind.close)
     closer.start()
-    found = bytearray()
+    _wait_until(lambda: behind._closed)
     while piece := os.read(read, 1 << 20):  # until the other end is closed
         found += piece
     closer.join()
