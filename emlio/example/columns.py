@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import BYTES, NO_KIND, Feature, read_features
-from emlio.example.gather import Column, Gathered
+from emlio.example.gather import Column, Gathered, empty_numbers
 from emlio.example.scan import scan
+from emlio.native import ONE_AFTER_THE_OTHER, ExampleSpans, scan_examples, write_numbers
 
 __all__ = ["TOGETHER_FROM", "Column", "ColumnDecoder", "Piece"]
+
+_Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 TOGETHER_FROM = 24
 """The number of records in a piece from which vectorised parsing is faster, as measured with two
@@ -138,6 +141,9 @@ class ColumnDecoder:
 
 def _decode_together(piece: Piece, columns: dict[bytes, Gathered], *, closed: bool) -> list[int]:
     """Add the records of a piece that have the usual form; return the rows of the others."""
+    scanned = scan_examples(piece.buffer, piece.starts, piece.ends, tuple(columns), closed=closed)
+    if scanned is not None:
+        return _add_spans(piece, columns, scanned)
     found, odd = scan(piece.buffer, piece.starts, piece.ends, tuple(columns), closed=closed)
     rows = np.flatnonzero(~odd)
     if not rows.size:
@@ -158,6 +164,36 @@ def _decode_together(piece: Piece, columns: dict[bytes, Gathered], *, closed: bo
         else:
             columns[name].add_numbers(spans.kind, slots, *run)
     return np.flatnonzero(odd).tolist()
+
+
+def _add_spans(piece: Piece, columns: dict[bytes, Gathered], spans: ExampleSpans) -> list[int]:
+    """Add what the C library found; return the rows that it left."""
+    count = len(piece.slots)
+    odd = np.flatnonzero(spans.odd)
+    if len(odd) == count:
+        return list(range(count))
+    rows: slice | npt.NDArray[np.int64] = np.flatnonzero(spans.odd == 0) if len(odd) else slice(None)
+    slots, counts = piece.slots[rows], spans.counts[rows]
+    widths = counts[0].tolist()
+    same = (counts == counts[0]).all(axis=0).tolist()
+    outs: list[tuple[int, _Numbers] | None] = []
+    for feature, (kind, column) in enumerate(zip(spans.kinds.tolist(), columns.values(), strict=True)):
+        if kind == BYTES:
+            column.add_views(piece.buffer, slots, spans.lows[rows, feature], spans.highs[rows, feature])
+            outs.append(None)
+            continue
+        array = column.rows(kind, slots, widths[feature]) if same[feature] else None
+        if array is None:
+            total = int(counts[:, feature].sum())
+            outs.append((ONE_AFTER_THE_OTHER, empty_numbers(kind, total)))
+        else:
+            outs.append((widths[feature], array))
+    if not write_numbers(piece.buffer, spans, piece.slots, outs):
+        return list(range(count))  # a malformed number: the scalar parser reports its position
+    for feature, (column, out) in enumerate(zip(columns.values(), outs, strict=True)):
+        if out is not None and out[0] == ONE_AFTER_THE_OTHER:
+            column.add_numbers(int(spans.kinds[feature]), slots, counts[:, feature], out[1])
+    return odd.tolist()
 
 
 def _read(piece: Piece, row: int, wanted: frozenset[bytes] | None) -> dict[bytes, Feature]:

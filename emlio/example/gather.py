@@ -13,7 +13,7 @@ from emlio.errors import DatasetError
 from emlio.example.decode import BYTES, FLOATS, INTS, KIND_NAMES, NO_KIND, Feature
 from emlio.example.varint import unpack_varints
 
-__all__ = ["Column", "Gathered"]
+__all__ = ["Column", "Gathered", "empty_numbers"]
 
 Column: TypeAlias = (
     npt.NDArray[np.int64]
@@ -44,8 +44,10 @@ class Gathered:
         "_kind_slot",
         "_lists",
         "_name",
+        "_placed",
+        "_ragged",
         "_raw",
-        "_runs",
+        "_rows",
         "_sizes",
         "_slots",
         "_views",
@@ -63,8 +65,11 @@ class Gathered:
         self._sizes: list[int] = []
         self._ints: list[int] = []
         self._raw: list[memoryview] = []
-        # ... and of those parsed together: slots, values per record, values.
-        self._runs: list[tuple[_Ints, _Ints, _Numbers]] = []
+        # ... and of those parsed together: the rows of one array, and which of them are filled, as long as all records
+        # have as many numbers; then an array for each slot.
+        self._rows: _Numbers | None = None
+        self._placed: list[_Ints] = []
+        self._ragged: list[_Numbers] | None = None
 
     def add_record(self, slot: int, feature: Feature) -> None:
         """Add one record's values."""
@@ -87,9 +92,14 @@ class Gathered:
     def add_views(self, buffer: memoryview, slots: _Ints, lows: _Ints, highs: _Ints) -> None:
         """Add the one bytes value of each of many records."""
         self._settle(BYTES, int(slots[0]))
-        views = self._views
-        for slot, low, high in zip(slots.tolist(), lows.tolist(), highs.tolist(), strict=True):
-            views[slot] = buffer[low:high]
+        views = [buffer[low:high] for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
+        first, last = int(slots[0]), int(slots[-1])
+        if last - first == len(slots) - 1 and bool((slots[1:] > slots[:-1]).all()):
+            self._views[first : last + 1] = views
+            return
+        placed = self._views
+        for slot, view in zip(slots.tolist(), views, strict=True):
+            placed[slot] = view
 
     def unpack(self, buffer: memoryview, kind: int, lows: _Ints, highs: _Ints) -> tuple[_Ints, _Numbers] | None:
         """Return values per record and all values of many packed runs; None if one is malformed."""
@@ -108,8 +118,31 @@ class Gathered:
 
     def add_numbers(self, kind: int, slots: _Ints, sizes: _Ints, values: _Numbers) -> None:
         """Add the result of `unpack`."""
+        width = int(sizes[0])
+        rows = self.rows(kind, slots, width) if bool((sizes == width).all()) else None
+        if rows is not None:
+            rows[slots] = values.reshape(len(slots), width)
+            return
         self._settle(kind, int(slots[0]))
-        self._runs.append((slots, sizes, values))
+        ragged = self._one_by_one()
+        highs = np.cumsum(sizes)
+        for slot, low, high in zip(slots.tolist(), (highs - sizes).tolist(), highs.tolist(), strict=True):
+            ragged[slot] = values[low:high]
+
+    def rows(self, kind: int, slots: _Ints, width: int) -> _Numbers | None:
+        """Return the array (count, width) for the caller to fill in the rows of these slots.
+
+        None if records have different numbers of values, so that there is no such array.
+        """
+        self._settle(kind, int(slots[0]))
+        if self._ragged is not None:
+            return None
+        if self._rows is None:
+            self._rows = empty_numbers(kind, self._count, width)
+        if self._rows.shape[1] != width:
+            return None
+        self._placed.append(slots)
+        return self._rows
 
     def column(self) -> Column:
         """Return the column; every place must have been filled."""
@@ -117,25 +150,25 @@ class Gathered:
             if not self._lists:
                 return self._views
             return [self._lists.get(slot, [view]) for slot, view in enumerate(self._views)]
-        runs = self._runs
         if self._slots:
             values: _Numbers = np.array(self._ints, np.int64) if self._kind == INTS else _floats(self._raw)
-            runs = [*runs, (np.array(self._slots, np.int64), np.array(self._sizes, np.int64), values)]
-        width = int(runs[0][1][0])
-        if not all((sizes == width).all() for _, sizes, _ in runs):
-            return self._ragged(runs)
-        column = np.empty((self._count, width), np.int64 if self._kind == INTS else np.float32)
-        for slots, _, values in runs:
-            column[slots] = values.reshape(len(slots), width)
-        return cast("Column", column.reshape(-1) if width == 1 else column)
+            self.add_numbers(self._kind, np.array(self._slots, np.int64), np.array(self._sizes, np.int64), values)
+            self._slots = []
+        if self._ragged is not None:
+            return cast("Column", self._ragged)
+        assert self._rows is not None  # there is a record, and its numbers are somewhere
+        return cast("Column", self._rows.reshape(-1) if self._rows.shape[1] == 1 else self._rows)
 
-    def _ragged(self, runs: list[tuple[_Ints, _Ints, _Numbers]]) -> Column:
-        rows: list[_Numbers] = [np.empty(0, np.float32)] * self._count
-        for slots, sizes, values in runs:
-            highs = np.cumsum(sizes)
-            for slot, low, high in zip(slots.tolist(), (highs - sizes).tolist(), highs.tolist(), strict=True):
-                rows[slot] = values[low:high]
-        return cast("Column", rows)
+    def _one_by_one(self) -> list[_Numbers]:
+        """Give each slot an array of its own, from now on."""
+        if self._ragged is None:
+            self._ragged = [empty_numbers(self._kind, 0)] * self._count
+            for slots in self._placed:
+                assert self._rows is not None
+                for slot in slots.tolist():
+                    self._ragged[slot] = self._rows[slot]
+            self._rows = None
+        return self._ragged
 
     def _settle(self, kind: int, slot: int) -> None:
         if kind == self._kind:
@@ -148,6 +181,11 @@ class Gathered:
         self._kind, self._kind_slot = kind, slot
         if kind == BYTES:
             self._views = [memoryview(b"")] * self._count
+
+
+def empty_numbers(kind: int, *shape: int) -> _Numbers:
+    """Return an array for the values of a feature of this kind."""
+    return np.empty(shape, np.int64) if kind == INTS else np.empty(shape, np.float32)
 
 
 def _floats(raw: list[memoryview]) -> npt.NDArray[np.float32]:

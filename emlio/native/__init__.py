@@ -7,6 +7,7 @@ means that something is wrong with the data; the caller finds out and says what.
 Covers: calling the library. Does not cover: building it (setup.py), what it computes (native/). Only this package calls it.
 """
 
+from emlio.native.examples import ONE_AFTER_THE_OTHER, ExampleSpans, scan_examples, write_numbers
 from emlio.native.frames import check_frames, checksums
 from emlio.native.gathering import gather, guard, is_guarded
 from emlio.native.library import is_used, say_if_absent, why_not
@@ -15,6 +16,8 @@ from emlio.native.permutation import NativePermutation
 from emlio.native.rows import place_rows
 
 __all__ = [
+    "ONE_AFTER_THE_OTHER",
+    "ExampleSpans",
     "NativePermutation",
     "NativeShards",
     "check_frames",
@@ -25,5 +28,7 @@ __all__ = [
     "is_used",
     "place_rows",
     "say_if_absent",
+    "scan_examples",
     "why_not",
+    "write_numbers",
 ]

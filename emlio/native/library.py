@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 2
+ABI: Final = 3
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -33,6 +33,18 @@ _SIGNATURES: Final = {
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
     "emlio_place_rows": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _BYTES),
     "emlio_locate": (_FLAG, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "emlio_scan_examples": (
+        _INT,
+        _POINTER,
+        _BYTES,
+        *[_POINTER] * 2,
+        _INT,
+        *[_POINTER] * 2,
+        _INT,
+        _FLAG,
+        *[_POINTER] * 6,
+    ),
+    "emlio_example_numbers": (_FLAG, _POINTER, _BYTES, *[_POINTER] * 5, _INT, _POINTER, _INT, *[_POINTER] * 4),
     "emlio_guard_install": (_FLAG,),
     "emlio_guard_holds": (_FLAG,),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),

@@ -1,0 +1,313 @@
+/* Hostile input for the C library, under sanitizers.
+
+   Each input chooses one function by its first byte, then how many records there are and where they lie, often where they
+   cannot; the rest is the payload. All arrays have their exact size, so that a sanitizer sees each byte beside them. What a
+   function accepts must lie inside what it was given.
+
+   Built by scripts/fuzz-native: with libFuzzer where clang has it, otherwise with the loop at the end.
+
+   Covers: check, checksums, rows, Examples and their numbers, gather. Does not cover: permutations and places, whose input
+   comes from no other machine. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int32_t emlio_check_frames(const uint8_t *, uint64_t, const int64_t *, int64_t, int32_t, int64_t *, int64_t *);
+int32_t emlio_crc32c_each(const uint8_t *, uint64_t, const int64_t *, const int64_t *, int64_t, uint32_t *);
+uint32_t emlio_crc32c(const uint8_t *, uint64_t, uint32_t);
+int32_t emlio_place_rows(const uint8_t *, uint64_t, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *,
+                         int64_t, uint64_t);
+int64_t emlio_scan_examples(const uint8_t *, uint64_t, const int64_t *, const int64_t *, int64_t, const uint8_t *,
+                            const int64_t *, int64_t, int32_t, uint8_t *, uint8_t *, int64_t *, int64_t *, int64_t *,
+                            uint8_t *);
+int32_t emlio_example_numbers(const uint8_t *, uint64_t, const int64_t *, const int64_t *, const int64_t *, const uint8_t *,
+                              const int64_t *, int64_t, const uint8_t *, int64_t, const uint64_t *, const int64_t *,
+                              const int64_t *, int64_t *);
+int32_t emlio_guard_install(void);
+int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *,
+                     uint64_t);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MOST_RECORDS 24
+#define MUST(condition)                                                                                                    \
+    do {                                                                                                                   \
+        if (!(condition)) {                                                                                                \
+            fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #condition);                                     \
+            abort();                                                                                                       \
+        }                                                                                                                  \
+    } while (0)
+
+typedef struct {
+    const uint8_t *at;
+    size_t left;
+} input;
+
+static uint8_t octet(input *in) {
+    if (!in->left) return 0;
+    in->left--;
+    return *in->at++;
+}
+
+static int64_t word(input *in) {
+    uint64_t value = 0;
+    for (int place = 0; place < 8; place++) value = value << 8 | octet(in);
+    return (int64_t)value;
+}
+
+/* A number near `usual`, or any at all. */
+static int64_t near(input *in, int64_t usual) {
+    uint8_t choice = octet(in);
+    if (choice < 200) return usual;
+    if (choice < 250) return (int64_t)((uint64_t)usual + (uint64_t)(int64_t)(int8_t)octet(in));
+    return word(in);
+}
+
+static void *room(size_t bytes) {
+    void *made = malloc(bytes); /* of its exact size, also if that is 0 */
+    MUST(made);
+    return made;
+}
+
+#define NUMBERS(count) room((size_t)(count) * sizeof(int64_t))
+
+/* Where records lie: one behind the other in equal parts, if nothing else is drawn. */
+typedef struct {
+    int64_t n;
+    int64_t *starts, *ends, *slots, *sizes;
+    uint8_t *payload;
+    uint64_t bytes;
+} layout;
+
+static layout drawn(input *in) {
+    layout made = {.n = octet(in) % (MOST_RECORDS + 1)};
+    made.starts = NUMBERS(made.n);
+    made.ends = NUMBERS(made.n);
+    made.slots = NUMBERS(made.n);
+    made.sizes = NUMBERS(made.n);
+    int hostile = octet(in) & 1;
+    input later = *in;
+    if (hostile) /* what is drawn for the numbers is not part of the payload */
+        for (int64_t skipped = 0; skipped < made.n * 8; skipped++) octet(in);
+    made.bytes = in->left;
+    made.payload = room(made.bytes);
+    if (made.bytes) memcpy(made.payload, in->at, made.bytes);
+    later.left -= in->left;
+    int64_t at = 0, each = made.n ? (int64_t)made.bytes / made.n : 0;
+    for (int64_t record = 0; record < made.n; record++) {
+        int64_t end = record == made.n - 1 ? (int64_t)made.bytes : at + each;
+        made.starts[record] = hostile ? near(&later, at) : at;
+        made.ends[record] = hostile ? near(&later, end) : end;
+        made.sizes[record] = hostile ? near(&later, end - at) : end - at;
+        made.slots[record] = hostile ? near(&later, record) : made.n - 1 - record;
+        at = end;
+    }
+    return made;
+}
+
+static void let_go(layout made) {
+    free(made.starts);
+    free(made.ends);
+    free(made.slots);
+    free(made.sizes);
+    free(made.payload);
+}
+
+static void check(input *in) {
+    int32_t verify = octet(in) & 1;
+    layout made = drawn(in);
+    int64_t *starts = NUMBERS(made.n), *ends = NUMBERS(made.n);
+    if (!emlio_check_frames(made.payload, made.bytes, made.sizes, made.n, verify, starts, ends))
+        for (int64_t record = 0; record < made.n; record++)
+            MUST(starts[record] >= 0 && starts[record] <= ends[record] && (uint64_t)ends[record] <= made.bytes);
+    uint32_t *crcs = room((size_t)made.n * sizeof *crcs);
+    if (!emlio_crc32c_each(made.payload, made.bytes, made.starts, made.ends, made.n, crcs))
+        for (int64_t record = 0; record < made.n; record++)
+            MUST(crcs[record] == emlio_crc32c(made.payload + made.starts[record],
+                                              (uint64_t)(made.ends[record] - made.starts[record]), 0));
+    free(crcs);
+    free(starts);
+    free(ends);
+    let_go(made);
+}
+
+static void rows(input *in) {
+    int64_t height = octet(in) % 32;
+    uint64_t width = octet(in);
+    layout made = drawn(in);
+    uint8_t *out = room((size_t)height * width);
+    if (!emlio_place_rows(made.payload, made.bytes, made.starts, made.ends, made.slots, made.n, out, height, width))
+        for (int64_t record = 0; record < made.n; record++) {
+            MUST(made.slots[record] >= 0 && made.slots[record] < height);
+            MUST((uint64_t)(made.ends[record] - made.starts[record]) <= width);
+        }
+    free(out);
+    let_go(made);
+}
+
+static void examples(input *in) {
+    static const char *const known[] = {"a", "b", "image", "label", "", "x"};
+    int64_t name_count = 1 + octet(in) % 6;
+    uint8_t flags = octet(in);
+    uint8_t joined[32], *names;
+    int64_t *name_ends = NUMBERS(name_count), end = 0;
+    for (int64_t name = 0; name < name_count; name++) {
+        size_t length = strlen(known[name]);
+        memcpy(joined + end, known[name], length);
+        name_ends[name] = end += (int64_t)length;
+    }
+    names = room((size_t)end);
+    memcpy(names, joined, (size_t)end);
+    layout made = drawn(in);
+    uint8_t *kinds = room((size_t)name_count), *found = room((size_t)name_count), *odd = room((size_t)made.n);
+    int64_t *lows = NUMBERS(made.n * name_count), *highs = NUMBERS(made.n * name_count);
+    int64_t *counts = NUMBERS(made.n * name_count);
+    int64_t odd_count = emlio_scan_examples(made.payload, made.bytes, made.starts, made.ends, made.n, names, name_ends,
+                                            name_count, flags & 1, kinds, found, lows, highs, counts, odd);
+    if (odd_count >= 0) {
+        uint64_t *outs = NUMBERS(name_count);
+        int64_t *heights = NUMBERS(name_count), *widths = NUMBERS(name_count), *written = NUMBERS(name_count);
+        void *arrays[6];
+        for (int64_t name = 0; name < name_count; name++) {
+            int64_t total = 0, width = -2, same = 1;
+            for (int64_t record = 0; record < made.n; record++) {
+                int64_t place = record * name_count + name;
+                if (odd[record]) continue;
+                MUST(kinds[name] == 0x0A || kinds[name] == 0x12 || kinds[name] == 0x1A);
+                MUST(lows[place] >= made.starts[record] && lows[place] <= highs[place]);
+                MUST(highs[place] <= made.ends[record]);
+                MUST(counts[place] >= 0 && counts[place] <= (kinds[name] == 0x0A ? 1 : highs[place] - lows[place]));
+                total += counts[place];
+                if (width == -2) width = counts[place];
+                same = same && width == counts[place];
+            }
+            size_t each = kinds[name] == 0x12 ? 4 : 8;
+            if (kinds[name] == 0x0A || !kinds[name])
+                widths[name] = -2, heights[name] = 0, arrays[name] = room(0);
+            else if (same && !(flags & 2))
+                widths[name] = width, heights[name] = made.n, arrays[name] = room((size_t)(made.n * width) * each);
+            else
+                widths[name] = -1, heights[name] = total, arrays[name] = room((size_t)total * each);
+            outs[name] = (uint64_t)(uintptr_t)arrays[name];
+        }
+        if (flags & 4 && made.n) counts[octet(in) % (made.n * name_count)] = word(in);
+        emlio_example_numbers(made.payload, made.bytes, lows, highs, counts, odd, made.slots, made.n, kinds, name_count, outs,
+                              heights, widths, written);
+        for (int64_t name = 0; name < name_count; name++) free(arrays[name]);
+        free(outs);
+        free(heights);
+        free(widths);
+        free(written);
+    }
+    free(name_ends);
+    free(names);
+    free(kinds);
+    free(found);
+    free(odd);
+    free(lows);
+    free(highs);
+    free(counts);
+    let_go(made);
+}
+
+static void gather(input *in) {
+    uint64_t out_bytes = octet(in);
+    layout made = drawn(in);
+    int64_t *mappings = NUMBERS(made.n), *lengths = NUMBERS(made.n);
+    for (int64_t run = 0; run < made.n; run++) {
+        mappings[run] = (int64_t)(uintptr_t)made.payload;
+        lengths[run] = (int64_t)made.bytes;
+    }
+    uint8_t *out = room(out_bytes);
+    emlio_guard_install();
+    int64_t copied = emlio_gather(mappings, lengths, made.starts, made.sizes, made.slots, made.n, out, out_bytes);
+    MUST(copied <= made.n);
+    for (int64_t run = 0; run < copied; run++) {
+        MUST(made.slots[run] >= 0 && made.sizes[run] >= 0);
+        MUST((uint64_t)made.slots[run] + (uint64_t)made.sizes[run] <= out_bytes);
+    }
+    free(mappings);
+    free(lengths);
+    free(out);
+    let_go(made);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static void (*const functions[])(input *) = {examples, check, rows, gather};
+    input in = {data, size};
+    functions[octet(&in) % 4](&in);
+    return 0;
+}
+
+#ifdef OWN_LOOP
+/* Without libFuzzer: Examples and frames that are right, with some bytes changed. */
+
+static uint64_t state;
+
+static uint32_t draw(uint32_t below) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(state >> 33) % below;
+}
+
+static size_t delimited(uint8_t *out, uint8_t tag, const uint8_t *content, size_t bytes) {
+    out[0] = tag;
+    if (bytes < 0x80) {
+        out[1] = (uint8_t)bytes;
+        memmove(out + 2, content, bytes);
+        return bytes + 2;
+    }
+    out[1] = (uint8_t)(bytes | 0x80), out[2] = (uint8_t)(bytes >> 7);
+    memmove(out + 3, content, bytes);
+    return bytes + 3;
+}
+
+static size_t example(uint8_t *out, int names) {
+    static const char *const known[] = {"a", "b", "image", "label", "", "x"};
+    uint8_t all[2000];
+    size_t total = 0;
+    for (int name = 0; name < names; name++) {
+        uint8_t values[40], list[60], feature[80], entry[120];
+        size_t count = 4 * draw(8), bytes;
+        for (size_t at = 0; at < count; at++) values[at] = (uint8_t)draw(draw(3) ? 0x80 : 0x100);
+        bytes = delimited(list, 0x0A, values, count);
+        bytes = delimited(feature, (uint8_t[]){0x0A, 0x12, 0x1A}[name % 3], list, bytes);
+        size_t head = delimited(entry, 0x0A, (const uint8_t *)known[name], strlen(known[name]));
+        bytes = head + delimited(entry + head, 0x12, feature, bytes);
+        total += delimited(all + total, 0x0A, entry, bytes);
+    }
+    return delimited(out, 0x0A, all, total);
+}
+
+int main(int count, char **arguments) {
+    double seconds = count > 1 ? atof(arguments[1]) : 5;
+    state = count > 2 ? strtoull(arguments[2], 0, 10) : 1;
+    time_t until = time(0) + (time_t)seconds;
+    uint64_t tried = 0;
+    while (time(0) < until)
+        for (int turn = 0; turn < 2000; turn++, tried++) {
+            uint8_t data[4096];
+            size_t size = 0;
+            data[size++] = (uint8_t)draw(4);
+            for (int at = 0; at < 4; at++) data[size++] = (uint8_t)draw(256);
+            if (!data[0]) {
+                int names = 1 + data[1] % 6;
+                data[3] = 1; /* one record that fills the payload */
+                data[4] &= (uint8_t)~1;
+                size += example(data + size, names);
+            } else {
+                for (size_t more = draw(600); more; more--) data[size++] = (uint8_t)draw(256);
+            }
+            for (uint32_t changed = draw(4); changed; changed--) data[draw((uint32_t)size)] ^= (uint8_t)(1 << draw(8));
+            uint8_t *exact = room(size);
+            memcpy(exact, data, size);
+            LLVMFuzzerTestOneInput(exact, size);
+            free(exact);
+        }
+    printf("%llu inputs\n", (unsigned long long)tried);
+    return 0;
+}
+#endif
