@@ -29,7 +29,7 @@ _FLOATS: Final = 0x12
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExampleSpans:
-    """Where the values of features lie in many records.
+    """The positions of the values of features in many records.
 
     Attributes:
         kinds: (features,), the tag of each feature's list; 0 if all records are odd.
