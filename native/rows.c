@@ -6,10 +6,11 @@
 
 #define ROWS_AHEAD 4 /* the copy of a small record is over before its next line has come from memory */
 
-/* Copy each range to its row. Returns 1 if a range does not lie in the payload or is longer than a row, or if there is
+/* Copy each range to its row, and write its length to the same place of `lengths`, unless that is null. Returns 1 if a range does not lie in the payload or is longer than a row, or if there is
    no such row; what rows then hold means nothing. */
 EXPORTED int32_t emlio_place_rows(const uint8_t *payload, uint64_t bytes, const int64_t *starts, const int64_t *ends,
-                                  const int64_t *slots, int64_t n, uint8_t *out, int64_t height, uint64_t width) {
+                                  const int64_t *slots, int64_t n, uint8_t *out, int64_t height, uint64_t width,
+                                  int64_t *lengths) {
     for (int64_t range = 0; range < n; range++) {
         int64_t start = starts[range], end = ends[range], slot = slots[range];
         if (start < 0 || end < start || (uint64_t)end > bytes || slot < 0 || slot >= height) return 1;
@@ -23,6 +24,7 @@ EXPORTED int32_t emlio_place_rows(const uint8_t *payload, uint64_t bytes, const 
         uint8_t *row = out + (uint64_t)slot * width;
         memcpy(row, payload + start, length);
         memset(row + length, 0, width - length);
+        if (lengths) lengths[slot] = (int64_t)length;
     }
     return 0;
 }

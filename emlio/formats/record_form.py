@@ -82,17 +82,12 @@ class RowRecords(_AsTheyAre):
 
     def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
         """See `RecordForm`."""
-        lengths = np.zeros(count, np.int64)
+        width = max((int((piece.ends - piece.starts).max()) for piece in pieces if len(piece.starts)), default=0)
+        # Zeros where a record may be in no piece.
+        make = np.empty if sum(len(piece.starts) for piece in pieces) == count else np.zeros
+        rows, lengths = make((count, width), np.uint8), make(count, np.int64)
         for piece in pieces:
-            lengths[piece.slots] = piece.ends - piece.starts
-        width = int(lengths.max(initial=0))
-        rows = equal_rows(pieces, count, width)
-        if rows is None:
-            # Zeros, since a record may be in no piece.
-            rows = np.zeros((count, width), np.uint8)
-            for piece in pieces:
-                if not native.place_rows(piece.buffer, piece.starts, piece.ends, piece.slots, rows):
-                    _fill(rows, piece)
+            _place(piece, rows, lengths)
         return {RECORD: rows, LENGTH: lengths}
 
 
@@ -157,42 +152,35 @@ class Slices(Sequence[memoryview]):
 
 
 def equal_rows(pieces: Sequence[Piece], count: int, width: int) -> npt.NDArray[np.uint8] | None:
-    """Return the records as rows, if each has `width` bytes and each piece is evenly spaced.
-
-    So are records of one size that came in one message. They are copied together, whatever their
-    number. None if they are not.
-    """
-    if not width or any(not _is_even(piece, width) for piece in pieces):
+    """Return the records as rows, if there are `count` of `width` bytes each; None if there are not."""
+    if not width or sum(len(piece.slots) for piece in pieces) != count:
         return None
-    if sum(len(piece.slots) for piece in pieces) != count:
+    if any((piece.ends - piece.starts != width).any() for piece in pieces):
         return None
     rows = np.empty((count, width), np.uint8)
     for piece in pieces:
-        found = len(piece.starts)
-        if not found:
-            continue
-        step = int(piece.starts[1] - piece.starts[0]) if found > 1 else width
-        first = int(piece.starts[0])
-        there = np.ndarray((found, width), np.uint8, piece.buffer, first, (step, 1))
-        slots = piece.slots
-        if int(slots[-1]) - int(slots[0]) == found - 1 and (np.diff(slots) == 1).all():
-            rows[int(slots[0]) : int(slots[-1]) + 1] = there
-        else:
-            rows[slots] = there
+        _place(piece, rows)
     return rows
 
 
-def _is_even(piece: Piece, width: int) -> bool:
-    if not len(piece.starts):
-        return True
+def _place(piece: Piece, rows: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64] | None = None) -> None:
+    """Copy the records of a piece to their rows, with zeros behind them, and note their lengths."""
+    if not len(piece.starts) or native.place_rows(piece.buffer, piece.starts, piece.ends, piece.slots, rows, lengths):
+        return
+    sizes = piece.ends - piece.starts
+    if lengths is not None:
+        lengths[piece.slots] = sizes
     steps = np.diff(piece.starts)
-    return bool((piece.ends - piece.starts == width).all() and (not len(steps) or (steps == steps[0]).all()))
-
-
-def _fill(rows: npt.NDArray[np.uint8], piece: Piece) -> None:
+    width = rows.shape[1]
+    if width and (sizes == width).all() and (steps == steps[:1]).all():
+        # Records of one size that came in one message: they are copied together, whatever their number.
+        step = int(steps[0]) if len(steps) else width
+        rows[piece.slots] = np.ndarray((len(sizes), width), np.uint8, piece.buffer, int(piece.starts[0]), (step, 1))
+        return
     data = np.frombuffer(piece.buffer, np.uint8)
     for slot, start, end in zip(piece.slots.tolist(), piece.starts.tolist(), piece.ends.tolist(), strict=True):
         rows[slot, : end - start] = data[start:end]
+        rows[slot, end - start :] = 0
 
 
 def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:

@@ -13,7 +13,14 @@ __all__ = ["place_rows"]
 _Ints = npt.NDArray[np.int64]
 
 
-def place_rows(payload: memoryview, starts: _Ints, ends: _Ints, slots: _Ints, rows: npt.NDArray[np.uint8]) -> bool:
+def place_rows(
+    payload: memoryview,
+    starts: _Ints,
+    ends: _Ints,
+    slots: _Ints,
+    rows: npt.NDArray[np.uint8],
+    lengths: _Ints | None = None,
+) -> bool:
     """Copy each range of a payload to its row, with zeros behind it; return whether that was done.
 
     Args:
@@ -22,6 +29,7 @@ def place_rows(payload: memoryview, starts: _Ints, ends: _Ints, slots: _Ints, ro
         ends: where it ends.
         slots: the number of its row.
         rows: (height, width), contiguous.
+        lengths: (height,), gets the length of each range; None if nobody wants it.
 
     Returns:
         False without the library, and if a range does not lie in the payload or does not fit into its row.
@@ -30,6 +38,10 @@ def place_rows(payload: memoryview, starts: _Ints, ends: _Ints, slots: _Ints, ro
     if library is None or not len(payload) or not (starts.shape == ends.shape == slots.shape):
         return False
     if not rows.flags.c_contiguous or rows.dtype != np.uint8 or rows.ndim != 2:
+        return False
+    if lengths is not None and (
+        lengths.shape != rows.shape[:1] or not lengths.flags.c_contiguous or lengths.dtype != np.int64
+    ):
         return False
     data = np.frombuffer(payload, np.uint8)
     starts, ends, slots = (np.ascontiguousarray(each, np.int64) for each in (starts, ends, slots))
@@ -42,4 +54,5 @@ def place_rows(payload: memoryview, starts: _Ints, ends: _Ints, slots: _Ints, ro
         len(starts),
         rows.ctypes.data,
         *rows.shape,
+        None if lengths is None else lengths.ctypes.data,
     )

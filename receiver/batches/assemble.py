@@ -97,10 +97,11 @@ class Assembler:
         """Return the batch's columns, without bad records."""
         # No piece contains a record that failed its check.
         reasons = {record.slot: with_path(record.note, record.reason) for record in batch.bad}
-        good = _others(batch.count, reasons)
-        pieces = without(batch.pieces, tuple(reasons)) if reasons else batch.pieces
+        good, pieces, ids = _others(batch.count, reasons), batch.pieces, batch.ids
+        if reasons:
+            pieces, ids = without(pieces, tuple(reasons)), ids[good]
         columns: dict[str, Any] | None = None
-        form = self._form_of(batch.ids[good])
+        form = self._form_of(ids)
         if good.size:
             try:
                 columns = form.columns(pieces, len(good))
@@ -164,6 +165,8 @@ class Assembler:
 
 def _others(count: int, places: Mapping[int, object]) -> npt.NDArray[np.int64]:
     """Return the positions in a batch other than these."""
+    if not places:
+        return np.arange(count)
     kept = np.ones(count, np.bool_)
     kept[list(places)] = False
     return np.flatnonzero(kept)

@@ -20,7 +20,7 @@ int32_t emlio_check_frames(const uint8_t *, uint64_t, const int64_t *, int64_t, 
 int32_t emlio_crc32c_each(const uint8_t *, uint64_t, const int64_t *, const int64_t *, int64_t, uint32_t *);
 uint32_t emlio_crc32c(const uint8_t *, uint64_t, uint32_t);
 int32_t emlio_place_rows(const uint8_t *, uint64_t, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *,
-                         int64_t, uint64_t);
+                         int64_t, uint64_t, int64_t *);
 int64_t emlio_scan_examples(const uint8_t *, uint64_t, const int64_t *, const int64_t *, int64_t, const uint8_t *,
                             const int64_t *, int64_t, int32_t, uint8_t *, uint8_t *, int64_t *, int64_t *, int64_t *,
                             uint8_t *);
@@ -140,12 +140,14 @@ static void rows(input *in) {
     uint64_t width = octet(in);
     layout made = drawn(in);
     uint8_t *out = room((size_t)height * width);
-    if (!emlio_place_rows(made.payload, made.bytes, made.starts, made.ends, made.slots, made.n, out, height, width))
+    int64_t *lengths = NUMBERS(height);
+    if (!emlio_place_rows(made.payload, made.bytes, made.starts, made.ends, made.slots, made.n, out, height, width, lengths))
         for (int64_t record = 0; record < made.n; record++) {
             MUST(made.slots[record] >= 0 && made.slots[record] < height);
             MUST((uint64_t)(made.ends[record] - made.starts[record]) <= width);
         }
     free(out);
+    free(lengths);
     let_go(made);
 }
 
