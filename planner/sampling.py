@@ -18,7 +18,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.choice.choice import CHOICE
 from emlio.planner.choice.text import Content, parse_choice
 from emlio.planner.mixture.sampling import MIXTURE, MixtureSampling
-from emlio.planner.order import Order, Shuffle, make_order
+from emlio.planner.order import Order, Shuffle, ShuffleMode, make_order
 
 __all__ = ["EVERYTHING", "Everything", "Sampling", "mark_in_words", "parse_sampling", "sampling_mark"]
 
@@ -44,6 +44,10 @@ class Sampling(Protocol):
         """Return the record at each place of an epoch; its ids are those of the catalog."""
         ...
 
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """Return whether each epoch has the records of the one before, at the same places."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Everything:
@@ -60,6 +64,10 @@ class Everything:
     def order(self, catalog: Catalog, shuffle: Shuffle, seed: int, epoch: int) -> Order:
         """See `Sampling`."""
         return make_order(catalog, shuffle, seed, epoch)
+
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """See `Sampling`."""
+        return shuffle.mode is ShuffleMode.NONE
 
 
 EVERYTHING: Final = Everything()

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.formats.notes import MOST_NOTED, pack_notes
-from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, stretches
 from emlio.reading.gather import run_starts
 from emlio.shards.dataset import Dataset
@@ -169,7 +168,7 @@ class MessagePlanner:
         records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
         # If the order never changes, an epoch without a record for this rank means that none will
         # ever come.
-        fixed = self.plan.spec.shuffle.mode is ShuffleMode.NONE
+        fixed = self.plan.spec.sampling.is_fixed(self.plan.spec.shuffle)
         while records and (position.end is None or epoch < position.end):
             found = bool(origin or slot)
             nothing, slots_left = Searched(epoch=epoch), False

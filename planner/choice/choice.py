@@ -79,6 +79,10 @@ class Choice:
 
         return one_pass(0) if self.repeat == 1 else _RepeatedOrder(within.records, one_pass)
 
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """See `Sampling`."""
+        return shuffle.mode is ShuffleMode.NONE
+
     def _within(self, catalog: Catalog) -> Catalog:
         return catalog if self.subset is None else self._selected(catalog).within
 

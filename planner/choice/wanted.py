@@ -194,3 +194,7 @@ class Wanted:
     def order(self, catalog: Catalog, shuffle: Shuffle, seed: int, epoch: int) -> Order:
         """Refuse: see `settle`."""
         raise ConfigError(f"the choice of records must be settled first, got {self}")
+
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """Refuse: see `settle`."""
+        raise ConfigError(f"the choice of records must be settled first, got {self}")

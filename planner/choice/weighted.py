@@ -65,6 +65,10 @@ class Weighted:
         counts = np.diff(draws.first(self.weights.before(catalog.bases)))
         return _WeightedOrder(draws, make_order(count_by_shard(catalog, counts, "the weights"), shuffle, seed, epoch))
 
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """See `Sampling`."""
+        return False
+
 
 class _Draws:
     """The draws of an epoch, numbered in the order of the dataset."""

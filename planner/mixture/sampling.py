@@ -140,6 +140,10 @@ class MixtureSampling:
         passes = [Passes(part, shuffle, seed, number) for number, part in enumerate(parts)]
         return MixedOrder(self._stretches(epoch * length, length), passes, turns)
 
+    def is_fixed(self, shuffle: Shuffle) -> bool:
+        """See `Sampling`."""
+        return False  # weights may change, and an epoch goes on where the one before ended in each dataset
+
     def counts(self, samples: int) -> tuple[int, ...]:
         """Return how many of the first samples are of each dataset, counted over all epochs.
 

@@ -241,6 +241,15 @@ def test_directories_are_mixed_and_columns_that_all_have_are_joined(written: Pat
     assert loader.stats().datasets == {"plain": 58, "more": 20}
 
 
+def test_a_dataset_that_comes_in_by_schedule_after_some_epochs_is_sent_unshuffled(written: Path) -> None:
+    # A daemon that took the first epochs' order for that of all epochs would send nothing of it, ever.
+    mixture = Mixture([(written / "plain", 1), (written / "more", 0)], samples=20, schedule=[(40, (1, 1))])
+    with EmlioLoader(mixture, 4, ids=True, fields=["x"], to="numpy", epochs=4, shuffle=False) as loader:
+        epochs = [[int(number) for batch in loader for number in batch["__source__"]] for _ in range(4)]
+    assert [epoch.count(1) for epoch in epochs] == [0, 0, 10, 10]
+    assert [len(epoch) for epoch in epochs] == [20] * 4
+
+
 def test_columns_that_not_all_have_are_an_error_and_samples_for_a_transform(written: Path) -> None:
     mixture = Mixture([(written / "plain", 1), (written / "more", 1)])
     with (

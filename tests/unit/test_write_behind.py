@@ -63,31 +63,32 @@ def test_a_full_disk_is_an_error_of_every_later_call() -> None:
     behind.close()
 
 
-def test_the_thread_lags_behind_by_no_more_than_two_calls_and_the_one_that_is_written() -> None:
+@pytest.mark.parametrize(("call_bytes", "most"), [(4 << 20, 2), (1 << 20, 8), (9 << 20, 0)])
+def test_no_more_than_8_mib_wait_for_the_disk(call_bytes: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)  # which a pipe does not have
     read, write = os.pipe()
     behind = WriteBehind(write)
-    call = os.urandom(1 << 20)  # more than a pipe holds
+    call = os.urandom(call_bytes)
     done = 0
 
     def fill() -> None:
         nonlocal done
-        for _ in range(5):
+        for _ in range(most + 2):
             behind.write([call])
             done += 1
 
     writer = Thread(target=fill)
     writer.start()
-    _wait_until(lambda: done == 2)
+    _wait_until(lambda: done == most)
     writer.join(0.2)
-    assert done == 2
-    found = b""
-    while len(found) < 5 * len(call):
-        found += os.read(read, 1 << 20)
+    assert done == most
+    found = 0
+    while found < (most + 2) * len(call):
+        found += len(os.read(read, 1 << 20))
     writer.join()
     behind.drain()
     behind.close()
     os.close(read)
-    assert found == call * 5
 
 
 def test_closing_forgets_what_is_not_written() -> None:
@@ -143,6 +144,21 @@ atexit.register(writer.close)
 for number in range(50):
     writer.write({"id": number, "data": bytes(100)})
 """
+_CLOSED_TOO_LATE = """
+import sys
+from emlio import Writer
+
+class Closer:
+    def __init__(self):
+        self.writer = Writer(sys.argv[1])
+    def __del__(self):  # when modules are torn down, and other threads do not run any more
+        self.writer.write(bytes(5_000_000))
+        self.writer.close()
+
+closer = Closer()
+for number in range(40):
+    closer.writer.write(bytes(1_000_000))
+"""
 _NEVER_CLOSED = """
 import sys
 from emlio import Writer
@@ -156,6 +172,10 @@ def test_a_program_that_closes_its_writer_while_python_ends_has_a_dataset(tmp_pa
     subprocess.run([sys.executable, "-c", _AT_EXIT, tmp_path / "data"], check=True, timeout=60)
     with EmlioLoader(str(tmp_path / "data"), batch_size=10, epochs=1, to="numpy") as loader:
         assert sorted(number for batch in loader for number in batch["id"].tolist()) == list(range(50))
+
+
+def test_a_program_that_closes_its_writer_too_late_ends(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _CLOSED_TOO_LATE, tmp_path / "data"], check=True, timeout=60)
 
 
 def test_a_program_that_never_closes_its_writer_ends(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _WRITE_PIECES = 1000
 
 
 class ShardFile:
-    """A shard under a temporary name. It belongs to one thread. About 16 MiB of it may wait for the disk.
+    """A shard under a temporary name. It belongs to one thread. Some 12 MiB of it, and the last record, may wait for the disk.
 
     `commit` gives the file its final name; closing it without a commit removes it.
 

@@ -7,6 +7,7 @@ files and syncing (emlio.prepare.targets.shard_file).
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread, get_ident
 
@@ -14,8 +15,8 @@ from typing_extensions import Buffer
 
 __all__ = ["WriteBehind"]
 
-_CALLS_AHEAD = 2
-"""Calls whose bytes may wait for the disk, so the memory is bounded by three of them: these and the one that is written."""
+_AHEAD_BYTES = 8 << 20
+"""The bytes that may wait for the disk when `write` returns. So a piece of many bytes is written before it returns."""
 
 _CALL_PIECES = 1000
 """The kernel accepts at most 1024 pieces per call."""
@@ -42,7 +43,7 @@ class WriteBehind:
         self._calls = SimpleQueue[list[memoryview] | None]()
         self._returned = SimpleQueue[None]()
         self._asked = 0
-        self._done = 0  # the thread's
+        self._done = 0  # bytes; the thread's
         self._error: OSError | MemoryError | None = None  # the thread's
         self._flushed_bytes = self._written_bytes = 0  # the thread's
         self._closed = False
@@ -58,12 +59,12 @@ class WriteBehind:
             OSError: the disk is full or broken; it may be the error of earlier pieces.
         """
         views = [memoryview(piece) for piece in pieces]
-        if self._thread is None and not self._start():
+        if not self._has_thread():
             self._write(views)
             return
-        self._asked += 1
+        self._asked += sum(view.nbytes for view in views)
         self._calls.put(views)
-        self._wait(_CALLS_AHEAD)
+        self._wait(_AHEAD_BYTES)
 
     def drain(self) -> int:
         """Wait until the kernel has all pieces.
@@ -86,24 +87,34 @@ class WriteBehind:
             os.close(self._fd)
             return
         self._calls.put(None)
-        # Once Python tears its modules down, threads do not get to run any more.
         if self._thread.ident != get_ident() and not sys.is_finalizing():
-            self._thread.join()
+            with suppress(RuntimeError):  # Ctrl-C came before the thread said that it runs
+                self._thread.join()
 
-    def _start(self) -> bool:
-        """Start the thread; return False where Python ends and starts no more."""
-        # A daemon: a program that ends without closing its file must not hang.
-        thread = Thread(target=self._run, name="emlio-write", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
+    def _has_thread(self) -> bool:
+        """Return whether the thread will write; if not, the caller must do it, and nothing before is unwritten.
+
+        Once Python tears its modules down, no other thread gets to run any more.
+        """
+        if sys.is_finalizing():
+            self._wait(0)
             return False
-        self._thread = thread
+        if self._thread is None:
+            # A daemon: a program that ends without closing its file must not hang.
+            self._thread = Thread(target=self._run, name="emlio-write", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # Python is about to end and starts no more
+                self._thread = None
+                return False
         return True
 
     def _wait(self, left: int) -> None:
+        """Wait until no more than `left` bytes are unwritten; raise what stopped the thread."""
         # The counters decide, and what the queue brings only wakes: Ctrl-C may come between any two lines here.
         while self._asked - self._done > left and self._error is None:
+            if sys.is_finalizing():
+                raise OSError("Python ended before all was written; close the file before the program ends")
             self._returned.get()
         if self._error is not None:
             raise self._error
@@ -111,14 +122,15 @@ class WriteBehind:
     def _run(self) -> None:
         try:
             while (views := self._calls.get()) is not None:
+                size = sum(view.nbytes for view in views)
                 # After an error the bytes that follow would lie in the wrong place.
                 if self._error is None and not self._closed:
                     try:
                         self._write(views)
                     except (OSError, MemoryError) as error:
                         self._error = error
-                del views
-                self._done += 1
+                views = None  # not kept while the thread waits
+                self._done += size
                 self._returned.put(None)
         finally:
             os.close(self._fd)
