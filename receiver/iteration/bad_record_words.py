@@ -22,9 +22,11 @@ def bad_records_warning(handed: Handed, epoch: int, on_error: str, place: str) -
         on_error: how bad records are handled.
         place: the first bad record, in words.
     """
-    reason = "" if handed.fault is None else f": {handed.fault.reason}"
+    fault = handed.fault
+    reason = "" if fault is None else f": {fault.reason}"
     were = _DONE.get(on_error, "are bad")
-    return (
-        f"epoch {epoch}: {handed.bad:,} of {handed.records:,} records are bad and {were}. The first is {place}{reason}. "
-        "`emlio inspect --verify --decode DIR` lists such records"
-    )
+    advice = "`emlio inspect --verify --decode DIR` lists such records"
+    if fault is not None and fault.of_transform:
+        advice = f"`loader.get({fault.record})` repeats this error with its traceback"
+    bad = f"{handed.bad:,} of {handed.records:,} records are bad and {were}"
+    return f"epoch {epoch}: {bad}. The first is {place}{reason}. {advice}"

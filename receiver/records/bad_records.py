@@ -36,18 +36,27 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFault:
-    """A bad record: its global id, and what is wrong with it."""
+    """A bad record.
+
+    Attributes:
+        record: its global id.
+        reason: what is wrong with it.
+        of_transform: whether the user's transform failed on it; otherwise its bytes are bad.
+    """
 
     record: int
     reason: str
+    of_transform: bool = False
 
 
-def first_fault(ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> RecordFault | None:
+def first_fault(
+    ids: npt.NDArray[np.int64], reasons: Mapping[int, str], *, of_transform: bool = False
+) -> RecordFault | None:
     """Return the first of a batch's bad records, given its ids and the reasons by position; None without any."""
     if not reasons:
         return None
     first = min(reasons)
-    return RecordFault(record=int(ids[first]), reason=reasons[first])
+    return RecordFault(record=int(ids[first]), reason=reasons[first], of_transform=of_transform)
 
 
 class BadRecordPolicy:
