@@ -17,7 +17,7 @@ from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.timing.verdict import Waits
-from emlio.units import format_duration, format_size
+from emlio.units import counted, format_duration, format_size
 
 __all__ = ["LoaderStats"]
 
@@ -210,13 +210,13 @@ class LoaderStats:
             (self.reopened_streams, "stream", "streams", "opened again"),
             (self.moved_shards, "shard", "shards", "moved to faster daemons"),
         )
-        return ", ".join(f"{_counted(count, one, many)} {became}" for count, one, many, became in counts if count)
+        return ", ".join(f"{counted(count, one, many)} {became}" for count, one, many, became in counts if count)
 
     @property
     def _faults(self) -> str:
         """The bad records that were handed out in some form, in words."""
         counts = ((self.skipped_records, "skipped"), (self.replaced_records, "replaced"))
-        return "".join(f", {_counted(count, 'bad record')} {became}" for count, became in counts if count)
+        return "".join(f", {counted(count, 'bad record')} {became}" for count, became in counts if count)
 
     def _repr_html_(self) -> str:
         """Return the figures as a table, which a notebook shows."""
@@ -257,8 +257,8 @@ class LoaderStats:
         rate = f" ({format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
         first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
         ahead = f"; {format_size(self.ahead_bytes)} read ahead" if self.ahead_bytes else ""
-        records = f"{_counted(self.records, 'record')}{self._mixture}"
-        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
+        records = f"{counted(self.records, 'record')}{self._mixture}"
+        handed_out = f"{counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
         return f"{handed_out}, {format_size(self.handed_bytes)}{rate}{first}{ahead}: {self.verdict}{mended}"
 
 
@@ -268,8 +268,3 @@ def _by_name(names: Sequence[str], counts: Any) -> dict[str, int]:
     for number, name in enumerate(names):
         found[name] += int(counts[number]) if isinstance(counts, np.ndarray) else 0
     return found
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    """Return the number with its noun in the singular or plural."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -16,7 +16,7 @@ from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
 from emlio.shards.opening.choice import DatasetPath
 from emlio.tokens import TOKEN_TYPES
-from emlio.units import format_duration, format_size, parse_size
+from emlio.units import counted, format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -214,8 +214,8 @@ def _print(report: ConvertReport, options: ConvertOptions, took_ns: int) -> None
         f"{out}: {report.records:,} records{classes}, {format_size(report.size_bytes)} in {report.shards} shards{found}; "
         f"written and read back in {format_duration(took_ns)}"
     )
-    if report.ignored:
-        print(f"ignored: {report.ignored:,} files of another format in the source")
+    if report.ignored.count:
+        print(f"ignored: {counted(report.ignored.count, 'file')} of another format in the source: {report.ignored}")
     if report.skipped:
         print(f"skipped: {len(report.skipped):,} items that could not be read, listed in {out}/{files.skips_name('*')}")
         for line in report.skipped[:_SKIPS_SHOWN]:

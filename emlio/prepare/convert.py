@@ -23,7 +23,7 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
-from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.example_form import example_record
@@ -140,7 +140,7 @@ class ConvertReport:
         shards: how many there are.
         shards_found: how many of them an earlier run had finished.
         classes: how many different labels occur.
-        ignored: files of the source that are not of its format.
+        ignored: the files of the source that are not of its format.
         skipped: items that were left out, each with the reason.
     """
 
@@ -150,7 +150,7 @@ class ConvertReport:
     shards: int
     shards_found: int
     classes: int
-    ignored: int
+    ignored: Ignored
     skipped: tuple[str, ...]
 
 
