@@ -136,7 +136,8 @@ class BadRecordPolicy:
         more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
         way = 'to leave out bad records, pass Recovery(on_error="skip") or "replace"'
         if self.on_error != "raise":
-            way = f"all {len(ids)} records of the batch are bad, so the batch would be empty"
+            all_of_them = "the only record" if len(ids) == 1 else f"all {len(ids)} records"
+            way = f"{all_of_them} of the batch {'is' if len(ids) == 1 else 'are'} bad, so the batch would be empty"
         return CorruptRecordError(
             f"{found.text}: {reasons[first]}{more}; {way}",
             shard=found.shard,

@@ -91,7 +91,7 @@ def test_bad_records_are_told_of_once_in_each_epoch(caplog: pytest.LogCaptureFix
     ]
     next(rest)
     walk.set_epoch(5)  # the epoch is left early
-    assert caplog.records[-1].message.startswith("epoch 1: 1 of 4 records are bad and were left out. The first is ")
+    assert caplog.records[-1].message.startswith("epoch 1: 1 of 4 records is bad and was left out. The first is ")
     assert len(caplog.records) == 2
 
 

@@ -41,6 +41,7 @@ from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, rang
 from emlio.shards.ranges.groups import group_columns, groups_of, has_groups
 from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
 from emlio.shards.ranges.shard_digest import ContentCheck, shard_digest
+from emlio.units import counted
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
@@ -127,9 +128,10 @@ def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
             line.close()
     if tree.passed_over:
         _LOG.warning(
-            "dataset %s: %d links to folders, or to nothing, are not followed, such as %s",
+            "dataset %s: %s to folders, or to nothing, %s not followed, such as %s",
             name,
-            len(tree.passed_over),
+            counted(len(tree.passed_over), "link"),
+            "is" if len(tree.passed_over) == 1 else "are",
             tree.passed_over[0],
         )
     return tree
@@ -175,7 +177,9 @@ def make_index(
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         told = " with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
-        raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none{told}")
+        raise DatasetError(
+            f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}"
+        )
     _tell_unused(name, chosen, tree, layout)
     _tell_unpacked(name, chosen, tree)
     if not any(_holds_bytes(one, tree) for one in made):
@@ -206,10 +210,11 @@ def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) 
     unused = np.flatnonzero(~used)
     if unused.size:
         _LOG.warning(
-            "dataset %s: %s of its %s files are not records of format %s, such as %s",
+            "dataset %s: %s of its %s %s not of format %s, such as %s",
             name,
             f"{len(unused):,}",
-            f"{len(used):,}",
+            counted(len(used), "file"),
+            "is" if len(unused) == 1 else "are",
             chosen.name,
             tree.names[int(unused[0])],
         )
