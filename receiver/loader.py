@@ -400,6 +400,7 @@ class EmlioLoader:
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
             on_error=self._config.recovery.on_error,
+            with_replacement=isinstance(self._plan.spec.sampling, Weighted),
             names=self._address.mixed_names,
         )
 
