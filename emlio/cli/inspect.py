@@ -137,6 +137,8 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield "  features     unknown: the sampled records are not tf.train.Example"
     else:
         yield "  features     unknown: not sampled"
+    if summary.advice:
+        yield f"  advice       {_plain(summary.advice)}"
     if not framed:
         names = [f"{label} {name}" for label, name in (summary.label_names or {}).items()]
         # Without names nothing is known: labels may still be in the records.

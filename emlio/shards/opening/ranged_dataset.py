@@ -14,6 +14,7 @@ formats themselves (emlio.formats).
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.array_rows import header_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
-from emlio.formats.whole_file import any_files, file_notes
+from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
+from emlio.formats.whole_file import any_files, array_files, file_notes
 from emlio.progress import Progress
 from emlio.shards.dataset import Dataset, Notes, RangeShard
 from emlio.shards.files.file_table import FileTable
@@ -181,7 +184,7 @@ def make_index(
             f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}"
         )
     _tell_unused(name, chosen, tree, layout)
-    _tell_unpacked(name, chosen, tree)
+    _tell_unpacked(name, chosen, tree, layout)
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
@@ -192,8 +195,14 @@ def make_index(
         return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
 
-def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles) -> None:
+def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
     """Warn of files that are records whole and may be meant otherwise."""
+    files = layout.shards[0].files
+    if chosen.name == array_files.name and len(files) <= MOST_SIDE_BY_SIDE:
+        with suppress(DatasetError):  # an error of the record, when it is read
+            advice = side_by_side({tree.names[number]: header_of(tree, number) for number in files})
+            if advice:
+                _LOG.warning("dataset %s: %s", name, advice)
     if chosen.name != any_files.name:
         return
     ending = max(tree.endings, key=lambda each: tree.endings[each])
