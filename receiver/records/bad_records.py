@@ -7,6 +7,7 @@ Covers: the policy that `on_error` names, and the error that names the record. D
 finding bad records.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from emlio.arguments import like
 from emlio.errors import ConfigError, CorruptRecordError
 
 __all__ = ["BadRecordPolicy", "RecordFault", "RecordPlace", "first_fault"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,27 @@ class BadRecordPolicy:
     def describe(self, record_id: int) -> str:
         """Return the record's place, in words."""
         return self._locate(record_id).text
+
+    def check_columns(self, fields: Sequence[str], lacking: Mapping[str, str]) -> None:
+        """Check that all daemons' records have the requested features; warn if bad records are left out or replaced.
+
+        Args:
+            fields: the features.
+            lacking: those that the records of a daemon do not have, with that daemon.
+
+        Raises:
+            ConfigError: one is not in the records of a daemon, and bad records are errors.
+        """
+        name = next((name for name in fields if name in lacking), None)
+        if name is None:
+            return
+        text = (
+            f"requested features (fields=, or a pipeline's inputs) must be in the records of all daemons: those of "
+            f"{lacking[name]} have no {name!r}, as the mappings of their shards say"
+        )
+        if self.on_error == "raise":
+            raise ConfigError(text)
+        _LOG.warning("%s; they are bad records", text)
 
     def absent(
         self, record_id: int, name: str, there: Sequence[str], *, others: bool
