@@ -15,6 +15,10 @@ from emlio.errors import ConfigError
 
 __all__ = ["as_whole", "choice", "flag", "instance", "like", "named_only", "parsed", "whole"]
 
+_LIKE = 0.7
+_LIKE_A_WORD = 0.8  # words are short, so that more of them are like each other
+"""The least likeness of a misspelled name to a known one, and to a word of it; see difflib."""
+
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
 
@@ -134,6 +138,14 @@ def named_only(what: str, names: Sequence[str], values: Sequence[object], option
 
 
 def like(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean 'NAME'?" with the names that a misspelled one is like; "" if it is like none."""
-    found = get_close_matches(name, list(names), n=2, cutoff=0.7)
+    """Return "; did you mean 'NAME'?" with the names that a misspelled one is like; "" if it is like none.
+
+    A name is also like one that has it as a word: "bach" is like "batch_size".
+    """
+    known = list(names)
+    found = get_close_matches(name, known, n=2, cutoff=_LIKE)
+    if not found:
+        words = {word for one in known if "_" in one for word in one.split("_")}
+        meant = get_close_matches(name, words, n=1, cutoff=_LIKE_A_WORD)
+        found = [one for one in known if meant and meant[0] in one.split("_")][:2]
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

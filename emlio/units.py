@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: "64MiB", "30ms".
+"""Sizes, durations and numbers of things as people write them: "64MiB", "30ms", "1 record".
 
 Does not cover: energy units.
 """
@@ -8,7 +8,15 @@ from numbers import Real
 
 from emlio.errors import ConfigError
 
-__all__ = ["DURATION_UNITS", "SIZE_UNITS", "format_duration", "format_size", "parse_duration_ns", "parse_size"]
+__all__ = [
+    "DURATION_UNITS",
+    "SIZE_UNITS",
+    "counted",
+    "format_duration",
+    "format_size",
+    "parse_duration_ns",
+    "parse_size",
+]
 
 _SIZES = {
     "": 1,
@@ -85,3 +93,14 @@ def format_duration(duration_ns: float) -> str:
         if seconds * factor >= 1 or unit == "µs":
             return f"{seconds * factor:.3g} {unit}"
     raise AssertionError("unreachable")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun in the singular or plural: 1 record, 2,000 records.
+
+    Args:
+        count: the number.
+        one: the noun in the singular.
+        many: the plural, if it is not the singular with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -112,6 +112,14 @@ class Iterator:
                 "has each record once"
             )
 
+    def __repr__(self) -> str:
+        """Return the loaders with their addresses and ranks, the batch size, and the names of the outputs. Never waits."""
+        if not hasattr(self, "_names"):  # a debugger may ask while the iterator is being made
+            return "<emlio.dali.Iterator, not made>"
+        names = ", ".join(self._names)
+        of = ", ".join(map(repr, self.loaders))
+        return f"<emlio.dali.Iterator of {of}, batch size {self.batch_size}, outputs {names}>"
+
     # ---- iteration ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.shell import LoaderShell
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import PATIENCE_S
+from emlio.units import counted
 
 __all__ = ["EmlioDataset"]
 
@@ -191,7 +192,7 @@ class EmlioDataset:
         made = self._made
         if self._closed or made is None or made.pid != os.getpid():
             return f"<EmlioDataset {self._address}, {'closed' if self._closed else 'not connected'}>"
-        return f"<EmlioDataset {self._address}, {made.records:,} records>"
+        return f"<EmlioDataset {self._address}, {counted(made.records, 'record')}>"
 
     def _lock(self) -> AbstractContextManager[object]:
         """Return this process's lock: a fork copies the parent's as it is, maybe held by a thread that is not copied."""

@@ -50,6 +50,7 @@ from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
+from emlio.units import counted
 from emlio.wire.control import Pace
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ class EmlioLoader:
         position = walk.position
         return (
             f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
-            f"{position.steps_done:,} batch{'es' if position.steps_done != 1 else ''} handed out"
+            f"{counted(position.steps_done, 'batch', 'batches')} handed out"
             f"{self._choice_words()}{', closed' if self._closed else ''}>"
         )
 
@@ -370,7 +371,7 @@ class EmlioLoader:
         if not str(spec.sampling):
             return ""
         drawn = "drawn by weight with replacement from" if isinstance(spec.sampling, Weighted) else "of"
-        return f", {self.samples:,} samples an epoch {drawn} {self.records:,} records"
+        return f", {counted(self.samples, 'sample')} an epoch {drawn} {counted(self.records, 'record')}"
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""
@@ -399,6 +400,7 @@ class EmlioLoader:
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
             on_error=self._config.recovery.on_error,
+            with_replacement=isinstance(self._plan.spec.sampling, Weighted),
             names=self._address.mixed_names,
         )
 

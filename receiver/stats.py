@@ -17,7 +17,7 @@ from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.timing.verdict import Waits
-from emlio.units import format_duration, format_size
+from emlio.units import counted, format_duration, format_size
 
 __all__ = ["LoaderStats"]
 
@@ -79,6 +79,7 @@ class LoaderStats:
         protection: the encryption of records in transit, listed by daemon where they differ;
             "clear" is none.
         native: whether the C library is used; without it NumPy does the same, more slowly.
+        with_replacement: whether `weights` draw the records, so that some of them come several times.
         datasets: of a mixture, the records handed to the user by the names of their datasets, bad ones included.
     """
 
@@ -112,6 +113,7 @@ class LoaderStats:
     moved_shards: int = 0
     protection: str = ""
     native: bool = True
+    with_replacement: bool = False
     datasets: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
@@ -125,6 +127,7 @@ class LoaderStats:
         receive_ns: int,
         repeated_records: int,
         on_error: str,
+        with_replacement: bool = False,
         names: Sequence[str] = (),
     ) -> Self:
         """Collect the figures of a loader.
@@ -137,6 +140,7 @@ class LoaderStats:
             receive_ns: as the attribute.
             repeated_records: as the attribute.
             on_error: how bad records are handled.
+            with_replacement: as the attribute.
             names: of the datasets of a mixture.
         """
         return cls(
@@ -156,6 +160,7 @@ class LoaderStats:
             receive_ns=receive_ns,
             repeated_records=repeated_records,
             native=native.is_used(),
+            with_replacement=with_replacement,
             datasets=_by_name(names, handed.by_dataset),
             **asdict(received),
         )
@@ -210,20 +215,20 @@ class LoaderStats:
             (self.reopened_streams, "stream", "streams", "opened again"),
             (self.moved_shards, "shard", "shards", "moved to faster daemons"),
         )
-        return ", ".join(f"{_counted(count, one, many)} {became}" for count, one, many, became in counts if count)
+        return ", ".join(f"{counted(count, one, many)} {became}" for count, one, many, became in counts if count)
 
     @property
     def _faults(self) -> str:
         """The bad records that were handed out in some form, in words."""
         counts = ((self.skipped_records, "skipped"), (self.replaced_records, "replaced"))
-        return "".join(f", {_counted(count, 'bad record')} {became}" for count, became in counts if count)
+        return "".join(f", {counted(count, 'bad record')} {became}" for count, became in counts if count)
 
     def _repr_html_(self) -> str:
         """Return the figures as a table, which a notebook shows."""
         elapsed_ns = self.wait_ns + self.busy_ns
         rows = [
             ("batches", f"{self.batches:,}"),
-            ("records", f"{self.records:,}{self._mixture}{self._faults}"),
+            ("records", f"{self.records:,}{self._drawn}{self._mixture}{self._faults}"),
             ("handed out", format_size(self.handed_bytes)),
             ("rate", f"{format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s" if elapsed_ns else "not known yet"),
             ("read ahead", format_size(self.ahead_bytes)),
@@ -238,6 +243,10 @@ class LoaderStats:
         if self.recoveries:
             rows.append(("recovered from", self.recoveries))
         return table(self.verdict, rows)
+
+    @property
+    def _drawn(self) -> str:
+        return " drawn with replacement" if self.with_replacement else ""
 
     @property
     def _mixture(self) -> str:
@@ -257,8 +266,8 @@ class LoaderStats:
         rate = f" ({format_size(self.handed_bytes * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
         first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
         ahead = f"; {format_size(self.ahead_bytes)} read ahead" if self.ahead_bytes else ""
-        records = f"{_counted(self.records, 'record')}{self._mixture}"
-        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
+        records = f"{counted(self.records, 'record')}{self._drawn}{self._mixture}"
+        handed_out = f"{counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
         return f"{handed_out}, {format_size(self.handed_bytes)}{rate}{first}{ahead}: {self.verdict}{mended}"
 
 
@@ -268,8 +277,3 @@ def _by_name(names: Sequence[str], counts: Any) -> dict[str, int]:
     for number, name in enumerate(names):
         found[name] += int(counts[number]) if isinstance(counts, np.ndarray) else 0
     return found
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    """Return the number with its noun in the singular or plural."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -15,6 +15,7 @@ from emlio.daemon.lanes.stream_totals import SessionFigures
 from emlio.daemon.network.transport import Received
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import EmlioError
+from emlio.units import counted
 
 __all__ = ["SessionLog"]
 
@@ -69,7 +70,7 @@ class SessionLog:
 
     def draining(self, sessions: int) -> None:
         """Note that the daemon begins to end."""
-        _LOG.info("draining %d sessions, accepting no new ones", sessions, extra={"sessions": sessions})
+        _LOG.info("draining %s, accepting no new ones", counted(sessions, "session"), extra={"sessions": sessions})
 
     def closed(self, served: ServedDataset) -> None:
         """Note that a generation was closed."""

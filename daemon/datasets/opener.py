@@ -15,7 +15,7 @@ from emlio.objects.block_cache import BlockCache
 from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.opening.choice import open_dataset
-from emlio.units import format_size
+from emlio.units import counted, format_size
 
 __all__ = ["Opener", "try_to_open"]
 
@@ -62,10 +62,10 @@ def _open(source: DatasetSource, cache_dir: Path | None, *, progress: bool, obje
     size = sum(shard.size_bytes for shard in dataset.shards)
     records = sum(shard.records for shard in dataset.shards)
     _LOG.info(
-        "dataset %s: %s records in %d shards, %s, at %s",
+        "dataset %s: %s in %s, %s, at %s",
         source.full_name,
-        f"{records:,}",
-        len(dataset.shards),
+        counted(records, "record"),
+        counted(len(dataset.shards), "shard"),
         format_size(size),
         source.directory,
         extra={

@@ -16,7 +16,7 @@ from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
 from emlio.shards.opening.choice import DatasetPath
 from emlio.tokens import TOKEN_TYPES
-from emlio.units import format_duration, format_size, parse_size
+from emlio.units import counted, format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -157,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         finished = sum(1 for _ in options.out.glob(f"{TARGETS[options.to].summary}*.json"))
         print(
-            f"emlio convert: interrupted, {finished} shards are finished in {options.out}. Run the same command "
+            f"emlio convert: interrupted, {counted(finished, 'finished shard')} in {options.out}. Run the same command "
             "again to continue",
             file=sys.stderr,
         )
@@ -208,16 +208,18 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
 
 def _print(report: ConvertReport, options: ConvertOptions, took_ns: int) -> None:
     out, files = options.out, TARGETS[options.to]
-    classes = f" of {report.classes} classes" if report.classes else ""
+    classes = f" of {counted(report.classes, 'class', 'classes')}" if report.classes else ""
     found = f", {report.shards_found} of them from an earlier run" if report.shards_found else ""
     print(
-        f"{out}: {report.records:,} records{classes}, {format_size(report.size_bytes)} in {report.shards} shards{found}; "
+        f"{out}: {counted(report.records, 'record')}{classes}, {format_size(report.size_bytes)} in "
+        f"{counted(report.shards, 'shard')}{found}; "
         f"written and read back in {format_duration(took_ns)}"
     )
-    if report.ignored:
-        print(f"ignored: {report.ignored:,} files of another format in the source")
+    if report.ignored.count:
+        print(f"ignored: {counted(report.ignored.count, 'file')} of another format in the source: {report.ignored}")
     if report.skipped:
-        print(f"skipped: {len(report.skipped):,} items that could not be read, listed in {out}/{files.skips_name('*')}")
+        items = counted(len(report.skipped), "item")
+        print(f"skipped: {items} that could not be read, listed in {out}/{files.skips_name('*')}")
         for line in report.skipped[:_SKIPS_SHOWN]:
             print(f"  {line}")
         if len(report.skipped) > _SKIPS_SHOWN:

@@ -18,7 +18,7 @@ from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.shards.range_records import keep_checksums
 from emlio.shards.tfrecord.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
-from emlio.units import format_duration, format_size
+from emlio.units import counted, format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -78,19 +78,20 @@ def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
         directory.name, directory, arguments.cache_dir, progress=True, options=place.options, rebuild=rebuild
     ) as dataset:
         facts = [
-            f"{len(dataset.shards):,} shards of {dataset.contents.format}",
-            f"{dataset.records:,} records",
+            f"{counted(len(dataset.shards), 'shard')} of {dataset.contents.format}",
+            counted(dataset.records, "record"),
             format_size(dataset.size_bytes),
             f"indexed in {format_duration(time.monotonic_ns() - begun)}",
         ]
         if described:
-            facts.append(f"{described:,} mappings written")
+            facts.append(f"{counted(described, 'mapping')} written")
         if arguments.checksums and dataset.checksums is not None:
-            facts.append(f"{_keep_checksums(dataset):,} checksums added")
+            facts.append(f"{counted(_keep_checksums(dataset), 'checksum')} added")
         if arguments.dali:
-            facts.append(f"{_write_dali(dataset):,} DALI indexes written")
+            facts.append(f"{counted(_write_dali(dataset), 'DALI index', 'DALI indexes')} written")
         if dataset.missing:
-            facts.append(f"{len(dataset.missing):,} shards are missing, for example {dataset.missing[0]}")
+            are = "is" if len(dataset.missing) == 1 else "are"
+            facts.append(f"{counted(len(dataset.missing), 'shard')} {are} missing, for example {dataset.missing[0]}")
         print(f"{directory}: {', '.join(facts)}")
         return True if arguments.dali else _dali_agrees(dataset)
 

@@ -20,7 +20,7 @@ from emlio.shards.preview import draw_preview
 from emlio.shards.range_records import bad_ranges
 from emlio.shards.summary import Summary, summarise
 from emlio.shards.tfrecord.verify import bad_records
-from emlio.units import format_size
+from emlio.units import counted, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(_as_text(summary)))
         if bad is not None:
-            print(f"  checked      {summary.records:,} records, {len(bad):,} bad")
+            print(f"  checked      {counted(summary.records, 'record')}, {len(bad):,} bad")
         if pictures is not None:
             names = _list(list(pictures.features))
-            print(f"  decoded      {pictures.pictures:,} pictures of {names}, {len(pictures.bad):,} bad")
+            print(f"  decoded      {counted(pictures.pictures, 'picture')} of {names}, {len(pictures.bad):,} bad")
         if drawn:
-            print(f"  preview      {drawn} images in {arguments.preview}")
+            print(f"  preview      {counted(drawn, 'image')} in {arguments.preview}")
     for error in bad or ():
         print(f"emlio inspect: {error}", file=sys.stderr)
     return 1 if bad else 0
@@ -137,6 +137,8 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield "  features     unknown: the sampled records are not tf.train.Example"
     else:
         yield "  features     unknown: not sampled"
+    if summary.advice:
+        yield f"  advice       {_plain(summary.advice)}"
     if not framed:
         names = [f"{label} {name}" for label, name in (summary.label_names or {}).items()]
         # Without names nothing is known: labels may still be in the records.

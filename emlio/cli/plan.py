@@ -25,7 +25,7 @@ from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
 from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.shards.opening.choice import DatasetPath, open_dataset
-from emlio.units import format_size
+from emlio.units import counted, format_size
 
 if TYPE_CHECKING:
     from emlio.receiver.assignment.agreement import Holding
@@ -260,19 +260,21 @@ def _print_summary(
     _print_facts(facts)
     print("last batches" if last else "no batches")
     for samples, ranks in last.items():
-        print(f"  {samples:,} samples at {ranks:,} rank(s)")
+        print(f"  {counted(samples, 'sample')} at {counted(ranks, 'rank')}")
     if datasets:
         print("datasets")
     for one in datasets:
         print(
-            f"  {one.dataset}: {one.records:,} records, {one.samples:,} samples of the epoch ({one.passes:.4g} passes), "
-            f"{one.per_step:.6g} in a step, at most {one.most_deviation:.4g} more or less than its share in any run of samples"
+            f"  {one.dataset}: {counted(one.records, 'record')}, {counted(one.samples, 'sample')} of the epoch "
+            f"({one.passes:.4g} passes), {one.per_step:.6g} in a step, "
+            f"at most {one.most_deviation:.4g} more or less than its share in any run of samples"
         )
     if balance:
         print("owners")
     for share in balance:
         print(
-            f"  {share.daemon}: {share.shards:,} shard(s), {share.records:,} records, {format_size(share.size_bytes)}"
+            f"  {share.daemon}: {counted(share.shards, 'shard')}, {counted(share.records, 'record')}, "
+            f"{format_size(share.size_bytes)}"
         )
 
 

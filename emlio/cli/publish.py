@@ -20,7 +20,7 @@ from emlio.errors import ConfigError, DatasetError, TransportError
 from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
 from emlio.shards.files.atomic_file import write_atomically
-from emlio.units import format_duration, parse_duration_ns
+from emlio.units import counted, format_duration, parse_duration_ns
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -79,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         _restore(place, before)
         raise
     print(
-        f"{source.full_name}: {state.records:,} records in {state.shards:,} shards are served from {state.directory} "
-        f"by process {state.pid}"
+        f"{source.full_name}: {counted(state.records, 'record')} in {counted(state.shards, 'shard')} served from "
+        f"{state.directory} by process {state.pid}"
     )
     return 0
 

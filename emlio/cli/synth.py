@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.prepare.synth import SYNTH_FORMS, SYNTH_KINDS, SynthOptions, synthesise
-from emlio.units import format_duration, format_size, parse_size
+from emlio.units import counted, format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -82,17 +82,17 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         finished = sum(1 for _ in out.glob("mapping_shard_*.json"))
         print(
-            f"emlio synth: interrupted, {finished} shards are finished in {out}. Run the same command again to "
+            f"emlio synth: interrupted, {counted(finished, 'finished shard')} in {out}. Run the same command again to "
             "continue",
             file=sys.stderr,
         )
         raise
+    took = format_duration(time.monotonic_ns() - begun)
     if options.form == "files":
-        print(f"{out}: files of {options.classes:,} classes, made in {format_duration(time.monotonic_ns() - begun)}")
+        print(f"{out}: files of {counted(options.classes, 'class', 'classes')}, made in {took}")
         return 0
     shards = [path.stat().st_size for path in out.glob("shard-*.tfrecord")]
-    took = format_duration(time.monotonic_ns() - begun)
-    print(f"{out}: {format_size(sum(shards))} in {len(shards)} shards, made in {took}")
+    print(f"{out}: {format_size(sum(shards))} in {counted(len(shards), 'shard')}, made in {took}")
     return 0
 
 

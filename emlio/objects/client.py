@@ -15,11 +15,15 @@ __all__ = ["Cause", "Client", "ObjectStatus", "RequestError"]
 
 
 class Cause(Enum):
-    """The kinds of a request's failure."""
+    """The kinds of a request's failure.
+
+    PASSING may pass soon. UNREACHED may, too: no connection was made, as the host refuses it or its name is unknown.
+    """
 
     ABSENT = "absent"
     DENIED = "denied"
     PASSING = "passing"
+    UNREACHED = "unreached"
     OTHER = "other"
 
 

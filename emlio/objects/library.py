@@ -38,11 +38,13 @@ _NO_CREDENTIALS: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metada
 _KINDS: Final = (
     ("Timeout", "timed out"),
     ("timed out", "timed out"),
-    ("dns error", "the host name cannot be resolved"),
-    ("Connection refused", "connection refused"),
     ("Connection reset", "connection reset"),
     ("connection closed", "connection closed"),
     ("kind: Connect", "cannot connect"),
+)
+_UNREACHED: Final = (
+    ("dns error", "the host name cannot be resolved"),
+    ("Connection refused", "connection refused"),
 )
 _MOST_LIST_BYTES: Final = 256 << 20
 
@@ -188,5 +190,8 @@ def _judged(error: Exception) -> RequestError:
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return RequestError(Cause.DENIED, "the server denied access")
     if isinstance(error, TimeoutError | ConnectionError) or "HTTP error" in text or "HttpError" in text:
+        unreached = next((words for mark, words in _UNREACHED if mark in text), None)
+        if unreached is not None:
+            return RequestError(Cause.UNREACHED, unreached)
         return RequestError(Cause.PASSING, next((words for mark, words in _KINDS if mark in text), "connection lost"))
     return RequestError(Cause.OTHER, f"the request failed ({kind})")

@@ -35,6 +35,9 @@ _PATIENCE_S: Final = 45.0
 """Ten failures of a server that answers at once take 20 s. A stream that gets nothing for longer is
 given up, and its rank tries again for as long as it was told to."""
 
+_UNREACHED_PATIENCE_S: Final = 3.0
+"""For a host that was never reached: its address is more likely wrong than its server about to start."""
+
 _WARN_EVERY_S: Final = 30.0
 
 
@@ -82,6 +85,7 @@ class Requests:
         self._chance = chance
         self._lock = Lock()
         self._warned_s = -_WARN_EVERY_S
+        self._reached = False
         self._workers = Workers(address.connections, "emlio-objects")
 
     @property
@@ -158,8 +162,11 @@ class Requests:
             try:
                 with self._lock:
                     self.sent += 1
-                return request()
+                result = request()
+                self._reached = True
+                return result
             except RequestError as error:
+                self._reached |= error.cause is not Cause.UNREACHED
                 if error.cause is Cause.ABSENT:
                     raise AbsentError(error.reason) from None
                 if error.cause is Cause.DENIED:
@@ -170,9 +177,12 @@ class Requests:
                     raise DatasetError(f"{what}: {failed}: {error.reason}") from None
                 pause_s = min(_FIRST_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S) * (0.5 + self._chance() / 2)
                 waited_s = self._now_s() - began_s
-                if tries == _TRIES or waited_s + pause_s > _PATIENCE_S:
+                patience_s = _PATIENCE_S if self._reached else _UNREACHED_PATIENCE_S
+                if tries == _TRIES or waited_s + pause_s > patience_s:
+                    advice = "" if self._reached else ". Check the host's name and port"
                     raise DatasetError(
-                        f"{what}: {failed}, after {tries} tries in {waited_s:.0f} s: {error.reason}", passing=True
+                        f"{what}: {failed}, after {tries} tries in {waited_s:.0f} s: {error.reason}{advice}",
+                        passing=True,
                     ) from None
                 self._warn(what, error.reason)
             if self._pause(pause_s):

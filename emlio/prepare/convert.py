@@ -21,9 +21,10 @@ from emlio.images.decoding import as_png, can_decode, decoding_fault
 from emlio.images.header import NOT_DECODED, picture_extension
 from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
+from emlio.prepare.example_pictures import ExamplePictures
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
-from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.example_form import example_record
@@ -82,7 +83,7 @@ class ConvertOptions:
         on_error: handling of an unreadable item: "raise" ends the conversion, "skip" leaves the
             item out and lists it.
         check: "decode" decodes each picture, if Pillow is installed, so that none is packed that
-            training cannot read; "header" reads headers only.
+            training cannot read, also in the records of TFRecord files; "header" reads headers only.
         transcode: whether pictures of kinds that decoders of training do not read, such as GIF,
             become PNG; otherwise they are unreadable items.
     """
@@ -140,7 +141,7 @@ class ConvertReport:
         shards: how many there are.
         shards_found: how many of them an earlier run had finished.
         classes: how many different labels occur.
-        ignored: files of the source that are not of its format.
+        ignored: the files of the source that are not of its format.
         skipped: items that were left out, each with the reason.
     """
 
@@ -150,7 +151,7 @@ class ConvertReport:
     shards: int
     shards_found: int
     classes: int
-    ignored: int
+    ignored: Ignored
     skipped: tuple[str, ...]
 
 
@@ -233,13 +234,14 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
     digest.update(bounds.astype("<i8").tobytes())
 
+    pictures = ExamplePictures(source) if options.check == "decode" and can_decode() else None
     keys = None
     if options.to == "wds" and options.keys == "source":
         keys = SampleKeys(options.out, len(bounds) - 1)
 
     def records(shard: int) -> Iterator[Record]:
         places = order[int(bounds[shard]) : int(bounds[shard + 1])].tolist()
-        return _records(options, source, shard, places, keys)
+        return _records(options, source, shard, places, keys, pictures)
 
     return Recipe(
         digest=digest.hexdigest(),
@@ -282,14 +284,19 @@ def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
 
 
 def _records(
-    options: ConvertOptions, source: RecordSource, shard: int, places: list[int], keys: SampleKeys | None
+    options: ConvertOptions,
+    source: RecordSource,
+    shard: int,
+    places: list[int],
+    keys: SampleKeys | None,
+    pictures: ExamplePictures | None,
 ) -> Iterator[Record]:
     """Yield the records of one shard; before it is finished, compare its keys and list skipped items."""
     skips: list[str] = []
     tars = TarRecords(numbered=options.keys == "numbers") if options.to == "wds" else None
     for place in places:
         try:
-            sample = _checked(options, source.record(place))
+            sample = _checked(options, source.record(place), pictures)
             record = example_record(sample) if tars is None else tars.record(sample, place)
         except (DatasetError, ConfigError) as error:
             key = source.key(place)
@@ -316,13 +323,15 @@ def _records(
         raise disk_error(path, 0, error) from error
 
 
-def _checked(options: ConvertOptions, sample: Sample) -> Sample:
-    """Return an item whose picture, if it has one, can be decoded in training.
+def _checked(options: ConvertOptions, sample: Sample, pictures: ExamplePictures | None) -> Sample:
+    """Return an item whose pictures, if it has any, can be decoded in training.
 
     Raises:
         DatasetError: it cannot.
     """
     if sample.picture is None:
+        if pictures is not None:
+            pictures.check(sample)
         return sample
     extension = picture_extension(sample.picture)
     if extension in NOT_DECODED:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -26,7 +26,10 @@ from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.range_records import columns_of, read_ranges
 from emlio.shards.tfrecord.verify import read_records
 
-__all__ = ["PictureFindings", "find_bad_pictures"]
+__all__ = ["PictureFindings", "Value", "find_bad_pictures", "picture_features", "values_of_record"]
+
+Value: TypeAlias = tuple[str, memoryview | bytes]
+"""A feature's name, and bytes in it."""
 
 _SAMPLED = 30
 
@@ -61,7 +64,7 @@ def find_bad_pictures(dataset: Dataset, *, progress: bool) -> PictureFindings:
         DatasetError: the sampled records hold no picture, or a file cannot be read.
     """
     decode = picture_decoder()
-    features = _picture_features(dataset)
+    features = picture_features(_sampled(dataset))
     if not features:
         raise DatasetError(f"dataset directory {dataset.place}: nothing to decode, no picture in the sampled records")
 
@@ -77,18 +80,31 @@ def find_bad_pictures(dataset: Dataset, *, progress: bool) -> PictureFindings:
     )
 
 
-def _picture_features(dataset: Dataset) -> frozenset[str]:
-    """Return the features that hold pictures, judged by a few records."""
-    wanted, first = spread(dataset.records, _SAMPLED), 0
+def picture_features(records: Iterable[Sequence[Value]]) -> frozenset[str]:
+    """Return the features that hold pictures, judged by the values of a few records."""
     values, pictures = Counter[str](), Counter[str]()
+    for record in records:
+        for name, value in record:
+            values[name] += 1
+            pictures[name] += bool(picture_extension(value))
+    return frozenset(name for name, count in values.items() if 2 * pictures[name] >= count)
+
+
+def values_of_record(data: memoryview | bytes) -> list[Value]:
+    """Return the bytes in the features of a tf.train.Example; another record is one value itself."""
+    try:
+        return list(_bytes_of(parse_example(data)))
+    except DatasetError:
+        return [(_RECORD, data)]
+
+
+def _sampled(dataset: Dataset) -> Iterator[Sequence[Value]]:
+    wanted, first = spread(dataset.records, _SAMPLED), 0
     for number, shard in enumerate(dataset.shards):
         local = [record - first for record in wanted if first <= record < first + shard.records]
         first += shard.records
         for found in _records(dataset, number, local):
-            for name, value in found.values:
-                values[name] += 1
-                pictures[name] += bool(picture_extension(value))
-    return frozenset(name for name, count in values.items() if 2 * pictures[name] >= count)
+            yield found.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +113,7 @@ class _Found:
 
     record: int
     size_bytes: int = 0
-    values: Sequence[tuple[str, memoryview | bytes]] = ()
+    values: Sequence[Value] = ()
     error: CorruptRecordError | None = None
 
 
@@ -143,11 +159,7 @@ def _of_frames(dataset: Dataset, number: int, wanted: Sequence[int]) -> Iterator
     shard = dataset.tfrecord_shards[number]
     records = list(wanted)
     for record, data in zip(records, read_records(shard.path, shard.offsets, records), strict=True):
-        try:
-            values = list(_bytes_of(parse_example(data)))
-        except DatasetError:
-            values = [(_RECORD, data)]
-        yield _Found(record=record, size_bytes=len(data), values=values)
+        yield _Found(record=record, size_bytes=len(data), values=values_of_record(data))
 
 
 def _of_ranges(dataset: Dataset, number: int, wanted: Sequence[int]) -> Iterator[_Found]:
@@ -163,7 +175,7 @@ def _of_ranges(dataset: Dataset, number: int, wanted: Sequence[int]) -> Iterator
             yield _Found(record=record, size_bytes=size_bytes, values=list(_bytes_of(columns)))
 
 
-def _bytes_of(columns: Mapping[str, Any]) -> Iterable[tuple[str, memoryview | bytes]]:
+def _bytes_of(columns: Mapping[str, Any]) -> Iterable[Value]:
     for name, value in sorted(columns.items()):
         held: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list) else [value]
         for one in held:

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emlio.errors import DatasetError
 from emlio.formats.contents import FieldType
+from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
+from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
+from emlio.formats.whole_file import array_files
 from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import sample_features
@@ -50,6 +54,7 @@ class Summary:
             them.
         label_counts: records by label; None unless every shard's mapping counts them.
         label_names: plain names of labels; None if no mapping lists them.
+        advice: what to do if the records are meant otherwise; empty if nothing suggests it.
     """
 
     directory: str
@@ -65,6 +70,7 @@ class Summary:
     features_sampled: bool
     label_counts: dict[str, int] | None
     label_names: dict[str, str] | None
+    advice: str
 
 
 def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
@@ -122,7 +128,21 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         features_sampled=sampled and look_inside,
         label_counts=dict(counts) if counted else None,
         label_names=names or {str(label): name for label, name in dataset.contents.label_names.items()} or None,
+        advice=_advice(dataset),
     )
+
+
+def _advice(dataset: Dataset) -> str:
+    if dataset.contents.format != array_files.name or dataset.bucket is not None or dataset.records > MOST_SIDE_BY_SIDE:
+        return ""
+    headers: dict[str, NpyHeader] = {}
+    for number, name in enumerate(dataset.files.names):
+        try:
+            with open(dataset.files.path(number), "rb") as file:
+                headers[name] = read_npy_header(file.read(MOST_HEADER_BYTES + 16))
+        except (OSError, DatasetError):
+            return ""  # an error of the record, when it is read
+    return side_by_side(headers)
 
 
 def _types(features: Mapping[str, Feature]) -> dict[str, FieldType]:

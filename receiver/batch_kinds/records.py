@@ -15,6 +15,7 @@ from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.records.mixture import KnownContents
 from emlio.receiver.records.sizes import Ask
+from emlio.units import counted
 
 __all__ = ["RecordBatches", "first_position"]
 
@@ -26,10 +27,10 @@ def first_position(plan: Plan) -> Position:
     position = Position(plan)
     if position.repeated:
         _LOG.warning(
-            "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
-            f"{plan.catalog.records:,}",
-            plan.spec.world_size,
-            position.repeated,
+            "%s cannot be divided evenly over %s: %s handed out twice in each epoch",
+            counted(plan.catalog.records, "record"),
+            counted(plan.spec.world_size, "rank"),
+            "1 is" if position.repeated == 1 else f"{position.repeated:,} are",
         )
     return position
 

@@ -66,19 +66,19 @@ class Assembler:
         self._records: RecordForm
         self._mixture: MixedContents | None = None
         self._mixed: MixedRecords | None = None
+        self._policy = policy
         self.know(TFRECORD)
         self._form: BatchForm = Arrays() if to_tensor is None else Tensors(to_tensor)
         if collate_fn is not None:
             self._form = Collated(collate_fn)
         self._ids = ids
         self._seeder = seeder
-        self._policy = policy
 
     def know(self, contents: KnownContents) -> None:
         """Decode records of this format, or of the datasets of a mixture, from now on.
 
         Raises:
-            ConfigError: there are no such fields.
+            ConfigError: there are no such fields, or not at all daemons.
             DatasetError: the format is not known here.
         """
         if isinstance(contents, MixedContents):
@@ -89,6 +89,8 @@ class Assembler:
             self._mixed = MixedRecords(contents, self._fields)
         else:
             self._records = form_of(contents, self._fields)
+        for one in contents.contents if isinstance(contents, MixedContents) else (contents,):
+            self._policy.check_columns(self._fields or (), one.lacking)
 
     def _form_of(self, ids: npt.NDArray[np.int64]) -> RecordForm:
         return self._records if self._mixed is None else self._mixed.of(ids)

@@ -286,7 +286,7 @@ class _Job:
                 # the count.
                 raise error from self._failures[first]
             samples = [samples[place] for place in places.tolist()]
-            fault = fault or first_fault(decoded.ids, reasons)
+            fault = fault or first_fault(decoded.ids, reasons, of_transform=True)
         return Made(value=self._collate(samples), bad=decoded.bad + len(self._failures), fault=fault)
 
     def _told(self, error: BaseException, place: int) -> BaseException:

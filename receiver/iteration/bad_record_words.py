@@ -4,13 +4,18 @@ Covers: its words. Does not cover: when it is given (emlio.receiver.iteration.wa
 """
 
 from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.units import counted
 
 __all__ = ["bad_records_warning"]
 
 _DONE = {
-    "skip": "were left out",
-    "replace": "were replaced by other records of their batches",
+    "skip": ("was left out", "were left out"),
+    "replace": (
+        "was replaced by another record of its batch",
+        "were replaced by other records of their batches",
+    ),
 }
+"""The treatment of one bad record, and of several."""
 
 
 def bad_records_warning(handed: Handed, epoch: int, on_error: str, place: str) -> str:
@@ -22,9 +27,14 @@ def bad_records_warning(handed: Handed, epoch: int, on_error: str, place: str) -
         on_error: how bad records are handled.
         place: the first bad record, in words.
     """
-    reason = "" if handed.fault is None else f": {handed.fault.reason}"
-    were = _DONE.get(on_error, "are bad")
-    return (
-        f"epoch {epoch}: {handed.bad:,} of {handed.records:,} records are bad and {were}. The first is {place}{reason}. "
-        "`emlio inspect --verify --decode DIR` lists such records"
+    fault = handed.fault
+    reason = "" if fault is None else f": {fault.reason}"
+    one = handed.bad == 1
+    was, were = _DONE.get(on_error, ("was bad", "were bad"))
+    advice = "`emlio inspect --verify --decode DIR` lists such records"
+    if fault is not None and fault.of_transform:
+        advice = f"`loader.get({fault.record})` repeats this error with its traceback"
+    bad = (
+        f"{handed.bad:,} of {counted(handed.records, 'record')} {'is' if one else 'are'} bad and {was if one else were}"
     )
+    return f"epoch {epoch}: {bad}. The first is {place}{reason}. {advice}"

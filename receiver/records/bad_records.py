@@ -7,6 +7,7 @@ Covers: the policy that `on_error` names, and the error that names the record. D
 finding bad records.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from emlio.arguments import like
 from emlio.errors import ConfigError, CorruptRecordError
 
 __all__ = ["BadRecordPolicy", "RecordFault", "RecordPlace", "first_fault"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +39,27 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFault:
-    """A bad record: its global id, and what is wrong with it."""
+    """A bad record.
+
+    Attributes:
+        record: its global id.
+        reason: what is wrong with it.
+        of_transform: whether the user's transform failed on it; otherwise its bytes are bad.
+    """
 
     record: int
     reason: str
+    of_transform: bool = False
 
 
-def first_fault(ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> RecordFault | None:
+def first_fault(
+    ids: npt.NDArray[np.int64], reasons: Mapping[int, str], *, of_transform: bool = False
+) -> RecordFault | None:
     """Return the first of a batch's bad records, given its ids and the reasons by position; None without any."""
     if not reasons:
         return None
     first = min(reasons)
-    return RecordFault(record=int(ids[first]), reason=reasons[first])
+    return RecordFault(record=int(ids[first]), reason=reasons[first], of_transform=of_transform)
 
 
 class BadRecordPolicy:
@@ -97,6 +109,27 @@ class BadRecordPolicy:
         """Return the record's place, in words."""
         return self._locate(record_id).text
 
+    def check_columns(self, fields: Sequence[str], lacking: Mapping[str, str]) -> None:
+        """Check that all daemons' records have the requested features; warn if bad records are left out or replaced.
+
+        Args:
+            fields: the features.
+            lacking: those that the records of a daemon do not have, with that daemon.
+
+        Raises:
+            ConfigError: one is not in the records of a daemon, and bad records are errors.
+        """
+        name = next((name for name in fields if name in lacking), None)
+        if name is None:
+            return
+        text = (
+            f"requested features (fields=, or a pipeline's inputs) must be in the records of all daemons: those of "
+            f"{lacking[name]} have no {name!r}, as the mappings of their shards say"
+        )
+        if self.on_error == "raise":
+            raise ConfigError(text)
+        _LOG.warning("%s; they are bad records", text)
+
     def absent(
         self, record_id: int, name: str, there: Sequence[str], *, others: bool
     ) -> ConfigError | CorruptRecordError:
@@ -127,7 +160,8 @@ class BadRecordPolicy:
         more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
         way = 'to leave out bad records, pass Recovery(on_error="skip") or "replace"'
         if self.on_error != "raise":
-            way = f"all {len(ids)} records of the batch are bad, so the batch would be empty"
+            all_of_them = "the only record" if len(ids) == 1 else f"all {len(ids)} records"
+            way = f"{all_of_them} of the batch {'is' if len(ids) == 1 else 'are'} bad, so the batch would be empty"
         return CorruptRecordError(
             f"{found.text}: {reasons[first]}{more}; {way}",
             shard=found.shard,

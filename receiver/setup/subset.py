@@ -23,6 +23,7 @@ from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
 from emlio.planner.choice.weighted import MOST_DRAWS
 from emlio.planner.choice.where import Where
 from emlio.planner.sampling import EVERYTHING, Sampling
+from emlio.units import counted
 
 __all__ = ["Ids", "Weights", "find_sampling"]
 
@@ -76,7 +77,7 @@ class Ids:
         return hash(self.records)
 
     def __repr__(self) -> str:
-        return f"<Ids of {self.records.count:,} records>"
+        return f"<Ids of {counted(self.records.count, 'record')}>"
 
 
 def find_sampling(subset: object, repeat: object, weights: object = None, samples: object = None) -> Sampling:

@@ -28,7 +28,7 @@ def test_a_generation_that_is_published_while_an_epoch_runs_is_for_new_jobs(
         batches = iter(loader)
         seen = numbers(batches, 3)
         assert site.publish(new_records, "x@2") == 0
-        assert f"x@2: 3,000 records in 3 shards are served from {new_records}" in capsys.readouterr().out
+        assert f"x@2: 3,000 records in 3 shards served from {new_records}" in capsys.readouterr().out
         assert whole(daemon.address("x")) == list(NEW)
         assert whole(daemon.address("x@1")) == list(OLD)
         assert whole(daemon.address("x@2")) == list(NEW)

@@ -107,7 +107,7 @@ def test_tars_are_written_anew_with_the_same_samples(tmp_path: Path) -> None:
     assert _to_tars(source, tmp_path / "out", shards=5).records == 90
     assert _samples(tmp_path / "out") == wanted
     again = _to_tars(tmp_path / "out", tmp_path / "again", shards=2)
-    assert (again.source_kind, again.ignored) == ("webdataset", 0)
+    assert (again.source_kind, again.ignored.count) == ("webdataset", 0)
     assert _samples(tmp_path / "again") == wanted
 
 

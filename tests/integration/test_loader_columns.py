@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,54 @@ def address(folder: Path) -> Iterator[_Address]:
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "ids": True, "to": "numpy", "timeout": "20s", "shuffle": False}
     return EmlioLoader(address, **loader_arguments(**(usual | options)))
+
+
+# ---- daemons unlike the others ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_daemons(tmp_path: Path) -> Iterator[str]:
+    """The address of two daemons, each with a shard of one dataset; only records of the first have labels."""
+
+    def payload(number: int) -> bytes:
+        first = number < _RECORDS // 2
+        return encode_example({"name": [b"n%d" % number], **({"label": [number]} if first else {})})
+
+    make_dataset(tmp_path / "numbers", records=_RECORDS, shards=2, payload=payload)
+    with ExitStack() as stack:
+        peers: list[str] = []
+        for shard in range(2):
+            half = tmp_path / str(shard) / "numbers"
+            half.mkdir(parents=True)
+            for path in (
+                *(tmp_path / "numbers").glob(f"*{shard:05d}-of*"),
+                *(tmp_path / "numbers").glob(f"*{shard:05d}.json"),
+            ):
+                (half / path.name).hardlink_to(path)
+            source = DatasetSource(name="numbers", directory=half)
+            config = DaemonConfig(
+                data=(source,), bind=Endpoint(host="127.0.0.1", port=0), message_size=4096, memory=1 << 20
+            )
+            peers.append(stack.enter_context(Daemon(config)).endpoint.removeprefix("tcp://"))
+        yield f"emlio://{','.join(peers)}/numbers"
+
+
+def test_a_feature_that_one_daemon_lacks_is_refused_at_the_start(two_daemons: str) -> None:
+    second = two_daemons.split("/")[2].split(",")[1]
+    with pytest.raises(ConfigError, match=rf"all daemons: those of {second} have no 'label', as the mappings"):
+        _loader(two_daemons, fields=["name", "label"])
+    for fields in (["name"], None):
+        with _loader(two_daemons, fields=fields, batch_size=_RECORDS // 2) as loader:
+            assert [len(batch["name"]) for batch in loader] == [_RECORDS // 2] * 2
+
+
+def test_a_feature_that_one_daemon_lacks_is_told_if_bad_records_are_left_out(
+    two_daemons: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with _loader(two_daemons, fields=["label"], on_error="skip", shuffle=True, batch_size=_RECORDS) as loader:
+        (batch,) = loader
+    assert sorted(batch["label"].tolist()) == list(range(_RECORDS // 2))
+    assert "have no 'label', as the mappings of their shards say; they are bad records" in caplog.text
 
 
 # ---- records unlike the others ------------------------------------------------------------------------------------

@@ -262,10 +262,10 @@ def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_count
             assert loader.stats().records == _RECORDS - 1
             assert f"{_RECORDS - 1} records, 1 bad record skipped, " in str(loader.stats())
             assert len(_ids(loader)) == _RECORDS - 1
-        warnings = [one.message for one in caplog.records if "records are bad" in one.message]
+        warnings = [one.message for one in caplog.records if "records is bad" in one.message]
         assert len(warnings) == 2, "one for each epoch"
         assert warnings[1].startswith(
-            f"epoch 1: 1 of {_RECORDS} records are bad and were left out. The first is record 7 of shard "
+            f"epoch 1: 1 of {_RECORDS} records is bad and was left out. The first is record 7 of shard "
             "train-00001-of-00002.tfrecord: "
         )
         assert "CRC32C" in warnings[1]
@@ -276,7 +276,7 @@ def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_count
             assert set(range(_RECORDS)) - set(ids) == {bad}
             assert (loader.stats().skipped_records, loader.stats().replaced_records) == (0, 1)
             assert loader.stats().records == _RECORDS
-        assert f"epoch 0: 1 of {_RECORDS} records are bad and were replaced by other records" in caplog.text
+        assert f"epoch 0: 1 of {_RECORDS} records is bad and was replaced by another record" in caplog.text
         with _loader(daemon.endpoint, verify="none") as loader:
             assert sorted(_ids(loader)) == list(range(_RECORDS))
             assert loader.stats().bad_records == 0

@@ -229,6 +229,7 @@ def test_classes_come_as_often_as_their_weights_say(make: Make) -> None:
     assert abs(labels.count(0) - 1000 * each[0] / total) < each[0]
     assert labels.count(0) + labels.count(3) == 1000
     assert "1,000 samples an epoch drawn by weight with replacement from 400 records" in repr(loaders[0])
+    assert " records drawn with replacement, " in str(loaders[0].stats())
     half = make(weights=weights, subset="size < 1kB")
     assert {number % 2 for number in _ids(half)} == {0}
     with pytest.raises(ConfigError, match="have another class or none"):

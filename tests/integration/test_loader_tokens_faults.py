@@ -109,7 +109,7 @@ def test_a_damaged_record_leaves_padding_where_it_is_to_be_skipped_and_is_counte
         batches = list(loader)
         stats = loader.stats()
         assert (stats.skipped_records, stats.records) == (1, len(_LENGTHS) - 1)
-    assert f"epoch 0: 1 of {len(_LENGTHS)} records are bad and were left out. The first is record 30 of" in caplog.text
+    assert f"epoch 0: 1 of {len(_LENGTHS)} records is bad and was left out. The first is record 30 of" in caplog.text
     assert [batch["tokens"].shape for batch in batches] == [batch["tokens"].shape for batch in whole]
     named = chain.from_iterable(batch["__id__"].tolist() for batch in batches)
     assert set(named) == set(range(len(_LENGTHS)))

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -184,7 +185,7 @@ def test_an_error_comes_in_its_place_and_says_where_the_record_lies(
 
 @pytest.mark.parametrize(("on_error", "records"), [("skip", _RECORDS - 6), ("replace", _RECORDS)])
 def test_failures_are_counted_and_all_ranks_have_as_many_batches(
-    address: _Address, on_error: str, records: int
+    address: _Address, on_error: str, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def transform(sample: dict[str, Any]) -> int:
         if _id(sample) % 10 == 3:
@@ -204,6 +205,10 @@ def test_failures_are_counted_and_all_ranks_have_as_many_batches(
             handed += stats.records
             bad += stats.skipped_records if on_error == "skip" else stats.replaced_records
             assert stats.bad_records == 0  # the bytes were good
+            named = re.findall(r"`loader\.get\((\d+)\)` repeats this error", caplog.text)
+            assert len(named) == rank + 1
+            with pytest.raises(ValueError, match="not this one"):
+                loader.get(int(named[-1]))
     assert sum(lengths) == handed == records
     assert bad == 6
     assert on_error == "skip" or lengths == [10] * 6

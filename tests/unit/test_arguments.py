@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio.arguments import flag, parsed, whole
+from emlio.arguments import flag, like, parsed, whole
 from emlio.errors import ConfigError
 from emlio.units import parse_duration_ns
 
@@ -44,3 +44,18 @@ def test_an_error_of_a_parser_names_the_argument() -> None:
     assert parsed("timeout", parse_duration_ns, "2s") == 2_000_000_000
     with pytest.raises(ConfigError, match=r"^timeout must be a duration .*, got 'soon'$"):
         parsed("timeout", parse_duration_ns, "soon")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("batchsize", "; did you mean 'batch_size'?"),
+        ("bach", "; did you mean 'batch_size'?"),
+        ("size", "; did you mean 'batch_size' or 'world_size'?"),
+        ("batch", "; did you mean 'batch_size'?"),
+        ("colour", ""),
+        ("z", ""),
+    ],
+)
+def test_a_misspelled_name_is_like_a_name_or_a_word_of_one(name: str, meant: str) -> None:
+    assert like(name, iter(("batch_size", "shuffle", "world_size"))) == meant

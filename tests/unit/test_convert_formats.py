@@ -22,7 +22,7 @@ from PIL import Image
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
 from emlio.prepare.sources.choice import guess_kind, open_source
-from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.targets.example_form import example_record
 from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import put_mds, tar_of
@@ -122,7 +122,7 @@ class TestImageFolder:
         (root / "model.py").write_bytes(b"not in a class: it changes no label")
         (root / ".hidden").mkdir()
         images = source(root, "image-folder")
-        assert images.listing.ignored == 2
+        assert images.listing.ignored == Ignored(count=2, names=("model.py", "zebra/Thumbs.db"))
         assert [images.record(place).label for place in range(len(images.listing.sizes_bytes))] == [0, 0, 1, 1]
 
     @pytest.mark.parametrize("name", ["__MACOSX", "empty/x.txt"])

@@ -13,9 +13,11 @@ from PIL import Image
 
 from emlio import EmlioLoader
 from emlio.errors import ConfigError, DatasetError
+from emlio.example import encode_example
 from emlio.images import decoding
 from emlio.images.decoding import as_png, decoding_fault
 from emlio.prepare.convert import ConvertOptions, convert
+from emlio_testing.datasets import write_tfrecord
 from emlio_testing.loader_arguments import loader_arguments
 
 _PIXELS = np.random.default_rng(1).integers(0, 255, (64, 80, 3), np.uint8)
@@ -80,6 +82,39 @@ def test_headers_alone_let_a_cut_picture_through(folder: Path) -> None:
     # A run that decodes does not take the shards of one that did not for its own.
     with pytest.raises(ConfigError, match="made from other data or with other options"):
         _convert(folder)
+
+
+def _shard(path: Path, pictures: list[bytes], name: str = "image/encoded") -> Path:
+    path.mkdir(parents=True)
+    features = [
+        {name: [picture], "note": [b"\xff\xd8\xff" if number == 1 else b"x"]} for number, picture in enumerate(pictures)
+    ]
+    write_tfrecord(path / "a.tfrecord", [encode_example(one) for one in features])
+    return path / "a.tfrecord"
+
+
+@pytest.mark.parametrize("to", ["tfrecord", "wds"])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(_encoded("JPEG")[:-400], "must end"), (_damaged(_encoded("PNG")), "cannot be decoded"), (b"zero", "not a known")],
+)
+def test_pictures_in_tfrecord_files_are_decoded(tmp_path: Path, to: str, content: bytes, reason: str) -> None:
+    shard = _shard(tmp_path / "in", [_encoded("JPEG")] * 8 + [content, _encoded("GIF")])
+    with pytest.raises(DatasetError, match=rf"record 8: image/encoded: .*({reason}).*--check header takes"):
+        _convert(shard, "refused", to=to)
+    (skipped,) = _convert(shard, on_error="skip", to=to)
+    assert f"{shard}: record 8: " in skipped
+    if to == "tfrecord":
+        assert _convert(shard, "headers", check="header") == []
+
+
+def test_records_that_are_pictures_are_decoded_and_others_are_none_of_it(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_tfrecord(tmp_path / "in" / "a.tfrecord", [_encoded("PNG"), _encoded("PNG"), _encoded("PNG")[:-400]])
+    with pytest.raises(DatasetError, match=r"record 2: record: .*must end"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+    write_tfrecord(tmp_path / "in" / "a.tfrecord", [b"\xff\xd8\xff", b"1", b"2"])
+    assert convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "other")).records == 3
 
 
 def test_gifs_become_png_with_the_same_pixels(folder: Path) -> None:

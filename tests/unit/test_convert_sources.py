@@ -109,13 +109,20 @@ class TestManifest:
             ),
             ("a.csv", "file,label\nx\n", "line 2: must have 2 cells, has 1"),
             ("a.csv", "file,file\nx,x\n", "a name of its own"),
-            ("a.csv", "file\n''\nmissing\n", "cannot be listed"),
+            (
+                "a.csv",
+                "file\nx\n\ngone.jpg\n",
+                r"a\.csv: line 4: .*/gone\.jpg: cannot be listed: No such file or directory$",
+            ),
+            ("a.csv", 'file,text\nx,"two\nlines"\ngone.jpg,one\n', r"line 4: .*/gone\.jpg"),
+            ("a.csv", "file,text\nx,one\n,two\n", r"line 3: 'file' must be a path, got ''$"),
             ("a.csv", "file,image/encoded\nx,1\n", "must not be named"),
             ("a.csv", "", "must have a column 'file' .*, has none"),
             ("a.jsonl", '{"file": "x"}\n{"file": ', "line 2"),
             ("a.jsonl", '{"file": "x"}\n{"file": "x", "b": 1}', r"line 2.*\['b'\]"),
             ("a.jsonl", '{"file": "x", "b": {"c": 1}}', "line 1"),
-            ("a.jsonl", '{"file": 3}', "entry 1"),
+            ("a.jsonl", '{"file": 3}', "line 1: 'file' must be a path, got 3$"),
+            ("a.jsonl", '{"file": "x"}\n\n{"file": "gone"}', r"line 3: .*/gone: cannot be listed"),
         ],
     )
     def test_broken_tables_are_refused_with_their_place(

@@ -172,7 +172,8 @@ def test_an_argument_that_is_like_no_other_is_pythons_own_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("batchsize", "batch_size"), ("prefech", "prefetch"), ("colate_fn", "collate_fn")]
+    ("name", "meant"),
+    [("batchsize", "batch_size"), ("bach", "batch_size"), ("prefech", "prefetch"), ("colate_fn", "collate_fn")],
 )
 def test_a_misspelled_argument_is_an_error_with_the_one_that_was_meant(name: str, meant: str) -> None:
     unknown: dict[str, Any] = {name: 5}

@@ -77,6 +77,43 @@ def test_repeating_has_an_end_that_names_object_and_reason() -> None:
     assert time.now_s < 60
 
 
+def test_a_host_that_was_never_reached_is_given_up_within_a_few_seconds() -> None:
+    time = _Time()
+    with (
+        _requests(_failing(1000, Cause.UNREACHED), time) as requests,
+        pytest.raises(
+            DatasetError, match=r"s3://b/p: cannot be listed, after \d+ tries .* Check the host's name and port"
+        ),
+    ):
+        requests.list()
+    assert len(time.pauses) > 3
+    assert time.now_s < 4
+
+
+def test_a_host_that_was_reached_once_is_waited_for_while_it_restarts() -> None:
+    time, objects = _Time(), _failing(10, Cause.UNREACHED)
+    fail = objects.before
+    with _requests(objects, time) as requests:
+        objects.before = lambda _, __: None
+        requests.list()
+        objects.before = fail
+        assert bytes(requests.get("a", 2, 5)[1]) == b"234"
+    assert time.now_s > 10
+
+
+def test_a_server_that_answers_503_first_is_waited_for_too() -> None:
+    time, objects, causes = _Time(), FakeObjects({"a": b"0123456789"}), [Cause.PASSING, *[Cause.UNREACHED] * 9]
+
+    def fail(_: str, __: str) -> None:
+        if causes:
+            raise RequestError(causes.pop(0), "the server answered 503")
+
+    objects.before = fail
+    with _requests(objects, time) as requests:
+        assert bytes(requests.get("a", 2, 5)[1]) == b"234"
+    assert time.now_s > 10
+
+
 @pytest.mark.parametrize("cause", [Cause.DENIED, Cause.OTHER])
 def test_what_does_not_pass_is_not_repeated(cause: Cause) -> None:
     with _requests(_failing(1, cause)) as requests:
@@ -152,7 +189,9 @@ def test_many_requests_are_under_way_at_once() -> None:
         ("... status code: 403 Forbidden: <Code>AccessDenied</Code>", Cause.DENIED, "403 Forbidden (AccessDenied)"),
         ("... status code: 404 Not Found: <Code>NoSuchKey</Code>", Cause.ABSENT, "404 Not Found (NoSuchKey)"),
         ("... status code: 400 Bad Request: x", Cause.OTHER, "400 Bad Request"),
-        ("HTTP error: error sending request ... Connection refused", Cause.PASSING, "connection refused"),
+        ("HTTP error: error sending request ... Connection refused", Cause.UNREACHED, "connection refused"),
+        ('HttpError { kind: Connect, source: ConnectError("dns error", ...', Cause.UNREACHED, "cannot be resolved"),
+        ("HttpError { kind: Connect, ... operation timed out", Cause.PASSING, "timed out"),
     ],
 )
 def test_errors_of_the_library_are_judged_by_harmless_words(text: str, cause: Cause, reason: str) -> None:

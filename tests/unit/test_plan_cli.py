@@ -95,8 +95,16 @@ def test_a_dataset_on_disk_is_planned_without_reading_its_records(
     lines = capsys.readouterr().out.splitlines()
     assert ["records", "50"] in [line.split() for line in lines]
     assert ["steps", "7"] in [line.split() for line in lines]
-    assert "  2 samples at 1 rank(s)" in lines
-    assert lines[-1].startswith(f"  {tmp_path / 'data'}: 4 shard(s), 50 records, ")
+    assert "  2 samples at 1 rank" in lines
+    assert lines[-1].startswith(f"  {tmp_path / 'data'}: 4 shards, 50 records, ")
+
+
+def test_of_one_record_it_speaks_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_dataset(tmp_path / "data", records=1, shards=1)
+    assert _run(str(tmp_path / "data"), "--batch-size", "8") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  1 sample at 1 rank" in lines
+    assert lines[-1].startswith(f"  {tmp_path / 'data'}: 1 shard, 1 record, ")
 
 
 def test_copies_in_two_directories_share_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

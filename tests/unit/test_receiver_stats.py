@@ -136,6 +136,12 @@ def test_the_line_says_how_many_records_were_left_out_or_replaced() -> None:
     assert str(_stats(replaced_records=1)).startswith("100 batches, 6,400 records, 1 bad record replaced, 640 MB ")
 
 
+def test_the_line_says_that_weights_draw_with_replacement() -> None:
+    assert str(_stats(with_replacement=True)).startswith("100 batches, 6,400 records drawn with replacement, 640 MB ")
+    assert "6,400 drawn with replacement<" in _stats(with_replacement=True)._repr_html_()
+    assert _stats(with_replacement=True).since(_stats(batches=60)).with_replacement
+
+
 def test_a_difference_is_of_totals_and_leaves_what_is_of_the_moment() -> None:
     before = _stats(batches=60, handed_bytes=400_000_000, received_bytes=500_000_000, wait_ns=2 * _S, lanes=7)
     epoch = _stats(storage_starved_ns=5).since(before)
@@ -205,5 +211,6 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
         "receive_ns": 8,
         "repeated_records": 9,
         "native": native.is_used(),
+        "with_replacement": False,
         "datasets": {},
     }

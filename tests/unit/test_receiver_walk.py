@@ -43,9 +43,11 @@ class _Flow:
 class _Faulty(_Flow):
     """Hands out batches with a bad record each but the first."""
 
+    of_transform = False
+
     def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
         made = super().next(handed, position)
-        fault = RecordFault(record=made.step, reason="it is torn")
+        fault = RecordFault(record=made.step, reason="it is torn", of_transform=self.of_transform)
         return replace(made, bad=1, fault=fault) if made.step else made
 
 
@@ -89,8 +91,18 @@ def test_bad_records_are_told_of_once_in_each_epoch(caplog: pytest.LogCaptureFix
     ]
     next(rest)
     walk.set_epoch(5)  # the epoch is left early
-    assert caplog.records[-1].message.startswith("epoch 1: 1 of 4 records are bad and were left out. The first is ")
+    assert caplog.records[-1].message.startswith("epoch 1: 1 of 4 records is bad and was left out. The first is ")
     assert len(caplog.records) == 2
+
+
+def test_of_records_that_a_transform_refused_it_is_told_how_to_see_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    flow = _Faulty()
+    flow.of_transform = True
+    walk, _, _ = _walk(flow=flow, recovery=Recovery(on_error="skip"))
+    assert list(walk.begin(walk.next))
+    walk.end()
+    (told,) = caplog.messages
+    assert told.endswith("The first is number 1: it is torn. `loader.get(1)` repeats this error with its traceback")
 
 
 def test_whole_epochs_follow_each_other_without_being_sought() -> None:

@@ -91,6 +91,16 @@ def test_index_goes_on_after_a_directory_that_fails(
     assert "30 records" in out.out
 
 
+def test_of_one_record_the_commands_speak_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_dataset(tmp_path / "one", records=1, shards=1)
+    assert call(index, tmp_path / "one", "--dali", "--mapping", "--force") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{tmp_path / 'one'}: 1 shard of tfrecord, 1 record, ")
+    assert ", 1 mapping written, 1 DALI index written" in printed
+    assert call(inspect, tmp_path / "one", "--verify") == 0
+    assert "checked      1 record, 0 bad" in capsys.readouterr().out
+
+
 def test_index_repairs_a_damaged_index_only_by_force(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call(index, foreign)
     damage(foreign / index_name(NAME), 200)
@@ -103,7 +113,7 @@ def test_index_repairs_a_damaged_index_only_by_force(foreign: Path, capsys: pyte
 def test_index_names_shards_that_are_elsewhere(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (foreign / NAME).unlink()
     assert call(index, foreign) == 0
-    assert f"1 shards are missing, for example {NAME}" in capsys.readouterr().out
+    assert f"1 shard is missing, for example {NAME}" in capsys.readouterr().out
 
 
 def test_index_writes_dali_indexes_and_notices_wrong_ones(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,7 +198,7 @@ def test_missing_shards_are_told_not_refused(mapped: Path) -> None:
 
 def test_shards_without_any_record_are_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
-    with pytest.raises(DatasetError, match="its 1 shards must hold records, hold none"):
+    with pytest.raises(DatasetError, match="must hold records, there are none in its 1 shard"):
         open_dataset("d", tmp_path)
     write_tfrecord(tmp_path / "b.tfrecord", [b"one"])
     with open_dataset("d", tmp_path) as dataset:

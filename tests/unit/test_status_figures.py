@@ -145,6 +145,13 @@ def test_the_page_names_slow_ranks_failures_and_daemons_that_do_not_answer() -> 
     assert all(line.isprintable() for line in page.splitlines())
 
 
+def test_a_page_of_one_session_speaks_in_the_singular() -> None:
+    one = reply(61 * S, rank(0), rank_count=1, lanes=1)
+    page = status_page([("store1:5555", figures_between(None, one))])
+    assert "  1 session, 1 lane; records in memory" in page
+    assert "job run-7 on imagenet@2: 1 session of 4 ranks" in page
+
+
 def test_a_page_of_an_idle_daemon_that_drains_and_of_long_times() -> None:
     long = FailureStatus(age_ns=90_000 * S, times=1, kind="protocol", text="x", dataset="", job="", rank=-1)
     idle = reply(200_000 * S, draining=True, jobs=[], datasets=[], dataset_count=3, failures=[long])

@@ -12,7 +12,7 @@ from emlio.cli.status.document import Found
 from emlio.cli.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.errors import EmlioError
 from emlio.logs import printable
-from emlio.units import format_duration, format_size
+from emlio.units import counted, format_duration, format_size
 from emlio.wire.status import FailureStatus
 
 __all__ = ["status_page"]
@@ -37,7 +37,7 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
     yield f"{address}: {state}, emlio {printable(reply.software)}, up {_long(reply.up_ns)}"
     held = f"{format_size(memory.held_bytes)} of {format_size(memory.most_bytes)}"
     yield (
-        f"  {reply.rank_count:,} sessions, {reply.lanes:,} lanes; records in memory {held}, process "
+        f"  {counted(reply.rank_count, 'session')}, {counted(reply.lanes, 'lane')}; records in memory {held}, process "
         f"{format_size(memory.process_bytes)}"
     )
     yield from _indented(
@@ -57,12 +57,12 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
         aligned="<>>>>><",
     )
     if len(reply.datasets) < reply.dataset_count:
-        yield f"  and {reply.dataset_count - len(reply.datasets):,} more datasets"
+        yield f"  and {counted(reply.dataset_count - len(reply.datasets), 'more dataset')}"
     for job in figures.jobs:
         yield from _job(job)
     shown = sum(len(job.ranks) for job in figures.jobs)
     if shown < reply.rank_count:
-        yield f"  and {reply.rank_count - shown:,} more sessions; those that hold up the daemon are shown first"
+        yield f"  and {counted(reply.rank_count - shown, 'more session')}; those that hold up the daemon are shown first"
     if reply.failures:
         yield "  failed lately"
         yield from _indented([], [_failure(one) for one in reply.failures[:_FAILURES_SHOWN]], aligned=">><<")
@@ -71,8 +71,8 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
 def _job(job: JobFigures) -> Iterator[str]:
     status = job.status
     yield (
-        f"  job {printable(status.name)} on {printable(status.dataset)}@{status.generation}: {status.sessions:,} "
-        f"sessions of {status.world_size:,} ranks, {format_size(job.bytes_per_s)}/s"
+        f"  job {printable(status.name)} on {printable(status.dataset)}@{status.generation}: "
+        f"{counted(status.sessions, 'session')} of {counted(status.world_size, 'rank')}, {format_size(job.bytes_per_s)}/s"
     )
     yield from _indented(
         [("rank", "process", "rate", "sent", "lanes", "unread", "in memory", "epoch", "waits for")],

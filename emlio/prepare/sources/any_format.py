@@ -27,10 +27,11 @@ from emlio.prepare.sample import Sample
 from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pictures_in
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.format_samples import Told, sample_of
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
 from emlio.prepare.sources.unpacked_groups import UnpackedGroups
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.folder import Folder
+from emlio.shards.files.tree import walk
 from emlio.shards.opening.ranged_dataset import open_ranges
 
 __all__ = ["FORMAT_OF", "AnyFormat"]
@@ -127,8 +128,21 @@ class AnyFormat:
             sizes_bytes=sizes,
             fingerprint=fingerprint.hexdigest(),
             label_names=self._names,
-            ignored=dataset.records - len(sizes),
+            ignored=self._ignored(path),
         )
+
+    def _ignored(self, path: Path) -> Ignored:
+        """Return the files of the folder of which no record is made."""
+        names = self._dataset.files.names
+        if self._places is not None:
+            others = np.ones(len(names), np.bool_)
+            others[self._places] = False
+            return Ignored.of(names[place] for place in np.flatnonzero(others).tolist())
+        if path.is_file() or self._kind == "files":
+            return Ignored()
+        used = set(names)
+        with Folder(path, served=False) as folder:
+            return Ignored.of(name for name in walk(folder).names if name not in used)
 
     def key(self, place: int) -> str:
         """Return the file, and the record in it if it holds several."""

@@ -20,7 +20,7 @@ from emlio.errors import DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.npy_header import NpyHeader
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
 
@@ -101,7 +101,8 @@ class ArrayColumns:
                 _check_rows(header, name)
                 stamp = Stamp(size_bytes=int(tree.sizes[number]), mtime_ns=int(tree.table.mtimes_ns[number]))
                 groups[group][column] = _File(path=tree.path(number), stamp=stamp, header=header)
-            ignored = len(tree.names) - sum(map(len, groups.values()))
+            used = {file.path.name for group in groups.values() for file in group.values()}
+            ignored = Ignored.of(name for name in tree.names if name not in used)
         if not groups:
             raise DatasetError(f"source {path}: must hold .npy files with a row for each record, holds none")
         self._groups = [groups[group] for group in sorted(groups, key=lambda group: (int(group or 0), group))]

@@ -25,7 +25,7 @@ from emlio.example import FeatureValue
 from emlio.images.header import is_image_name
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.class_names import ClassNames
-from emlio.prepare.sources.record_source import Fingerprint, Listing, read_stamped, stamp_of
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped, stamp_of
 
 __all__ = ["Manifest"]
 
@@ -66,12 +66,13 @@ class Manifest:
         """
         self._path = path
         self._root = path.parent
-        names, columns = _columns(path, file_column or _FILE, delimiter)
+        names, columns, lines = _columns(path, file_column or _FILE, delimiter)
         self._files = names
+        self._lines = lines
         self._texts: dict[int, str] = {} if classes is None else classes.texts
         self._labels = self._number(columns.pop(_LABEL, None), classes)
         self._columns = columns
-        self._stamps = [stamp_of(self._root / name) for name in names]
+        self._stamps = [self._stamp(place) for place in range(len(names))]
         fingerprint = Fingerprint("manifest")
         for place, (name, stamp) in enumerate(zip(names, self._stamps, strict=True)):
             fingerprint.add(name, stamp.size_bytes, stamp.mtime_ns, str(self._labels[place]))
@@ -109,6 +110,12 @@ class Manifest:
     def close(self) -> None:
         """Do nothing, since no resources are held."""
 
+    def _stamp(self, place: int) -> Stamp:
+        try:
+            return stamp_of(self._root / self._files[place])
+        except DatasetError as error:
+            raise DatasetError(f"{self._path}: line {self._lines[place]}: {error}") from error
+
     def _number(self, column: Sequence[_Cell] | None, classes: ClassNames | None) -> Sequence[int | None]:
         if column is None:
             return [None] * len(self._files)
@@ -118,16 +125,21 @@ class Manifest:
         if classes is None:
             classes = ClassNames.sorted_from(names)
             self._texts = classes.texts
-        return [classes.number(name, f"{self._path}: {self._files[place]}") for place, name in enumerate(names)]
+        return [
+            classes.number(name, f"{self._path}: line {line}: {file}")
+            for name, line, file in zip(names, self._lines, self._files, strict=True)
+        ]
 
 
-def _columns(path: Path, file_column: str, delimiter: str | None) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
-    """Return the files, and every other column."""
+def _columns(
+    path: Path, file_column: str, delimiter: str | None
+) -> tuple[list[str], dict[str, Sequence[_Cell]], Sequence[int]]:
+    """Return the files, every other column, and the number of each entry's line."""
     try:
         lines = path.suffix.lower() in {".jsonl", ".ndjson"}
         if lines and delimiter is not None:
             raise ConfigError(f"--delimiter must be given for a CSV table, got it for {path}")
-        table = _jsonl(path) if lines else _csv(path, file_column, delimiter)
+        table, numbers = _jsonl(path) if lines else _csv(path, file_column, delimiter)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetError(f"{path}: cannot be read as a table: {error}") from error
     files = table.pop(file_column, None)
@@ -142,13 +154,13 @@ def _columns(path: Path, file_column: str, delimiter: str | None) -> tuple[list[
             raise DatasetError(
                 f"{path}: a column must not be named {name!r}, which is the name of a feature of the file"
             )
-    for place, cell in enumerate(files):
+    for number, cell in zip(numbers, files, strict=True):
         if not isinstance(cell, str) or not cell:
-            raise DatasetError(f"{path}: entry {place + 1}: {file_column!r} must be a path, got {cell!r}")
-    return [str(cell) for cell in files], table
+            raise DatasetError(f"{path}: line {number}: {file_column!r} must be a path, got {cell!r}")
+    return [str(cell) for cell in files], table, numbers
 
 
-def _csv(path: Path, file_column: str, delimiter: str | None) -> dict[str, Sequence[_Cell]]:
+def _csv(path: Path, file_column: str, delimiter: str | None) -> tuple[dict[str, Sequence[_Cell]], Sequence[int]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         if delimiter is None:
             delimiter = _separator(file.readline(), file_column)
@@ -158,14 +170,17 @@ def _csv(path: Path, file_column: str, delimiter: str | None) -> dict[str, Seque
         if len(set(header)) != len(header):
             raise DatasetError(f"{path}: every column must have a name of its own, the first line is {header}")
         cells: list[list[str]] = [[] for _ in header]
+        numbers: list[int] = []
         for row in reader:
             if not row:
                 continue
             if len(row) != len(header):
                 raise DatasetError(f"{path}: line {reader.line_num}: must have {len(header)} cells, has {len(row)}")
+            numbers.append(reader.line_num)
             for column, cell in zip(cells, row, strict=True):
                 column.append(cell)
-    return {name: _typed(column, text=name == file_column) for name, column in zip(header, cells, strict=True)}
+    table = {name: _typed(column, text=name == file_column) for name, column in zip(header, cells, strict=True)}
+    return table, numbers
 
 
 def _separator(header: str, file_column: str) -> str:
@@ -195,8 +210,9 @@ def _typed(column: list[str], *, text: bool) -> Sequence[_Cell]:
     return numbers if any(map(math.isfinite, numbers)) else column
 
 
-def _jsonl(path: Path) -> dict[str, Sequence[_Cell]]:
+def _jsonl(path: Path) -> tuple[dict[str, Sequence[_Cell]], Sequence[int]]:
     rows: list[dict[str, _Cell]] = []
+    numbers: list[int] = []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -207,13 +223,14 @@ def _jsonl(path: Path) -> dict[str, Sequence[_Cell]]:
                 raise DatasetError(
                     f"{path}: line {number}: must be a JSON object of strings, numbers or lists of these: {error}"
                 ) from error
+            numbers.append(number)
             missing = rows[0].keys() ^ rows[-1].keys()
             if missing:
                 raise DatasetError(
                     f"{path}: line {number}: must have the same keys as the first line, differs in {sorted(missing)}"
                 )
     names = list(rows[0]) if rows else []
-    return {name: _one_kind([row[name] for row in rows]) for name in names}
+    return {name: _one_kind([row[name] for row in rows]) for name in names}, numbers
 
 
 def _one_kind(column: list[_Cell]) -> Sequence[_Cell]:

@@ -8,10 +8,10 @@ changes. Does not cover: any format (emlio.prepare.sources.any_format and others
 import hashlib
 import os
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.prepare.sample import Sample
 
-__all__ = ["Fingerprint", "Listing", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
+__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,35 @@ class Stamp:
     mtime_ns: int
 
 
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """The files of a source that are not of its format.
+
+    Attributes:
+        count: the number of them.
+        names: the first ones, relative to the source.
+    """
+
+    count: int = 0
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Self:
+        """Count these files, of which there may be millions, and keep the first names."""
+        count, first = 0, list[str]()
+        for count, name in enumerate(names, start=1):
+            if count <= _NAMED:
+                first.append(name)
+        return cls(count=count, names=tuple(first))
+
+    def __str__(self) -> str:
+        more = f" and {self.count - len(self.names):,} more" if self.count > len(self.names) else ""
+        return f"{', '.join(self.names)}{more}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Listing:
     """The content of a source, found without reading the items.
@@ -43,14 +72,14 @@ class Listing:
         sizes_bytes: the size of each item, precise enough for cutting shards of equal size.
         fingerprint: differs when the items, their order or their labels differ.
         label_names: the plain name of each label; empty where there are none.
-        ignored: files that were skipped because they are not of this format.
+        ignored: files that were passed over because they are not of this format.
         tokens: the type of the tokens that items are; empty if they are none.
     """
 
     sizes_bytes: npt.NDArray[np.int64]
     fingerprint: str
     label_names: Mapping[int, str]
-    ignored: int = 0
+    ignored: Ignored = field(default_factory=Ignored)
     tokens: str = ""
 
 

@@ -6,6 +6,7 @@ no position on disk. That takes the unpacked size for the duration of the conver
 cover: changing records.
 """
 
+import re
 import shutil
 import zlib
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
 from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped, stamp_of
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped, stamp_of
 from emlio.shards.tfrecord.mapping import read_mapping
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
@@ -33,7 +34,11 @@ _BLOCK_BYTES = 1 << 20
 _ANY_WRAPPER = 47
 """zlib's number for "gzip or zlib, according to the header", with the largest window."""
 
-_PASSED_OVER = (".index.npy", ".idx", ".index", ".json", ".txt", ".md", ".tmp")
+_OTHERS = (".index.npy", ".idx", ".index", ".json", ".txt", ".md", ".tmp")
+"""Endings of files that are not opened."""
+
+_BESIDE_SHARDS = re.compile(r"\.(?:index\.npy|idx|index|digest\.json)$|^mapping_shard_\d+\.json$")
+"""Names of files that belong to shards, so that no user wonders why they were passed over."""
 
 
 def looks_like_tfrecord(path: Path) -> bool:
@@ -69,7 +74,8 @@ class TfrecordFiles:
     def __init__(self, path: Path, unpack_in: Path) -> None:
         self._unpacked: Path | None = None
         try:
-            self._open(_files(path), unpack_in)
+            files, ignored = _files(path)
+            self._open(files, ignored, unpack_in)
         except BaseException:
             self.close()
             raise
@@ -95,7 +101,7 @@ class TfrecordFiles:
             shutil.rmtree(self._unpacked, ignore_errors=True)
             self._unpacked = None
 
-    def _open(self, files: list[Path], unpack_in: Path) -> None:
+    def _open(self, files: list[Path], ignored: Ignored, unpack_in: Path) -> None:
         self._names = files
         self._paths: list[Path] = []
         self._stamps: list[Stamp] = []
@@ -120,7 +126,11 @@ class TfrecordFiles:
         if tokens:
             fingerprint.add(tokens)
         self.listing = Listing(
-            sizes_bytes=np.concatenate(sizes), fingerprint=fingerprint.hexdigest(), label_names={}, tokens=tokens
+            sizes_bytes=np.concatenate(sizes),
+            fingerprint=fingerprint.hexdigest(),
+            label_names={},
+            ignored=ignored,
+            tokens=tokens,
         )
 
     def _unpack(self, path: Path, number: int, unpack_in: Path) -> Path:
@@ -168,18 +178,17 @@ def _tokens_told(files: Sequence[Path]) -> str:
     return types.pop() if len(types) == 1 else ""
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> tuple[list[Path], Ignored]:
     if path.is_file():
-        return [path]
+        return [path], Ignored()
     try:
-        found = sorted(
-            entry
-            for entry in path.iterdir()
-            if entry.is_file() and not entry.name.startswith(".") and not entry.name.endswith(_PASSED_OVER)
-        )
-        files = [entry for entry in found if looks_like_tfrecord(entry)]
+        found = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        files = [entry for entry in found if not entry.name.endswith(_OTHERS) and looks_like_tfrecord(entry)]
     except OSError as error:
         raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
     if not files:
         raise DatasetError(f"{path}: must hold TFRecord files, holds none among {len(found)} files")
-    return files
+    used = set(files)
+    return files, Ignored.of(
+        entry.name for entry in found if entry not in used and not _BESIDE_SHARDS.search(entry.name)
+    )

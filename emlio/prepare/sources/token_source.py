@@ -21,7 +21,7 @@ from emlio.formats.format import Files
 from emlio.formats.token_files import indexed_tokens
 from emlio.formats.token_form import TOKENS, stored_tokens
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import Tree, walk, walk_file
@@ -111,12 +111,14 @@ class TokenFiles:
         fingerprint.add(self._dtype.name, str(settings.sequence_length), str(window))
         for name, stamp in zip(files.names, self._stamps, strict=True):
             fingerprint.add(name, stamp.size_bytes, stamp.mtime_ns)
-        used = len(found) * (2 if indexed else 1)
+        used = {files.names[runs.file] for runs in found}
+        if indexed:
+            used |= {f"{name.removesuffix('.bin')}.idx" for name in used}
         self.listing = Listing(
             sizes_bytes=counts * self._dtype.itemsize,
             fingerprint=fingerprint.hexdigest(),
             label_names={},
-            ignored=len(files.names) - used,
+            ignored=Ignored.of(name for name in files.names if name not in used),
             tokens=self._dtype.name,
         )
 

@@ -14,6 +14,7 @@ formats themselves (emlio.formats).
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.array_rows import header_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
-from emlio.formats.whole_file import any_files, file_notes
+from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
+from emlio.formats.whole_file import any_files, array_files, file_notes
 from emlio.progress import Progress
 from emlio.shards.dataset import Dataset, Notes, RangeShard
 from emlio.shards.files.file_table import FileTable
@@ -41,6 +44,7 @@ from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, rang
 from emlio.shards.ranges.groups import group_columns, groups_of, has_groups
 from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
 from emlio.shards.ranges.shard_digest import ContentCheck, shard_digest
+from emlio.units import counted
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
@@ -127,9 +131,10 @@ def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
             line.close()
     if tree.passed_over:
         _LOG.warning(
-            "dataset %s: %d links to folders, or to nothing, are not followed, such as %s",
+            "dataset %s: %s to folders, or to nothing, %s not followed, such as %s",
             name,
-            len(tree.passed_over),
+            counted(len(tree.passed_over), "link"),
+            "is" if len(tree.passed_over) == 1 else "are",
             tree.passed_over[0],
         )
     return tree
@@ -175,9 +180,11 @@ def make_index(
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         told = " with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
-        raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none{told}")
+        raise DatasetError(
+            f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}"
+        )
     _tell_unused(name, chosen, tree, layout)
-    _tell_unpacked(name, chosen, tree)
+    _tell_unpacked(name, chosen, tree, layout)
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
@@ -188,8 +195,14 @@ def make_index(
         return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
 
-def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles) -> None:
+def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
     """Warn of files that are records whole and may be meant otherwise."""
+    files = layout.shards[0].files
+    if chosen.name == array_files.name and len(files) <= MOST_SIDE_BY_SIDE:
+        with suppress(DatasetError):  # an error of the record, when it is read
+            advice = side_by_side({tree.names[number]: header_of(tree, number) for number in files})
+            if advice:
+                _LOG.warning("dataset %s: %s", name, advice)
     if chosen.name != any_files.name:
         return
     ending = max(tree.endings, key=lambda each: tree.endings[each])
@@ -206,10 +219,11 @@ def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) 
     unused = np.flatnonzero(~used)
     if unused.size:
         _LOG.warning(
-            "dataset %s: %s of its %s files are not records of format %s, such as %s",
+            "dataset %s: %s of its %s %s not of format %s, such as %s",
             name,
             f"{len(unused):,}",
-            f"{len(used):,}",
+            counted(len(used), "file"),
+            "is" if len(unused) == 1 else "are",
             chosen.name,
             tree.names[int(unused[0])],
         )

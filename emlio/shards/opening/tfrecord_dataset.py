@@ -23,6 +23,7 @@ from emlio.shards.tfrecord.discover import Discovery, discover
 from emlio.shards.tfrecord.mapping import ShardMapping, content_digest
 from emlio.shards.tfrecord.scan import Framing, scan
 from emlio.shards.tfrecord.store import IndexStore
+from emlio.units import counted
 
 __all__ = ["open_tfrecords"]
 
@@ -61,7 +62,9 @@ def open_tfrecords(
     with IndexStore(folder, cache_dir) as store:
         shards = _open_shards(name, folder, found, store, progress=progress, rebuild=rebuild)
     if not any(shard.records for shard in shards):
-        raise DatasetError(f"dataset directory {folder.path}: its {len(shards)} shards must hold records, hold none")
+        raise DatasetError(
+            f"dataset directory {folder.path}: must hold records, there are none in its {counted(len(shards), 'shard')}"
+        )
     contents = contents_of(shard.mapping for shard in shards if shard.mapping is not None)
     return Dataset(name=name, folder=folder, shards=shards, missing=found.missing, contents=contents)
 
