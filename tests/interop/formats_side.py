@@ -3,7 +3,7 @@
 Covers: writing folders with the libraries that define the formats, reading them with the same, saying what came out as
 JSON lines. Does not cover: judging it.
 
-    formats_side.py write-tars FOLDER FORMAT     FORMAT as a number of Python's tarfile
+    formats_side.py write-tars FOLDER FORMAT [below]   FORMAT as a number of Python's tarfile; below: no rooted names
     formats_side.py read-tars FOLDER
     formats_side.py decode-tars FOLDER           values as the library decodes them by extension
     formats_side.py write-mds FOLDER COMPRESSION
@@ -48,31 +48,31 @@ def say(row: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({name: plain(value) for name, value in row.items()}, sort_keys=True) + "\n")
 
 
-def tar_samples(form: int) -> list[dict[str, Any]]:
+def tar_samples(form: int, *, below: bool) -> list[dict[str, Any]]:
     """Samples of several extensions, long names, folders and names in other scripts."""
     samples: list[dict[str, Any]] = []
     for number in range(SAMPLES):
         draw = random.Random(number)
         long = "n" * (30 if form == tarfile.USTAR_FORMAT else 150)
-        folder = ("", "train/", "a.b/c/", "./", "/rooted/", "d" * 90 + "/", "ö/ß/")[number % 7]
+        folder = ("", "train/", "a.b/c/", "./", "rooted/" if below else "/rooted/", "d" * 90 + "/", "ö/ß/")[number % 7]
         stem = f"{number:05d}" + (long if number % 5 == 0 else "")
         sample: dict[str, Any] = {"__key__": folder + stem, "cls": str(number % 10).encode()}
-        sample["JPG" if number % 2 else "jpg"] = draw.randbytes(draw.choice((0, 1, 511, 512, 513, 3000)))
+        sample["BIN" if number % 2 else "bin"] = draw.randbytes(draw.choice((0, 1, 511, 512, 513, 3000)))
         if number % 3 == 0:
-            sample["seg.png"] = draw.randbytes(100)
+            sample["seg.raw"] = draw.randbytes(100)
         if number % 4 == 0:
             sample["json"] = json.dumps({"n": number}).encode()
         samples.append(sample)
     return samples
 
 
-def write_tars(folder: Path, form: int) -> None:
+def write_tars(folder: Path, form: int, *, below: bool) -> None:
     """Write shards with webdataset's TarWriter."""
     import webdataset
 
     folder.mkdir(parents=True)
     tarfile.DEFAULT_FORMAT = tarfile.TarFile.format = form
-    samples = tar_samples(form)
+    samples = tar_samples(form, below=below)
     for shard in range(3):
         with webdataset.TarWriter(str(folder / f"s-{shard:03d}.tar"), encoder=False) as writer:
             for sample in samples[shard * 20 : shard * 20 + 20]:
@@ -178,7 +178,7 @@ def main() -> None:
     """Do what the command line says."""
     command, folder, *rest = sys.argv[1:]
     if command == "write-tars":
-        write_tars(Path(folder), int(rest[0]))
+        write_tars(Path(folder), int(rest[0]), below="below" in rest)
     elif command in ("read-tars", "decode-tars"):
         read_tars(Path(folder), decoded=command == "decode-tars")
     elif command == "write-mds":

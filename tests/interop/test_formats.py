@@ -135,7 +135,7 @@ def test_two_members_of_one_name_are_refused_by_both(tmp_path: Path) -> None:
 
 @needs_webdataset
 def test_webdataset_reads_the_samples_that_convert_writes_of_its_own(tmp_path: Path) -> None:
-    _side("write-tars", str(tmp_path / "tars"), str(tarfile.GNU_FORMAT))
+    _side("write-tars", str(tmp_path / "tars"), str(tarfile.GNU_FORMAT), "below")
     convert(ConvertOptions(source=tmp_path / "tars", out=tmp_path / "out", to="wds", shards=4))
     told = _side("read-tars", str(tmp_path / "out"))
     assert _rows(tmp_path / "out", batch_size=1) == told
