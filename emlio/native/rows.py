@@ -34,7 +34,7 @@ def place_rows(
     Returns:
         False without the library, and if a range does not lie in the payload or does not fit into its row.
     """
-    library = library_for(len(payload))
+    library = library_for(max(len(payload), rows.nbytes))
     if library is None or not len(payload) or not (starts.shape == ends.shape == slots.shape):
         return False
     if not rows.flags.c_contiguous or rows.dtype != np.uint8 or rows.ndim != 2:

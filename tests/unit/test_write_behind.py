@@ -91,6 +91,14 @@ def test_no_more_than_8_mib_wait_for_the_disk(call_bytes: int, most: int, monkey
     os.close(read)
 
 
+def test_any_error_of_the_thread_reaches_the_caller(tmp_path: Path) -> None:
+    behind = WriteBehind(_descriptor(tmp_path / "shard"))
+    behind.write([memoryview(b"abcd")[::2]])  # which the system's call does not take
+    with pytest.raises(BufferError):
+        behind.drain()
+    behind.close()
+
+
 def test_closing_forgets_what_is_not_written() -> None:
     read, write = os.pipe()
     behind = WriteBehind(write)

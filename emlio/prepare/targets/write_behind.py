@@ -44,7 +44,7 @@ class WriteBehind:
         self._returned = SimpleQueue[None]()
         self._asked = 0
         self._done = 0  # bytes; the thread's
-        self._error: OSError | MemoryError | None = None  # the thread's
+        self._error: Exception | None = None  # the thread's
         self._flushed_bytes = self._written_bytes = 0  # the thread's
         self._closed = False
         self._thread: Thread | None = None
@@ -127,7 +127,7 @@ class WriteBehind:
                 if self._error is None and not self._closed:
                     try:
                         self._write(views)
-                    except (OSError, MemoryError) as error:
+                    except Exception as error:  # noqa: BLE001  # raised by the next call
                         self._error = error
                 views = None  # not kept while the thread waits
                 self._done += size
