@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio.shards.tfrecord.scan import scan
 from emlio.shards.tfrecord.verify import verify_records
@@ -95,3 +96,18 @@ def test_a_disk_that_fills_up_names_the_shard_and_the_bytes_and_leaves_no_tempor
     report = convert(ConvertOptions(source=tmp_path / "in.tfrecord", out=out, shards=2))
     assert report.records == 1000
     assert report.shards_found == 0
+
+
+def test_a_run_that_failed_before_its_first_shard_leaves_nothing_that_the_mended_command_must_replace(
+    tmp_path: Path,
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    (source / "class").mkdir(parents=True)
+    (source / "class" / "a.jpg").write_bytes(b"no picture")
+    with pytest.raises(DatasetError, match="not a known image format"):
+        convert(ConvertOptions(source=source, out=out))
+    assert (out / "prepared.json").is_file()
+    convert(ConvertOptions(source=source, out=out, source_kind="files", to="wds", on_error="skip"))
+    assert not (out / "prepared.json").exists()
+    with pytest.raises(ConfigError, match="other options"):
+        convert(ConvertOptions(source=source, out=out, source_kind="files"))

@@ -171,13 +171,15 @@ def settle(
             f"{out}: must be empty, or hold only a dataset made by emlio convert or emlio synth, holds {foreign[0]!r}. "
             "Choose another directory"
         )
-    if there and not force and not same:
+    # A command that failed before its first shard was complete left nothing that another one could spoil.
+    empty = ours and set(there) <= {found, LABELS_NAME}
+    if there and not force and not same and not empty:
         raise ConfigError(
             f"{out}: holds a dataset made from other data or with other options, see its {found}. Choose another "
             "directory, or replace the dataset with --force"
         )
     try:
-        if force:
+        if force or (empty and not same):
             # What describes shards first: without it, a shard counts as not written if this is interrupted.
             for name in sorted(filter(_OURS.fullmatch, there), key=lambda name: not name.startswith(_SUMMARIES)):
                 (out / name).unlink(missing_ok=True)
