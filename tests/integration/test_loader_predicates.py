@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader, Fraction, Where
+from emlio import EmlioLoader, Fraction, Where, Writer
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError, RefusedError
@@ -199,6 +199,22 @@ def test_labels_of_folders_are_known_by_number_and_name(tmp_path: Path, monkeypa
             assert sum(len(batch["label"]) for batch in loader) == count
     with pytest.raises(ConfigError, match="one of cat, dog, owl, got 'cow'"):
         EmlioLoader(tmp_path / "pictures", batch_size=4, subset="label == 'cow'", to="numpy")
+
+
+@pytest.mark.parametrize("column", ["label", "image/class/label"])
+def test_labels_of_pictures_in_examples_are_known_by_number_and_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with Writer(tmp_path / "data", labels=["cat", "dog", "owl"]) as writer:
+        for number in range(30):
+            writer.write({"image/encoded": b"bytes", "image/class/label": number % 3})
+    for predicate, labels in ((f"{column} == 'dog'", {1}), (f"{column} in {{0, 2}} and label != 'cat'", {2})):
+        with EmlioLoader(tmp_path / "data", batch_size=4, subset=predicate, to="numpy", epochs=1) as loader:
+            assert loader.samples == 10
+            assert {int(label) for batch in loader for label in batch["image/class/label"]} == labels
+    with EmlioLoader(tmp_path / "data", batch_size=4, weights={0: 1, "*": 0}, to="numpy", epochs=1) as loader:
+        assert {int(label) for batch in loader for label in batch["image/class/label"]} == {0}
 
 
 @pytest.mark.parametrize(

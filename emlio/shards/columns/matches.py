@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from emlio.arguments import like
 from emlio.errors import ClosedError, ConfigError
+from emlio.formats.each_record import LABEL
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
 from emlio.shards.columns.features import feature_names, read_features
@@ -81,6 +82,8 @@ def _of_features(
 ) -> Mapping[str, Column]:
     kept = KeptColumns(dataset, cache_dir)
     found = dict[str, Column | None]()
+    label = _label_feature(dataset, wanted)
+    wanted = frozenset(label if name == "label" else name for name in wanted)
     for name in wanted:
         known, column = kept.find(name)
         if known:
@@ -99,10 +102,20 @@ def _of_features(
             raise ConfigError(
                 f"column {name!r} must hold single numbers or texts of at most 1 KiB, in {dataset.name} no record has one"
             )
-        if name == "label" and isinstance(column, Numbers):
+        if name == label and isinstance(column, Numbers):
             column = Numbers(values=column.values, absent=column.absent, names=dataset.contents.label_names)
         columns[name] = column
+    if label in columns:
+        columns["label"] = columns[label]
     return columns
+
+
+def _label_feature(dataset: Dataset, wanted: frozenset[str]) -> str:
+    """Return the feature that holds the class of a record: of pictures in Examples it has a longer name."""
+    if wanted.isdisjoint({"label", LABEL}):
+        return "label"
+    there = feature_names(dataset)
+    return LABEL if LABEL in there and "label" not in there else "label"
 
 
 def _refuse(dataset: Dataset, name: str, there: frozenset[str]) -> None:
