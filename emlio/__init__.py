@@ -56,6 +56,10 @@ _LAZY = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     module = _LAZY.get(name)
     if module is None:

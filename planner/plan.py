@@ -37,7 +37,8 @@ class Plan:
         if spec.drop_last and samples > places:
             raise ConfigError(
                 f"with drop_last batch_size x world_size must be at most the {places} records of the "
-                f"epoch, got {spec.batch_size} x {spec.world_size} = {samples}: an epoch would have no steps"
+                f"epoch, got {spec.batch_size} x {spec.world_size} = {samples}: an epoch would have no steps "
+                "(for batches of tokens the size is that of their pool)"
             )
         self.catalog: Final = catalog
         self.spec: Final = spec

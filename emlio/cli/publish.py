@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--config", metavar="FILE", help="the daemon's configuration file, which names that folder")
     parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="serve this folder in place of another one that has the name and generation already",
+    )
+    parser.add_argument(
         "--timeout",
         default="1h",
         metavar="TIME",
@@ -70,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"DIR must be the folder of a dataset, got {arguments.directory!r}")
     place = description_path(_folder(arguments), source.full_name)
     before = place.read_bytes() if place.exists() else None
+    if not arguments.replace:
+        _refuse_another_folder(place, source)
     request = secrets.token_hex(8)
     _write(place, _text(source, request))
     try:
@@ -83,6 +90,22 @@ def run(arguments: argparse.Namespace) -> int:
         f"{state.directory} by process {state.pid}"
     )
     return 0
+
+
+def _refuse_another_folder(place: Path, source: DatasetSource) -> None:
+    """Raise `ConfigError` if the name and generation are those of another folder."""
+    there = read_toml(place).get("path") if place.exists() else None
+    if there is not None and there != _lasting(source):
+        raise ConfigError(
+            f"{source.full_name} is {there!r} already, and jobs that begin with it must all get the same data. Publish the "
+            "next generation, or replace this one with --replace"
+        )
+
+
+def _lasting(source: DatasetSource) -> str:
+    """Return where the dataset lies, in words that are the same tomorrow."""
+    place = source.directory
+    return place.with_settings if isinstance(place, ObjectAddress) else os.path.realpath(place)
 
 
 def _folder(arguments: argparse.Namespace) -> Path:
@@ -102,9 +125,7 @@ def _folder(arguments: argparse.Namespace) -> Path:
 
 
 def _text(source: DatasetSource, request: str) -> str:
-    place = source.directory
-    lasting = place.with_settings if isinstance(place, ObjectAddress) else os.path.realpath(place)
-    lines = [f"path = {_quoted(lasting)}", f"id = {_quoted(request)}"]
+    lines = [f"path = {_quoted(_lasting(source))}", f"id = {_quoted(request)}"]
     if source.options:
         lines.append("[options]")
         lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in source.options.items()]

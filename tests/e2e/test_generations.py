@@ -54,6 +54,18 @@ def test_what_was_added_to_a_folder_is_served_when_it_is_published_once_more(
         assert len(whole(daemon.address("y"))) == 300
 
 
+def test_another_folder_takes_the_place_of_a_generation_only_if_that_is_asked_for(
+    site: DaemonSite, old_records: Path, new_records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with site.start() as daemon:
+        assert site.publish(old_records, "z@2") == 0
+        assert site.publish(new_records, "z@2") == 2
+        assert f"z@2 is '{old_records}' already" in capsys.readouterr().err
+        assert whole(daemon.address("z@2")) == list(OLD)
+        assert site.publish(new_records, "z@2", "--replace") == 0
+        assert whole(daemon.address("z@2")) == list(NEW)
+
+
 def test_a_writer_makes_the_next_generation_while_many_read_this_one(
     site: DaemonSite, old_records: Path, tmp_path: Path
 ) -> None:

@@ -82,9 +82,9 @@ class DaemonSite:
         assert found is not None
         return found
 
-    def publish(self, directory: Path, name: str) -> int:
+    def publish(self, directory: Path, name: str, *options: str) -> int:
         """Run `emlio publish`; return its exit code."""
-        return main(["publish", str(directory), name, "--config", str(self.config), "--timeout", "10s"])
+        return main(["publish", str(directory), name, "--config", str(self.config), "--timeout", "10s", *options])
 
     def start(self, *options: str) -> DaemonProcess:
         """Start the daemon."""

@@ -226,7 +226,13 @@ def _loaded_by(statement: str, *, path: Path | None = None) -> set[str]:
 def test_importing_emlio_loads_none_of_what_is_heavy() -> None:
     heavy = {"zmq", "numpy", "msgspec", "torch", "psutil", "PIL", "emlio.receiver", "emlio.daemon"}
     assert _loaded_by("import emlio; emlio.__version__") & heavy == set()
+    assert _loaded_by("import emlio; dir(emlio)") & heavy == set()
     assert {"zmq", "numpy", "emlio.receiver"} <= _loaded_by("import emlio; emlio.EmlioLoader")
+
+
+def test_completion_shows_what_emlio_offers() -> None:
+    assert {"EmlioLoader", "Writer", "train_test_split"} <= set(dir(emlio))
+    assert "import_module" not in dir(emlio)
 
 
 def test_the_writer_loads_neither_sockets_nor_the_training_side() -> None:
