@@ -23,6 +23,8 @@ _COLOURS: Final = {
     "emlio-global": "#1f6fa8",
     "emlio-shard-rows": "#e0b25c",
     "emlio-global-rows": "#b57d1c",
+    "emlio-shard-views": "#b9a3dd",
+    "emlio-global-views": "#7a56b3",
     "emlio-shard-sealed": "#8cc79a",
     "emlio-global-sealed": "#2e8b57",
 }
