@@ -62,7 +62,7 @@ class TokenPlan:
             raise DatasetError(
                 f"{name_record(plan.catalog, longest)}: it must have at most max_tokens={cut.accepted_tokens} "
                 f"tokens, got {int(lengths[longest])}; {int(np.count_nonzero(lengths > cut.accepted_tokens))} of "
-                f"{plan.catalog.records} records are longer"
+                f"{plan.catalog.records} records are longer. Pass truncate=True to cut them"
             )
         self.plan = plan
         self.cut = cut

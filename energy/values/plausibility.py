@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from emlio.energy.values.domain import Method
 from emlio.energy.values.total import DeviceEnergy
 from emlio.errors import ConfigError
 
@@ -57,6 +58,11 @@ def judge(subject: str, parts: Iterable[DeviceEnergy], duration_ns: int) -> Judg
     if duration_ns <= 0:
         raise ConfigError(f"a duration of energy must be above 0, got {duration_ns} ns")
     known = [part for part in parts if part.energy_uj is not None]
+    measured = [part for part in known if part.device.method is not Method.ESTIMATED]
+    if known and not measured:
+        # The model computes its figures from the same limits.
+        return Judgement(subject=subject, verdict=Verdict.UNCHECKED, reason="an estimate by a model")
+    known = measured
     rated = [part for part in known if part.device.rated_watts is not None]
     rested = [part for part in known if part.idle_uj and not part.uncounted]
     reasons = list[str]()

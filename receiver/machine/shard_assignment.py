@@ -177,7 +177,7 @@ class ShardAssignment:
         source.lanes.close()
 
     def _reopened(self, reorder: Reorder, source: Source) -> tuple[int, int, int]:
-        self.reopened += 1
+        self.reopened += source.was_ordered  # the first stream of a daemon that came late repairs nothing
         return self._missing_from(reorder, source)
 
     @staticmethod

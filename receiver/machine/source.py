@@ -77,6 +77,7 @@ class Source:
         retry: its loss, until it agrees to the plan again.
         trouble: the last loss, until it is certain to be over.
         unfit: why no shard is assigned to it while others hold it; it may be tried again.
+        was_ordered: a stream was ordered from it, in this session or an earlier one.
         late: it was added after the plan was made, or had not answered by then.
         leaving: it was taken off the list of daemons.
         asked_generation: the generation that its last hello named, if any.
@@ -128,7 +129,7 @@ class Source:
         self.patience_ns = 0
         self.mends = 0
         self.trouble: Retry | None = None
-        self.late = self.leaving = self.stale = self.was_blocked = False
+        self.late = self.leaving = self.stale = self.was_blocked = self.was_ordered = False
         self.asked_generation: int | None = None
         self.in_vain = 0
         self.broken_ns: int | None = None
@@ -369,6 +370,7 @@ class Source:
 
     def ordered(self) -> None:
         """Record that a stream was ordered: data of earlier streams is dropped from now on."""
+        self.was_ordered = True
         self.received_bytes, self.furthest, self.broken_ns = 0, (0, -1), None
         self._read(self.conversation.stream)
 

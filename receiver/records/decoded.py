@@ -20,6 +20,9 @@ IDS = "__id__"
 SEEDS = "__seed__"
 SOURCES = "__source__"
 
+_NAMES: Final = ("image/filename", "__key__")
+"""Columns that name a record: of a tf.train.Example, and of a tar in the form of WebDataset."""
+
 ABSENT: Final = object()
 """The value of a column that a record does not have, as records of another dataset of a mixture may."""
 
@@ -73,8 +76,17 @@ class Decoded:
         )
 
     def with_path(self, place: int, reason: str) -> str:
-        """Return what is wrong with a record, with the path of its file if that is known."""
-        return with_path(self.notes[place], reason) if self.notes else reason
+        """Return what is wrong with a record, with the path of its file, or its own name, if that is known."""
+        told = with_path(self.notes[place], reason) if self.notes else reason
+        if told != reason:
+            return told
+        for name in _NAMES:
+            value = self.columns[name][place] if name in self.columns else None
+            if isinstance(value, bytes | memoryview):
+                value = bytes(value).decode("utf-8", "replace")
+            if isinstance(value, str) and value:
+                return f"{value if value.isprintable() else repr(value)}: {reason}"
+        return reason
 
     def with_paths(self, reasons: Mapping[int, str]) -> dict[int, str]:
         """Return what is wrong with records, by their position, with the paths of their files."""

@@ -301,10 +301,11 @@ def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
         if batch_size is None:
             raise ConfigError("batch_size must be given: samples per step of this rank, got None")
         return whole("batch_size", batch_size, least=1)
-    if (tokens.pack is None) != (batch_size is None):
+    if tokens.pack is not None and batch_size is None:
+        raise ConfigError(f"batch_size must be given with pack={tokens.pack}: rows per batch, got None")
+    if tokens.pack is None and batch_size is not None:
         raise ConfigError(
-            "batch_size must be given with packed tokens (rows per batch) and not with max_tokens, got "
-            f"batch_size={batch_size} with {tokens}"
+            f"batch_size must not be given with max_tokens={tokens.max_tokens}, which limits a batch, got {batch_size!r}"
         )
     if batch_size is not None:
         whole("batch_size", batch_size, least=1, otherwise=", rows of packed tokens")

@@ -245,6 +245,7 @@ def test_a_daemon_that_starts_late_is_connected_and_until_then_the_log_says_that
         )
         with _daemon(folder, _FOUR, port), waiting.result(20) as loader:
             assert _epoch(loader) == list(range(_RECORDS))
+            assert loader.stats().reopened_streams == 0, "its first stream was opened, not opened again"
 
 
 # ---- one daemon at several addresses --------------------------------------------------------------------------------

@@ -199,6 +199,7 @@ class RankState:
         for source in pool.sources:
             source.patience_ns = min(source.patience_ns, HEARTBEAT_NS)
             source.lanes._failures = source.lanes._due_ns = 0
+            source.was_ordered = False
             for retry in (source.retry, source.trouble):
                 if retry is not None:
                     retry.attempts, retry.error, retry.since = min(retry.attempts, 1), _LOST, None

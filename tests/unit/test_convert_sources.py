@@ -161,6 +161,12 @@ class TestGuess:
         packed.write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
         assert guess_kind(packed) == "tfrecord"
 
+    def test_a_bin_file_and_a_folder_of_them_may_be_tokens(self, tmp_path: Path) -> None:
+        (tmp_path / "a.bin").write_bytes(bytes(100))
+        for path in (tmp_path, tmp_path / "a.bin"):
+            with pytest.raises(DatasetError, match=r"unknown format.*--from tokens --dtype uint16"):
+                guess_kind(path)
+
     def test_nothing_known_says_what_was_looked_for(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("hello, this is no dataset")
         for path in (tmp_path, tmp_path / "notes.txt"):

@@ -123,6 +123,13 @@ def test_without_limits_nothing_is_checked_and_that_is_said() -> None:
     assert judge("n", [_used(_device("a", rated=9.0), None, 3)], SECOND).reason == "no value is known"
 
 
+def test_an_estimate_is_not_compared_with_the_limits_that_it_was_computed_from() -> None:
+    estimated = _used(_device("memory", Method.ESTIMATED, rated=10.0), 10, 10)
+    assert str(judge("vm, DRAM", [estimated], SECOND)) == "vm, DRAM: not checked: an estimate by a model"
+    mixed = judge("vm", [estimated, _used(_device("a", rated=100.0), 50)], SECOND)
+    assert (mixed.verdict, mixed.reason) == (Verdict.PLAUSIBLE, "50 W of 100 W rated")
+
+
 def test_one_device_without_limits_does_not_hide_another_that_is_beyond_its_own() -> None:
     parts = [_used(_device("a", rated=100.0), 300), _used(_device("b"), 1)]
     assert judge("n", parts, SECOND).verdict is Verdict.IMPOSSIBLE

@@ -7,7 +7,7 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.receiver.batches.source_columns import SourceColumns
-from emlio.receiver.records.decoded import Decoded
+from emlio.receiver.records.decoded import ABSENT, Decoded
 
 _IMAGE = b"P5\n2 1\n255\nab"
 
@@ -120,3 +120,12 @@ def test_an_image_must_be_whole_and_the_first_reason_is_told() -> None:
 def test_numbers_are_no_images() -> None:
     with pytest.raises(ConfigError, match="feature 'image' must hold images, got int64"):
         _sources("image").faults(_decoded(image=np.arange(3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("image/filename", b"cats/1.jpg"), ("image/filename", memoryview(b"cats/1.jpg")), ("__key__", "cats/1.jpg")],
+)
+def test_what_is_wrong_with_a_record_is_told_with_the_name_that_it_has(name: str, value: object) -> None:
+    decoded = Decoded(epoch=0, columns={name: [value, ABSENT]}, ids=np.arange(2), bad=0)
+    assert decoded.with_paths({0: "bad", 1: "bad"}) == {0: "cats/1.jpg: bad", 1: "bad"}

@@ -79,8 +79,8 @@ def test_a_step_of_the_plan_is_a_batch_or_a_pool_of_records() -> None:
     ("batch_size", "tokens", "what"),
     [
         (None, None, "batch_size must be given: samples per step"),
-        (8, _PADDED, "batch_size must be given with packed tokens.*and not with max_tokens.*got batch_size=8"),
-        (None, _PACKED, "batch_size must be given with packed tokens.*got batch_size=None"),
+        (8, _PADDED, r"batch_size must not be given with max_tokens=\d+, which limits a batch, got 8$"),
+        (None, _PACKED, r"batch_size must be given with pack=\d+: rows per batch, got None$"),
         (0, _PACKED, "batch_size must be a whole number of at least 1, rows of packed tokens, got 0"),
         (2.0, _PACKED, "batch_size must be a whole number .*got 2.0"),
         (True, _PACKED, "batch_size must be a whole number .*got True"),

@@ -162,10 +162,14 @@ def _kind_of_file(path: Path) -> str:
     if has_index(path):
         return "megatron"
     if path.suffix.lower() == ".bin":
-        raise DatasetError(
-            f"source {path}: unknown format. If it holds tokens, give their type: --from tokens --dtype uint16"
-        )
+        raise _maybe_tokens(path)
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
+
+
+def _maybe_tokens(path: Path) -> DatasetError:
+    return DatasetError(
+        f"source {path}: unknown format. If it holds tokens, give their type: --from tokens --dtype uint16"
+    )
 
 
 def _kind_of_folder(path: Path) -> str:
@@ -196,4 +200,6 @@ def _kind_of_folder(path: Path) -> str:
     # Any files at all would be of format files: that must be asked for.
     if found != "files":
         return found
+    if any(name.lower().endswith(".bin") for name in names):
+        raise _maybe_tokens(path)
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
