@@ -6,7 +6,7 @@ Covers: the value, selecting records, one record as a sample. Does not cover: ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -81,9 +81,9 @@ class Decoded:
         if told != reason:
             return told
         for name in _NAMES:
-            value = self.columns[name][place] if name in self.columns else None
+            value: Any = self.columns[name][place] if name in self.columns else None
             if isinstance(value, bytes | memoryview):
-                value = bytes(value).decode("utf-8", "replace")
+                value = bytes(cast("bytes", value)).decode("utf-8", "replace")
             if isinstance(value, str) and value:
                 return f"{value if value.isprintable() else repr(value)}: {reason}"
         return reason
