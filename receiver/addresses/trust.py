@@ -67,8 +67,8 @@ class Trust:
     def _missing(self, peer: Peer) -> str:
         """Return, for an error, which daemon's key is missing and how to get it."""
         return (
-            f"this host does not trust the daemon at {peer} yet. Use the key that emlio keygen prints on its host: "
-            f"emlio trust {peer} KEY{self._no_key()}"
+            f"this host does not trust the daemon at {peer.place} yet. Use the key that emlio keygen prints on its host: "
+            f"emlio trust {peer.place} KEY{self._no_key()}"
         )
 
     def _no_key(self) -> str:

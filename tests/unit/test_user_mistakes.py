@@ -23,6 +23,9 @@ from emlio.planner.owners import merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.state import PlanState
 from emlio.prepare.targets.cut import cut
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.batch_kinds.records import first_position
 from emlio.receiver.looking.singles import ids_of
 from emlio.receiver.setup.subset import Ids, find_sampling
@@ -178,6 +181,13 @@ def test_ranks_that_differ_are_told_in_words(mine: tuple[str, str], other: tuple
     assert f" ({words})." in said
     assert "has ," not in said
     assert "has  (" not in said
+
+
+def test_a_port_of_a_mixtures_daemon_is_told_without_the_dataset() -> None:
+    peer = Peer(host="10.0.0.3", port=5556, dataset="code")
+    said = str(Trust().reason(LinkEvent.DATA_PORT, peer))
+    assert "10.0.0.3:5556 is its data port" in said
+    assert "code" not in said
 
 
 def test_a_shard_of_a_mixture_is_named_as_in_its_dataset() -> None:
