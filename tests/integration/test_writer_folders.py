@@ -239,7 +239,8 @@ def test_a_folder_in_which_a_writer_has_not_finished_is_named_as_such(
         open_dataset("data", tmp_path / "data")
     with pytest.raises(DatasetError, match=told):
         Writer(tmp_path / "next", append_to=tmp_path / "data")
-    assert command(["inspect", str(tmp_path / "data")]) != 0
-    assert "has not finished this dataset" in capsys.readouterr().err
+    for words in (["inspect", str(tmp_path / "data")], ["convert", str(tmp_path / "data"), str(tmp_path / "out")]):
+        assert command(words) != 0
+        assert "has not finished this dataset" in capsys.readouterr().err
     fill(tmp_path / "data")
     assert ids(tmp_path / "data") == list(range(RECORDS))

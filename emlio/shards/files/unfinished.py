@@ -7,10 +7,16 @@ Covers: the names of the files that say so, finding them. Does not cover: what i
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FINISHING", "WRITING", "is_unfinished"]
+__all__ = ["FINISHING", "UNFINISHED", "WRITING", "is_unfinished"]
 
 WRITING: Final = ".writing.json"
 FINISHING: Final = ".finishing.json"
+
+UNFINISHED: Final = (
+    "an emlio.Writer has not finished this dataset. If the writer does not run any more, make it again for the same "
+    "folder: it continues after its finished shards"
+)
+"""The end of the error on such a folder."""
 
 
 def is_unfinished(folder: Path) -> bool:

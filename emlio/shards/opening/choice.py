@@ -19,7 +19,7 @@ from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
 from emlio.shards.dataset import Dataset
-from emlio.shards.files.unfinished import is_unfinished
+from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.cache_folder import cache_folder
 from emlio.shards.opening.object_dataset import open_objects
@@ -138,8 +138,5 @@ def open_dataset(
     except BaseException as error:
         folder.close()
         if isinstance(error, DatasetError) and is_unfinished(directory):
-            raise DatasetError(
-                f"dataset directory {directory}: an emlio.Writer has not finished this dataset. If it does not run any "
-                "more, make it again for the same folder: it continues after its finished shards"
-            ) from error
+            raise DatasetError(f"dataset directory {directory}: {UNFINISHED}") from error
         raise
