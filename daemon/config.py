@@ -41,6 +41,7 @@ byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a t
 than 1 MiB, and take half the memory of 4 MiB."""
 
 _PART_AHEAD = 4
+_SCHEME = "emlio://"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
@@ -95,6 +96,11 @@ class DatasetSource:
 
 def _place(text: str) -> tuple[Path | ObjectAddress, Mapping[str, str]]:
     """Return a folder or an address, and the options behind it."""
+    if text.startswith(_SCHEME):
+        raise ConfigError(
+            f"must be a folder of this host or the address of objects such as s3://BUCKET/PREFIX, got {text!r}: that is "
+            "the address of a daemon"
+        )
     found = DatasetPath.parse(text)
     place = found.directory
     return place if isinstance(place, ObjectAddress) else parse_path(str(place)), found.options

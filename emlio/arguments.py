@@ -8,12 +8,14 @@ which belong to the class that has them.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from operator import index
 from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
 
-__all__ = ["as_whole", "choice", "flag", "instance", "like", "named_only", "parsed", "whole"]
+__all__ = ["as_whole", "choice", "flag", "instance", "like", "named_only", "parsed", "suggests_arguments", "whole"]
 
 _LIKE = 0.7
 _LIKE_A_WORD = 0.8  # words are short, so that more of them are like each other
@@ -135,6 +137,26 @@ def named_only(what: str, names: Sequence[str], values: Sequence[object], option
         if name not in names:
             known = f". It has {', '.join(map(repr, names))}"
             raise ConfigError(f"{what} has no argument {name!r}{like(name, names) or known}")
+
+
+def suggests_arguments(kind: type[_Found]) -> type[_Found]:
+    """Have a class whose arguments are misspelled say which one was meant.
+
+    The error is Python's own for an unknown argument, TypeError. One that is like no argument is left to Python.
+    """
+    made: Any = vars(kind)["__init__"]
+    names = [*signature(made).parameters][1:]
+
+    @wraps(made)
+    def init(self: Any, *values: Any, **options: Any) -> None:
+        for name in options:
+            if name not in names and (meant := like(name, names)):
+                raise TypeError(f"{kind.__name__} got an unexpected keyword argument {name!r}{meant}")
+        made(self, *values, **options)
+
+    changed: Any = kind
+    changed.__init__ = init
+    return kind
 
 
 def like(name: str, names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ Covers: the value given to a loader, checked. Does not cover: cutting batches
 
 from dataclasses import dataclass
 
-from emlio.arguments import as_whole, choice, flag, whole
+from emlio.arguments import as_whole, choice, flag, suggests_arguments, whole
 from emlio.errors import ConfigError
 
 __all__ = ["TOKEN_TYPES", "TokenBatches"]
@@ -20,6 +20,7 @@ TOKEN_TYPES = tuple(_BYTES)
 _MOST = 2**31 - 1
 
 
+@suggests_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatches:
     """The configuration of token batches.

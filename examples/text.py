@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from tokens import SUBJECTS, VERBS, Model, daemon
+from tokens import SUBJECTS, VERBS, Model, count, daemon
 from torch import nn
 
 from emlio import EmlioLoader, TokenBatches
@@ -39,13 +39,20 @@ from emlio import EmlioLoader, TokenBatches
 END = "<|endoftext|>"
 
 
-def documents(text: Path | None, count: int) -> Iterator[str]:
+def documents(text: Path | None, number: int) -> Iterator[str]:
     """The paragraphs of a file, or sentences drawn by chance."""
     if text is not None:
-        yield from (part.strip() for part in text.read_text(encoding="utf-8").split("\n\n") if part.strip())
+        try:
+            read = text.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            sys.exit(f"text: --text must be a file of UTF-8 text: {error}")
+        parts = [part.strip() for part in read.split("\n\n") if part.strip()]
+        if not parts:
+            sys.exit(f"text: --text must have paragraphs, {text} has none")
+        yield from parts
         return
     draws = random.Random(1)
-    for _ in range(count):
+    for _ in range(number):
         sentences = 1 + int(draws.lognormvariate(1.0, 0.6))
         yield " ".join(
             f"{draws.choice(SUBJECTS)} {draws.choice(VERBS)} {draws.choice(SUBJECTS)}.".capitalize()
@@ -117,11 +124,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--text", type=Path, help="a text file, paragraphs are documents (default: written for this run)"
     )
-    parser.add_argument("--documents", type=int, default=2000, help="documents to write without --text (default: 2000)")
-    parser.add_argument("--vocabulary", type=int, default=320, help="tokens of the tokenizer (default: 320)")
-    parser.add_argument("--steps", type=int, default=100, help="default: 100")
-    parser.add_argument("--pack", type=int, default=128, help="tokens in a row (default: 128)")
-    parser.add_argument("--rows", type=int, default=8, help="rows in a batch (default: 8)")
+    parser.add_argument("--documents", type=count, default=2000, help="documents to write without --text (default: 2000)")
+    parser.add_argument("--vocabulary", type=count, default=320, help="tokens of the tokenizer (default: 320)")
+    parser.add_argument("--steps", type=count, default=100, help="default: 100")
+    parser.add_argument("--pack", type=count, default=128, help="tokens in a row (default: 128)")
+    parser.add_argument("--rows", type=count, default=8, help="rows in a batch (default: 8)")
     return parser.parse_args()
 
 

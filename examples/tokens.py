@@ -133,6 +133,8 @@ def train(address: str, chosen: argparse.Namespace) -> list[float]:
     with EmlioLoader(address, tokens=tokens, batch_size=chosen.rows, seed=42, to="torch") as loader:
         while len(losses) < chosen.steps:
             for batch in loader:
+                if (largest := int(batch["tokens"].max())) >= chosen.vocabulary:
+                    sys.exit(f"tokens: --vocabulary must be above all tokens, got {chosen.vocabulary} for token {largest}")
                 loss = loss_of(model, batch)
                 optimiser.zero_grad()
                 loss.backward()
@@ -152,17 +154,27 @@ def train(address: str, chosen: argparse.Namespace) -> list[float]:
     return losses
 
 
+def count(text: str) -> int:
+    """A number of the command line: 1 or more."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description="Train a small language model on packed tokens that a daemon pushes.")
     parser.add_argument("--address", help="emlio://HOST:PORT/DATASET (default: written and served for this run)")
-    parser.add_argument("--vocabulary", type=int, default=len(ALPHABET), help=f"default: {len(ALPHABET)}")
-    parser.add_argument("--records", type=int, default=4000, help="documents to write (default: 4000)")
-    parser.add_argument("--steps", type=int, default=200, help="default: 200")
-    parser.add_argument("--pack", type=int, default=128, help="tokens in a row (default: 128)")
-    parser.add_argument("--rows", type=int, default=8, help="rows in a batch (default: 8)")
-    parser.add_argument("--pool", type=int, default=1024, help="records to pack together (default: 1024)")
-    return parser.parse_args()
+    parser.add_argument("--vocabulary", type=count, default=len(ALPHABET), help=f"default: {len(ALPHABET)}")
+    parser.add_argument("--records", type=count, default=4000, help="documents to write (default: 4000)")
+    parser.add_argument("--steps", type=count, default=200, help="default: 200")
+    parser.add_argument("--pack", type=count, default=128, help="tokens in a row (default: 128)")
+    parser.add_argument("--rows", type=count, default=8, help="rows in a batch (default: 8)")
+    parser.add_argument("--pool", type=count, default=1024, help="records to pack together (default: 1024)")
+    chosen = parser.parse_args()
+    if chosen.address is None and chosen.vocabulary < len(ALPHABET):
+        parser.error(f"--vocabulary must be at least {len(ALPHABET)} for the documents of this run")
+    return chosen
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ Covers: merging the lists of shards of several daemons, and choosing one owner f
 not cover: the order of records, which does not depend on owners.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,11 +54,12 @@ def _differences(one: ShardEntry, other: ShardEntry) -> str:
     return ", ".join(f"{name} {left!r} and {right!r}" for name, left, right in pairs if left != right)
 
 
-def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]]) -> Holdings:
+def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]], shown: Callable[[str], str] = str) -> Holdings:
     """Return one dataset, merged from the shards of each daemon.
 
     Args:
         holdings: the shards that each daemon holds, in any order, by the daemon's name.
+        shown: the name of a shard in errors.
 
     Raises:
         DatasetError: two daemons hold different shards under one name, or there is no record at
@@ -72,11 +73,11 @@ def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]]) -> Holdings:
             names = holders.setdefault(entry.name, [])
             if known != entry:
                 raise DatasetError(
-                    f"all copies of shard {entry.name!r} must be the same, at {names[0]} and {daemon} they differ: "
+                    f"all copies of shard {shown(entry.name)!r} must be the same, at {names[0]} and {daemon} they differ: "
                     f"{_differences(known, entry)}"
                 )
             if daemon in names[-1:]:
-                raise DatasetError(f"shard {entry.name!r} must be listed once by {daemon}, got it twice")
+                raise DatasetError(f"shard {shown(entry.name)!r} must be listed once by {daemon}, got it twice")
             names.append(daemon)
     order = sorted(entries)
     return Holdings(

@@ -104,4 +104,4 @@ def mark_in_words(mark: str) -> str:
     """Return what a state keeps of a sampling, as a user knows it."""
     if mark.startswith(MIXTURE):
         return MixtureSampling.words(mark)
-    return mark or "all records"
+    return f"a subset, repeats or weights of the mark {mark}" if mark else "all records"

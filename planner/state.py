@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import Self, cast
 
 from emlio.errors import ConfigError, PlanError
+from emlio.planner.mixture.sampling import MixtureSampling
 from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import mark_in_words, sampling_mark
 
 __all__ = ["PlanState", "check_same_order", "state_value"]
+
+_NEWER = "If the dataset has a newer generation, name in the address the one that the state is of, as in NAME@1"
+_MIXED = "A mixture must have the datasets, and the order of them, with which the state was saved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, sampling: st
     if fingerprint != catalog.fingerprint:
         raise PlanError(
             f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}. "
-            "If the dataset has a newer generation, name in the address the one that the state is of, as in NAME@1"
+            + (_MIXED if isinstance(spec.sampling, MixtureSampling) else _NEWER)
         )
     if seed != spec.seed:
         raise PlanError(f"state of another order: it was saved with seed={seed}, this loader has seed={spec.seed}")

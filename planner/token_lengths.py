@@ -4,7 +4,7 @@ Covers: lengths from the sizes in shards' indexes, checked; the fraction of padd
 batches. Does not cover: fetching sizes, decoding tokens (emlio.receiver.tokens.batches).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,12 @@ def name_record(catalog: Catalog, record: int) -> str:
 
 
 def token_lengths(
-    catalog: Catalog, sizes: npt.NDArray[np.int64], token_bytes: int, frame_bytes: int = FRAME_BYTES
+    catalog: Catalog,
+    sizes: npt.NDArray[np.int64],
+    token_bytes: int,
+    frame_bytes: int = FRAME_BYTES,
+    *,
+    name: Callable[[int], str] | None = None,
 ) -> npt.NDArray[np.int32]:
     """Return the number of tokens of every record.
 
@@ -32,6 +37,7 @@ def token_lengths(
         sizes: (records,) bytes of each record with its frame, by record id.
         token_bytes: bytes of one token: 1, 2, 4 or 8.
         frame_bytes: of a frame; 0 if records have none.
+        name: names a record in errors; by default `name_record`.
     """
     if token_bytes not in (1, 2, 4, 8):
         raise ConfigError(f"token_bytes must be 1, 2, 4 or 8, got {token_bytes}")
@@ -42,8 +48,9 @@ def token_lengths(
     wrong = np.flatnonzero((data < 0) | (lengths * token_bytes != data) | (lengths >= 2**31))
     if wrong.size:
         record = int(wrong[0])
+        named = name(record) if name is not None else name_record(catalog, record)
         raise DatasetError(
-            f"{name_record(catalog, record)}: its size must be a multiple of {token_bytes} bytes (one token) and "
+            f"{named}: its size must be a multiple of {token_bytes} bytes (one token) and "
             f"below 2**31 tokens, got {int(data[record])} bytes; {wrong.size} of {catalog.records} records are wrong"
         )
     return lengths.astype(np.int32)

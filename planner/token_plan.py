@@ -9,6 +9,7 @@ cover: the batches (token_epoch.py).
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +40,21 @@ class TokenPlan:
 
     __slots__ = ("_lengths", "cut", "plan", "tokens")
 
-    def __init__(self, plan: Plan, cut: Padded | Packed, lengths: npt.NDArray[np.int32]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cut: Padded | Packed,
+        lengths: npt.NDArray[np.int32],
+        *,
+        name: Callable[[int], str] | None = None,
+    ) -> None:
         """See the class.
 
         Args:
             plan: the plan.
             cut: the rule.
             lengths: the tokens of every record, by record id.
+            name: names a record in errors; by default `name_record`.
         """
         if plan.spec.drop_last or plan.spec.pad:
             raise ConfigError(
@@ -59,8 +68,9 @@ class TokenPlan:
             raise ConfigError(f"lengths must not be negative, got {int(lengths.min())}")
         longest = int(lengths.argmax())
         if cut.accepted_tokens is not None and int(lengths[longest]) > cut.accepted_tokens:
+            named = name(longest) if name is not None else name_record(plan.catalog, longest)
             raise DatasetError(
-                f"{name_record(plan.catalog, longest)}: it must have at most max_tokens={cut.accepted_tokens} "
+                f"{named}: it must have at most max_tokens={cut.accepted_tokens} "
                 f"tokens, got {int(lengths[longest])}; {int(np.count_nonzero(lengths > cut.accepted_tokens))} of "
                 f"{plan.catalog.records} records are longer. Pass truncate=True to cut them"
             )

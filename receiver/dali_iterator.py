@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
-from emlio.arguments import as_whole, choice
+from emlio.arguments import as_whole, choice, suggests_arguments
 from emlio.errors import ConfigError
 from emlio.receiver.loader import EmlioLoader
 from emlio.receiver.records.decoded import IDS
@@ -23,6 +23,7 @@ _POLICIES = {"FILL": "pad=True", "DROP": "drop_last=True", "PARTIAL": "neither p
 _RESETS = {"yes": True, "true": True, "no": False, "false": False, "none": False}
 
 
+@suggests_arguments
 class Iterator:
     """Iterate over a loader as code does that was written for `DALIGenericIterator`.
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from emlio.arguments import flag
+from emlio.arguments import flag, suggests_arguments
 from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import FieldType
 from emlio.planner.catalog import Catalog
@@ -53,6 +53,7 @@ class _Connection:
     pid: int
 
 
+@suggests_arguments
 class EmlioDataset:
     """The records of a dataset by number, for looking and debugging.
 

@@ -7,6 +7,7 @@ waited for. Does not cover: the user's position (emlio.receiver.iteration.walk),
 closes.
 """
 
+import logging
 import os
 import weakref
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from threading import Thread
 from typing import Any, Self
 
 from emlio.clock import SystemClock
+from emlio.planner.choice.weighted import Weighted
 from emlio.planner.plan import Plan
+from emlio.planner.sampling import Sampling
 from emlio.receiver.batch_kinds.choose import choose_kind
 from emlio.receiver.batch_kinds.kind import BatchKind
 from emlio.receiver.batch_kinds.options import BatchOptions
@@ -33,6 +36,10 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 
 __all__ = ["LoaderShell"]
+
+_LOG = logging.getLogger("emlio.receiver")
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +113,7 @@ class LoaderShell:
             policy: the same as for `make`; from now on it names records by their shard.
         """
         plan, sizes = self.engine.start(), self.engine.questions.sizes
+        _warn_of_absent(plan.spec.sampling)
         contents = self.contents(plan)
         if isinstance(contents, MixedContents):
             self.prefetch.count = contents.counts
@@ -169,3 +177,10 @@ def _let_go(owner: Callable[[], object], shell: LoaderShell) -> None:
         # The garbage collector may run in any thread, even one that holds a lock or that would wait
         # here for itself.
         Thread(target=shell.close, args=(PATIENCE_S,), name="emlio-close").start()
+
+
+def _warn_of_absent(sampling: Sampling) -> None:
+    if isinstance(sampling, Weighted) and sampling.absent:
+        shown = ", ".join(map(repr, sampling.absent[:_SHOWN]))
+        more = f" and {len(sampling.absent) - _SHOWN} more" if len(sampling.absent) > _SHOWN else ""
+        _LOG.warning("weights are given for classes that no record has: %s%s", shown, more)

@@ -150,9 +150,12 @@ def _pair(flag: str, form: str, text: str) -> tuple[str, str]:
 
 def _weight(flag: str, text: str) -> Fraction:
     try:
-        return Fraction(text)
+        weight = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise ConfigError(f"{flag} must give numbers as weights, got {text!r}") from None
+    if weight < 0:
+        raise ConfigError(f"{flag} must give weights of at least 0, got {text!r}")
+    return weight
 
 
 def _sample(text: str) -> int:

@@ -64,7 +64,7 @@ def parse_address(text: object) -> tuple[str, int]:
     """Parse HOST:PORT, or a port of 127.0.0.1."""
     match = _ADDRESS.fullmatch(str(text).strip())
     if match is None or int(match["port"]) > 65535:
-        raise ConfigError(f"the address of the metrics must be HOST:PORT, like '127.0.0.1:9477', got {text!r}")
+        raise ConfigError(f"the address of the metrics must be [HOST:]PORT, like 9477 or 0.0.0.0:9477, got {text!r}")
     return (match["host"] or "127.0.0.1").strip("[]"), int(match["port"])
 
 

@@ -17,7 +17,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from emlio.arguments import as_whole, flag
+from emlio.arguments import as_whole, flag, suggests_arguments
 from emlio.errors import ClosedError, ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
@@ -48,6 +48,7 @@ _LOG = logging.getLogger("emlio.prepare")
 _MOST_PARTS = 99_999
 
 
+@suggests_arguments
 class Writer:
     """Writes a dataset of TFRecord shards, with indexes and mappings, as `emlio convert` makes it.
 

@@ -18,6 +18,9 @@ from emlio.wire.control import PlanOffer
 __all__ = ["MadeLoader", "Terms", "clash", "describe_difference", "terms_of"]
 
 _BLOCK = "block"
+_SAMPLING = "sampling"
+_MIXTURE = "mixture/"
+"""The beginning of the text of each mixture, see emlio.planner.mixture.sampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,10 @@ class Terms:
     def unlike(self, other: "Terms") -> str:
         """Return the options that differ from the other's, with the values here."""
         there = dict(other.values)
-        return ", ".join(f"{name}={value!r}" for name, value in self.values if there.get(name) != value)
+        own = [f"{name}={value!r}" for name, value in self.values if there.get(name) != value]
+        if _SAMPLING in there.keys() - dict(self.values).keys():
+            own.append("all records")
+        return ", ".join(own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class MadeLoader:
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
     """Return the terms of a plan that was offered."""
     shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
-    chosen = (("sampling", offer.sampling),) if isinstance(offer.sampling, str) else ()
+    chosen = ((_SAMPLING, offer.sampling),) if isinstance(offer.sampling, str) else ()
     return Terms(
         (
             ("world_size", world_size),
@@ -73,6 +79,21 @@ def clash(mine: Sequence[MadeLoader], theirs: Sequence[MadeLoader]) -> tuple[Mad
         mine, theirs = _unpaired(mine, theirs, key), _unpaired(theirs, mine, key)
     there = {one.ordinal: one for one in theirs if one.lives}
     return next(((one, there[one.ordinal]) for one in mine if one.lives and one.ordinal in there), None)
+
+
+def _in_words(terms: Terms, others: Terms) -> str:
+    """Return what the values that are hashes stand for; "" if none of them differs."""
+    here, there = dict(terms.values), dict(others.values)
+    chosen = [str(values.get(_SAMPLING, "")) for values in (here, there)]
+    mixed = all(text.startswith(_MIXTURE) for text in chosen)
+    words: list[str] = []
+    if here.get("fingerprint") != there.get("fingerprint"):
+        words.append("other datasets or another order of them in the mixture" if mixed else "other data")
+    if chosen[0] != chosen[1]:
+        words.append(
+            "other weights or another length of the mixture" if mixed else "another subset, repeat, weights or mixture"
+        )
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _unpaired(
@@ -97,6 +118,6 @@ def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str,
     (who, terms), (whom, others) = mine, other
     return (
         f"all ranks of a job must give the same options for dataset {dataset!r}: {who} has {terms.unlike(others)}, "
-        f"{whom} has {others.unlike(terms)}. Give both the same, stop a process left from an earlier run, or pass "
-        "rank=0, world_size=1 to a loader that only one rank makes"
+        f"{whom} has {others.unlike(terms)}{_in_words(terms, others)}. Give both the same, stop a process left from an "
+        "earlier run, or pass rank=0, world_size=1 to a loader that only one rank makes"
     )

@@ -92,6 +92,8 @@ def train_test_split(test: "float | Iterable[float]", *, seed: int = 0) -> tuple
         test: the fraction of the second of two parts, or the fractions of all parts, which must add up to 1.
         seed: another seed makes another split.
     """
+    if isinstance(test, str | bytes) or not isinstance(test, SupportsFloat | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # from a user
+        raise ConfigError(f"test must be a fraction such as 0.1, or a list of fractions that add up to 1, got {test!r}")
     sizes = [1 - test, test] if isinstance(test, int | float) else list(test)
     if not sizes or any(not isinstance(size, int | float) or not 0 < size <= 1 for size in sizes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"the parts of a split must be fractions above 0 and at most 1, got {sizes}")

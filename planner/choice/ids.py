@@ -26,7 +26,9 @@ def set_of_ids(ids: npt.NDArray[Any], words: str = "the ids of a subset") -> Rec
     Raises:
         ConfigError: there are none, or one is not valid.
     """
-    if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+    if ids.ndim == 1 and not ids.size:
+        raise ConfigError(f"{words} must be a list of at least one whole number, got an empty list")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ConfigError(f"{words} must be a list of at least one whole number, got {ids.dtype} of shape {ids.shape}")
     wrong = np.flatnonzero((ids < 0) | (ids >= LARGEST))
     if wrong.size:

@@ -95,6 +95,8 @@ _OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _TURNED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _CLOSING: Final = {"{": "}", "[": "]", "(": ")"}
 _WORDS: Final = ("and", "or", "not", "in")
+_FOREIGN: Final = {"=": "==", "&": "and", "|": "or", "!": "not", "~": "not"}
+"""Signs of other languages, with those of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             begin = at + len(text[at:]) - len(text[at:].lstrip())
             raise ConfigError(
                 f"a predicate must be like 'label in {{1, 5}} and size < 1MB', got {text[begin : begin + 20]!r}"
+                f"{_meant(text[begin])}"
             )
         kind = str(found.lastgroup if found.lastgroup != "unit" else "number")
         begin, at = found.start(kind) + 1, found.end()
@@ -275,5 +278,12 @@ class _Parser:
             raise self._wrong(repr(sign))
 
     def _wrong(self, wanted: str) -> ConfigError:
-        got = str(self._peek)[:_SHOWN]
-        return ConfigError(f"a predicate must have {wanted} at character {self._peek.at}, got {got}")
+        got, word = str(self._peek)[:_SHOWN], str(self._peek.value)
+        hint = _meant(word) if self._peek.kind == "column" else ""
+        return ConfigError(f"a predicate must have {wanted} at character {self._peek.at}, got {got}{hint}")
+
+
+def _meant(text: str) -> str:
+    """Return the advice on a sign or word of another language; "" if it is none."""
+    meant = _FOREIGN.get(text, text.lower())
+    return f"; did you mean {meant!r}?" if text in _FOREIGN or meant in _WORDS else ""

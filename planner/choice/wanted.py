@@ -45,13 +45,15 @@ class GivenWeights:
         """See `Wanted`."""
         return ()
 
-    def of_records(self, catalog: Catalog, answers: Sequence[Bits]) -> npt.NDArray[np.float64]:
-        """Return the weight of each record."""
+    def of_records(
+        self, catalog: Catalog, answers: Sequence[Bits]
+    ) -> tuple[npt.NDArray[np.float64], tuple[int | str, ...]]:
+        """Return the weight of each record, and no class that has none."""
         if self.weights.count != catalog.records:
             raise ConfigError(
                 f"weights must be given for each of {catalog.records:,} records of the dataset, got {self.weights.count:,}"
             )
-        return np.diff(self.weights.before(np.arange(catalog.records + 1, dtype=np.int64))).astype(np.float64)
+        return np.diff(self.weights.before(np.arange(catalog.records + 1, dtype=np.int64))).astype(np.float64), ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +92,10 @@ class ClassWeights:
             for digit in range(len(classes).bit_length())
         )
 
-    def of_records(self, catalog: Catalog, answers: Sequence[Bits]) -> npt.NDArray[np.float64]:
-        """Return the weight of each record."""
+    def of_records(
+        self, catalog: Catalog, answers: Sequence[Bits]
+    ) -> tuple[npt.NDArray[np.float64], tuple[int | str, ...]]:
+        """Return the weight of each record, and the classes that no record has."""
         numbered, named = self._kinds
         digits = len(numbered).bit_length()
         classes = _numbers_of(catalog, answers[:digits], len(numbered))
@@ -109,8 +113,12 @@ class ClassWeights:
                 f"weights must be given for the classes of all records, {others:,} of {catalog.records:,} have another "
                 f"class or none. Give {OTHERS!r} a weight for all others: 0 leaves them out"
             )
-        table = [self.weights.get(OTHERS, 0.0), *(self.weights[name] for name in (*numbered, *named))]
-        return np.array(table, np.float64)[classes]
+        names = (*numbered, *named)
+        present = np.bincount(classes, minlength=len(names) + 1)[1:]
+        table = [self.weights.get(OTHERS, 0.0), *(self.weights[name] for name in names)]
+        return np.array(table, np.float64)[classes], tuple(
+            name for name, count in zip(names, present.tolist(), strict=True) if not count
+        )
 
 
 def _numbers_of(catalog: Catalog, answers: Sequence[Bits], most: int) -> npt.NDArray[np.int32]:
@@ -179,13 +187,13 @@ class Wanted:
             subset, answers = subset.chosen(catalog, answers[0]), answers[1:]
         if self.weights is None:
             return Choice(subset=subset, repeat=self.repeat)
-        weights = self.weights.of_records(catalog, answers)
+        weights, absent = self.weights.of_records(catalog, answers)
         records = catalog.records
         if subset is not None:
             selected = subset.select(catalog)
             weights[~selected.has(np.arange(records, dtype=np.int64))] = 0
             records = selected.within.records
-        return Weighted(weights=RecordWeights.of(weights), samples=self.samples or records)
+        return Weighted(weights=RecordWeights.of(weights), samples=self.samples or records, absent=absent)
 
     def places(self, catalog: Catalog) -> int:
         """Refuse: see `settle`."""

@@ -9,7 +9,7 @@ Covers: the draws, their order in each shuffle mode, which time of its record a 
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -35,10 +35,12 @@ class Weighted:
     Attributes:
         weights: the weights of all records of the dataset.
         samples: the number of draws in an epoch.
+        absent: classes that were given weights and have no records.
     """
 
     weights: RecordWeights
     samples: int
+    absent: tuple[int | str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= MOST_DRAWS:

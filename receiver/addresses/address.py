@@ -188,7 +188,9 @@ def _text(name: str, path: "str | PathLike[str]") -> str:
     text = cast("object", fspath(path)) if isinstance(cast("object", path), str | bytes | PathLike) else path
     if name == "address" and isinstance(text, list | tuple):
         raise ConfigError(
-            f"address must be one text that names all daemons, emlio://HOST:PORT,HOST:PORT/DATASET, got {path!r}"
+            "address must be one text that names all daemons, emlio://HOST:PORT,HOST:PORT/DATASET, got "
+            f"{path!r}. EmlioLoader mixes several datasets given as pairs with weights, [(ADDRESS, 0.7), (ADDRESS, 0.3)]; "
+            "EmlioDataset takes one dataset"
         )
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"{name} must be text or a path, without zero bytes, got {path!r}")

@@ -67,8 +67,8 @@ class Trust:
     def _missing(self, peer: Peer) -> str:
         """Return, for an error, which daemon's key is missing and how to get it."""
         return (
-            f"this host does not trust the daemon at {peer} yet. Use the key that emlio keygen prints on its host: "
-            f"emlio trust {peer} KEY{self._no_key()}"
+            f"this host does not trust the daemon at {peer.place} yet. Use the key that emlio keygen prints on its host: "
+            f"emlio trust {peer.place} KEY{self._no_key()}"
         )
 
     def _no_key(self) -> str:
@@ -84,29 +84,29 @@ class Trust:
         match event:
             case LinkEvent.REFUSED:
                 return RefusedError(
-                    f"the daemon at {peer} does not allow this host's key {self._own()}. Run on its host: emlio "
+                    f"the daemon at {peer.place} does not allow this host's key {self._own()}. Run on its host: emlio "
                     f"allow NAME {self._own()}",
                     code="not-admitted",
                 )
             case LinkEvent.DATA_PORT:
                 usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
                 return RemoteProtocolError(
-                    f"the address must have the daemon's control port{usual}, {peer} is its data port. The daemon's "
+                    f"the address must have the daemon's control port{usual}, {peer.place} is its data port. The daemon's "
                     "log shows both ports"
                 )
             case LinkEvent.FOREIGN if peer.key is None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} requires keys, and this host does not trust it yet. Use the key that "
-                    f"emlio keygen prints on its host: emlio trust {peer} KEY{self._no_key()}"
+                    f"the daemon at {peer.place} requires keys, and this host does not trust it yet. Use the key that "
+                    f"emlio keygen prints on its host: emlio trust {peer.place} KEY{self._no_key()}"
                 )
             case LinkEvent.FOREIGN:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must have {wanted}, and runs without keys. Check that it is the right "
+                    f"the daemon at {peer.place} must have {wanted}, and runs without keys. Check that it is the right "
                     f"daemon and was started with --keys; {_if_data_port(peer)}"
                 )
             case LinkEvent.DROPPED if peer.key is not None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove that it has {wanted}, and closed the connection instead. It "
+                    f"the daemon at {peer.place} must prove that it has {wanted}, and closed the connection instead. It "
                     f"may have another key or run without keys; {_if_data_port(peer)}"
                 )
             case _:

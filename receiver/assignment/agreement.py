@@ -169,7 +169,8 @@ class Agreement:
         rows = {row.name: row for row in holding.rows if row.name in known}
         for name, row in rows.items():
             if _entry(row) != known[name]:
-                raise DatasetError(f"all copies of shard {name!r} must be the same, the one at {holding.peer} differs")
+                shown = name if holding.part is None else own_name(name)
+                raise DatasetError(f"all copies of shard {shown!r} must be the same, the one at {holding.peer} differs")
         if not rows:
             raise DatasetError(f"an added daemon must hold shards of the loader's dataset, {holding.peer} holds none")
         old = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
@@ -251,7 +252,10 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     Raises:
         DatasetError: the holdings contradict each other or leave shards out.
     """
-    merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
+    merged = merge_holdings(
+        {holding.peer: [_entry(row) for row in holding.rows] for holding in holdings},
+        shown=own_name if config.address.parts else str,
+    )
     parts = by_part(holdings)
     for dataset, part in zip(config.address.parts or (config.address,), parts, strict=True):
         _check_complete(dataset.dataset, part)
@@ -359,7 +363,7 @@ def _check_complete(dataset: str, holdings: Sequence[Holding]) -> None:
     known = max(len(holding.rows) + holding.missing_count for holding in holdings)
     lacking = max(known - len(present), len(absent))
     if lacking:
-        named = ", ".join(absent) or "names not known"
+        named = ", ".join(map(own_name, absent) if mixed else absent) or "names not known"
         more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
         daemons = ", ".join(holding.peer for holding in holdings if not holding.here)
         ways = [f"be held by one of the daemons {daemons}"] if daemons else []

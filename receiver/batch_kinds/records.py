@@ -29,7 +29,8 @@ def first_position(plan: Plan) -> Position:
         _LOG.warning(
             "%s cannot be divided evenly over %s: %s handed out twice in each epoch",
             counted(plan.catalog.records, "record"),
-            counted(plan.spec.world_size, "rank"),
+            (f"batches of {plan.spec.batch_size:,} on " if plan.spec.pad else "")
+            + counted(plan.spec.world_size, "rank"),
             "1 is" if position.repeated == 1 else f"{position.repeated:,} are",
         )
     return position

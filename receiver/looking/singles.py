@@ -118,7 +118,9 @@ def ids_of(given: object, records: int) -> npt.NDArray[np.int64]:
         raise ConfigError(f"ids must be whole numbers, got {given!r}") from error
     if found.ndim == 0:
         found = found.reshape(1)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+    if found.ndim == 1 and not found.size:
+        raise ConfigError("ids must be one or more whole numbers, got an empty list")
+    if found.ndim != 1 or found.dtype.kind not in "iu":
         raise ConfigError(f"ids must be one or more whole numbers in a row, got shape {found.shape} of {found.dtype}")
     bad = (found < 0) | (found >= records)
     if bad.any():

@@ -63,12 +63,12 @@ def refusal(way: Peer, reason: Refusal | None) -> Obstacle:
         return Obstacle("connections are refused, or there is no route to the host", _NETWORK)
     if reason.code == errno.ECONNREFUSED:
         return Obstacle(
-            f"connections are refused: nothing listens at {way}",
+            f"connections are refused: nothing listens at {way.place}",
             "Check that emlio-daemon is running there and that its --bind names this address: by default it listens on "
             "its own host only",
         )
     if reason.code in _NO_ROUTE:
-        return Obstacle(f"{way} cannot be reached ({reason.text})", _NETWORK)
+        return Obstacle(f"{way.place} cannot be reached ({reason.text})", _NETWORK)
     if reason.code in _FORBIDDEN:
-        return Obstacle(f"this host forbids connections to {way} ({reason.text})", "Check this host's firewall")
-    return Obstacle(f"connections to {way} fail ({reason.text})", _NETWORK)
+        return Obstacle(f"this host forbids connections to {way.place} ({reason.text})", "Check this host's firewall")
+    return Obstacle(f"connections to {way.place} fail ({reason.text})", _NETWORK)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
+from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError
 from emlio.planner.mixture.given import given_items, given_sampling, given_schedule
 from emlio.planner.mixture.sampling import MixtureSampling
@@ -19,6 +20,7 @@ __all__ = ["Mixture", "mixed_address"]
 _MOST_NAME = 100
 
 
+@suggests_arguments
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Datasets mixed in given proportions; in place of an address of `EmlioLoader`.

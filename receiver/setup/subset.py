@@ -29,6 +29,8 @@ __all__ = ["Ids", "Weights", "find_sampling"]
 
 _FILE_ENDINGS: Final = (".npy", ".txt", ".ids", ".csv")
 _MOST_FILE_BYTES: Final = 64 << 30
+_COLUMN: Final = "label"
+_SHOWN: Final = 60
 
 
 class Weights:
@@ -46,7 +48,7 @@ class Weights:
         self,
         weights: "Mapping[int | str, float] | Sequence[float] | npt.NDArray[Any] | str | os.PathLike[str]",
         *,
-        column: str = "label",
+        column: str = _COLUMN,
     ) -> None:
         self.wanted: Final = _weights(weights, column)
 
@@ -116,11 +118,16 @@ def _weights(given: Any, column: str) -> ClassWeights | GivenWeights:
                 raise ConfigError(f"weights must be numbers by class, by its number or name, got {name!r}: {weight!r}")
             by_class[key] = float(weight)
         return ClassWeights(by_class, column)
+    if column != _COLUMN:
+        raise ConfigError(
+            f"column must be given with weights by class only, got {column!r} with a weight for each record"
+        )
+    is_file = isinstance(given, str | os.PathLike)
     try:
-        is_file = isinstance(given, str | os.PathLike)
         values: Any = np.load(cast("Any", given), allow_pickle=False) if is_file else np.asarray(given)
-    except (OSError, ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"weights must be numbers or a .npy file of numbers, got {given!r}: {error}") from None
+    except (OSError, ValueError, TypeError, OverflowError, EOFError) as error:
+        got = f"{os.fspath(given)!r}: {_why(error)}" if is_file else f"{given!r}: {error}"
+        raise ConfigError(f"weights must be numbers or a .npy file of numbers, got {got}") from None
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise ConfigError(f"weights must be a list of numbers, got {values.dtype} of shape {values.shape}")
     return GivenWeights(RecordWeights.of(values.astype(np.float64)))
@@ -138,7 +145,7 @@ def _subset(given: object) -> Subset:
             return Where(given)
         except ConfigError as error:
             raise ConfigError(
-                f"subset must be a predicate or a file of ids if it is a text, got {given!r}: {error}"
+                f"subset must be a predicate or a file of ids if it is a text, got {_short(given)}: {error}"
             ) from None
     if isinstance(given, os.PathLike):
         return Ids(cast("os.PathLike[str]", given)).records
@@ -147,7 +154,25 @@ def _subset(given: object) -> Subset:
             "subset must be Fraction(...), Ids(...), Where(...), ids as a list or an array, a file of ids or a predicate, "
             f"got {given!r}. train_test_split(0.1, seed=0) returns two fractions"
         )
+    listed = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
+    if any(isinstance(one, Fraction | Where | Ids | str) for one in listed):
+        raise ConfigError(
+            f"subset must be one choice of records, got {_short(listed)}. Where(PREDICATE, FRACTION) chooses those of a "
+            "fraction for which a predicate holds"
+        )
     return Ids(cast("Iterable[int]", given)).records
+
+
+def _short(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _why(error: Exception) -> str:
+    """Return why a file could not be read. NumPy takes what is no .npy file for a pickle."""
+    if isinstance(error, OSError):
+        return f"it cannot be read ({error.strerror or error})"
+    return "it is no .npy file of numbers"
 
 
 def _array(ids: Any) -> npt.NDArray[Any]:
@@ -173,8 +198,8 @@ def _read(path: Path) -> RecordSet:
         if size > _MOST_FILE_BYTES:
             raise ConfigError(f"{words} must be at most {_MOST_FILE_BYTES >> 30} GiB, got {size >> 30} GiB")
         text = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"subset must be ids or a file of them, {path!r} could not be read: {error}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(f"subset must be ids or a file of them, got {str(path)!r}: {_why(error)}") from None
     return set_of_ids(_numbers(text, path), words)
 
 

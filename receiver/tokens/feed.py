@@ -7,6 +7,7 @@ group of them. Does not cover: the cutting (emlio.planner.token_epoch), filling 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -30,7 +31,7 @@ from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
-from emlio.receiver.records.sizes import Ask, gather_sizes
+from emlio.receiver.records.sizes import Ask, gather_sizes, name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import PATIENCE_S
 from emlio.receiver.tokens.batches import TokenAssembler
@@ -222,8 +223,9 @@ class TokenWork:
     def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records; return the position at which handing out begins."""
         sizes = gather_sizes(plan.catalog, ask, self._config.recovery.timeout_ns)
-        lengths = token_lengths(plan.catalog, sizes, self._assembler.token_bytes, self._frame_bytes)
-        return TokenPosition(TokenPlan(plan, self._cut, lengths))
+        name = partial(name_record, plan.catalog, datasets=self._config.address.mixed_names)
+        lengths = token_lengths(plan.catalog, sizes, self._assembler.token_bytes, self._frame_bytes, name=name)
+        return TokenPosition(TokenPlan(plan, self._cut, lengths, name=name))
 
     def next(self, pools: MadeBatches, position: TokenPosition) -> MadeBatch:
         """Return the batch at a position; a call after an interrupt or an error continues."""

@@ -6,6 +6,7 @@ Covers: the loss falls on a text of its own and on a user's; which outputs count
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,22 @@ def test_it_takes_paragraphs_of_a_users_text(tmp_path: Path) -> None:
     before, after, output = run("--text", tmp_path / "book.txt", "--steps", 30, "--pack", 32)
     assert after < 0.5 * before
     assert "200 documents" in output
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "said"),
+    [
+        ("tokens.py", ("--steps", "0"), "argument --steps: must be a whole number of at least 1, got '0'"),
+        ("tokens.py", ("--vocabulary", "10"), "--vocabulary must be at least 28 for the documents of this run"),
+        ("text.py", ("--text", "nofile.txt"), "--text must be a file of UTF-8 text: [Errno 2] No such file"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_a_sentence(example: str, words: tuple[str, str], said: str) -> None:
+    command = [sys.executable, str(EXAMPLE.with_name(example)), *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
+    assert ended.returncode
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_loss_is_of_each_next_token_of_the_same_document(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,13 @@ def test_classes_come_as_often_as_their_weights_say(make: Make) -> None:
         make(weights={0: 1.0})
 
 
+def test_a_class_that_no_record_has_is_named_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    loader = make(weights={0: 1.0, 999: 4.0, "*": 1})
+    assert _ids(loader)
+    said = [record.getMessage() for record in caplog.records if "no record has" in record.getMessage()]
+    assert said == ["weights are given for classes that no record has: 999"]
+
+
 def test_a_weight_for_each_record_goes_to_the_daemons(make: Make, tmp_path: Path) -> None:
     weights = np.arange(RECORDS, dtype=np.float32) % 3
     wanted = sorted(np.repeat(np.arange(RECORDS), weights.astype(int)).tolist())

@@ -74,6 +74,9 @@ def test_a_record_that_is_no_array_of_tokens_is_named_before_anything_is_handed_
 def test_a_record_beyond_the_bound_is_named_before_anything_is_handed_out(daemon: str) -> None:
     with pytest.raises(DatasetError, match=f"record 30 of shard {_SHARD}: .*max_tokens=120 tokens, got 130; 1 of"):
         _loader(daemon, tokens=TokenBatches(max_tokens=120))
+    mixed = [(f"{daemon}/tokens", 1.0)]
+    with pytest.raises(DatasetError, match=f"record 30 of shard {_SHARD} of dataset tokens: .*max_tokens=120 tokens"):
+        EmlioLoader(mixed, tokens=TokenBatches(max_tokens=120), to="numpy")
     with _loader(daemon, tokens=TokenBatches(max_tokens=120, truncate=True)) as loader:
         assert sum(int(batch["lengths"].sum()) for batch in loader) == sum(_LENGTHS) - 10
 

@@ -228,3 +228,19 @@ def test_closing_names_the_files_in_that_order(tmp_path: Path) -> None:
             assert sum(name.startswith("mapping") for name in names) == 5
         if "prepared.json" in names:
             assert sum(name.endswith(".tfrecord") for name in names) == 5
+
+
+def test_a_folder_in_which_a_writer_has_not_finished_is_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt(tmp_path / "data", 40)
+    told = "an emlio.Writer has not finished this dataset.*make it again for the same folder"
+    with pytest.raises(DatasetError, match=told):
+        open_dataset("data", tmp_path / "data")
+    with pytest.raises(DatasetError, match=told):
+        Writer(tmp_path / "next", append_to=tmp_path / "data")
+    for words in (["inspect", str(tmp_path / "data")], ["convert", str(tmp_path / "data"), str(tmp_path / "out")]):
+        assert command(words) != 0
+        assert "has not finished this dataset" in capsys.readouterr().err
+    fill(tmp_path / "data")
+    assert ids(tmp_path / "data") == list(range(RECORDS))

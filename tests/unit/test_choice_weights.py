@@ -21,7 +21,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
 from emlio.receiver.assignment.agreement import check_content
-from emlio.receiver.setup.subset import find_sampling
+from emlio.receiver.setup.subset import Weights, find_sampling
 
 
 def _catalog(*sizes: int) -> Catalog:
@@ -224,8 +224,23 @@ def test_classes_may_be_given_by_number_and_others_by_name() -> None:
     wanted = find_sampling(None, 1, {"cat": 2.0, 1: 1.0, "rare": 4.0, "*": 0.0}, None)
     assert isinstance(wanted, Wanted)
     assert wanted.weights is not None
-    weights = wanted.weights.of_records(CATALOG, _matched(wanted.questions, column))
+    weights, absent = wanted.weights.of_records(CATALOG, _matched(wanted.questions, column))
     assert weights[:8].tolist() == [2.0, 1.0, 4.0, 0.0] * 2
+    assert absent == ()
+
+
+def test_classes_that_no_record_has_are_told() -> None:
+    column = Numbers(values=np.arange(1000) % 4, names={0: "cat", 1: "dog", 7: "bird"})
+    wanted = find_sampling(None, 1, {"cat": 2.0, "bird": 1.0, 9: 3.0, 1: 1.0, "*": 0.0}, None)
+    assert isinstance(wanted, Wanted)
+    settled = wanted.settle(CATALOG, _matched(wanted.questions, column))
+    assert isinstance(settled, Weighted)
+    assert settled.absent == (9, "bird")
+
+
+def test_a_column_is_of_weights_by_class_only() -> None:
+    with pytest.raises(ConfigError, match="column must be given with weights by class only, got 'x'"):
+        Weights([1, 2], column="x")
 
 
 def test_weights_apply_within_a_subset() -> None:

@@ -78,7 +78,7 @@ def offer(**changes: object) -> PlanOffer:
     ("changes", "world_size", "here", "there"),
     [
         ({"seed": 2}, 2, "seed=2", "seed=1"),
-        ({"fingerprint": "g"}, 2, "fingerprint='g'", "fingerprint='f'"),
+        ({"fingerprint": "g"}, 2, "fingerprint='g'", "fingerprint='f' (other data)"),
         ({"shuffle": "block"}, 2, "shuffle='block:256:64'", "shuffle='global'"),
         (
             {"batch_size": 8, "pad": True},

@@ -17,6 +17,7 @@ from emlio.cli.status.document import Found, status_document
 from emlio.cli.status.figures import DaemonFigures, figures_between
 from emlio.cli.status.page import status_page
 from emlio.errors import ConfigError, EmlioError
+from emlio.keys.key import holds_secret
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
@@ -91,6 +92,11 @@ class _Asking:
 
     def __init__(self, peers: Sequence[Peer], folder: object, timeout_ns: int) -> None:
         address = Address(peers=tuple(peers), dataset=_ANY_DATASET)
+        if folder is not None and not os.path.isdir(str(folder)):
+            raise ConfigError(
+                f"--folder must be a folder with keys, got {str(folder)!r}, which is none. Make keys in it: emlio keygen "
+                f"--folder {folder}"
+            )
         security = Security(keys=str(folder) if folder is not None else None)
         self._trust: Trust
         self._trust, keyed = find_trust(address, security, os.environ)
@@ -129,9 +135,18 @@ def _peers(texts: Sequence[str]) -> list[Peer]:
     for text in texts:
         hosts = text.removeprefix(_SCHEME).partition("/")[0]
         if not hosts or ("://" in text and not text.startswith(_SCHEME)):
-            raise ConfigError(f"a daemon must be HOST, HOST:PORT or emlio://HOST:PORT/DATASET, got {text!r}")
-        found.update(dict.fromkeys(Address.parse(f"{_SCHEME}{hosts}/{_ANY_DATASET}").peers))
+            raise _no_daemon(text)
+        try:
+            peers = Address.parse(f"{_SCHEME}{hosts}/{_ANY_DATASET}").peers
+        except ConfigError:
+            raise _no_daemon(text) from None
+        found.update(dict.fromkeys(peers))
     return list(found)
+
+
+def _no_daemon(text: str) -> ConfigError:
+    shown = "what may hold a secret key" if holds_secret(text) else repr(text)
+    return ConfigError(f"a daemon must be HOST, HOST:PORT or emlio://HOST:PORT/DATASET, got {shown}")
 
 
 def _duration(text: str, flag: str) -> int:

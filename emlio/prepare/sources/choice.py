@@ -25,6 +25,7 @@ from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
+from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "usual_name"]
 
@@ -178,6 +179,8 @@ def _kind_of_folder(path: Path) -> str:
         here = sorted((entry for entry in everything if not entry.name.startswith(".")), key=lambda entry: entry.name)
     if not everything:
         raise DatasetError(f"source {path}: the folder is empty, expected {_FORMS}")
+    if not here and is_unfinished(path):
+        raise DatasetError(f"source {path}: {UNFINISHED}")
     names = [entry.name for entry in here if entry.is_file()]
     folders = [Path(entry.path) for entry in here if entry.is_dir()]
     if any(name.endswith(".tar") for name in names):

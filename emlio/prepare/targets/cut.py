@@ -43,10 +43,8 @@ def cut(sizes_bytes: npt.NDArray[np.int64], *, shard_bytes: int | None, shards: 
         shards = min(max(-(-total // shard_bytes), 1), max(records, 1))
     assert shards is not None
     if not 1 <= shards <= MOST_SHARDS:
-        raise ConfigError(
-            f"the number of shards must be in [1, {MOST_SHARDS}], got {shards} for {format_size(total)}; choose "
-            "larger shards"
-        )
+        advice = f" for {format_size(total)}; choose larger shards" if shards > MOST_SHARDS else ""
+        raise ConfigError(f"the number of shards must be in [1, {MOST_SHARDS}], got {shards}{advice}")
     if shards > records:
         raise ConfigError(f"the number of shards must be at most {records}, the number of records, got {shards}")
     # A shard ends at the record in whose middle the shard's share of the bytes ends.

@@ -25,6 +25,7 @@ from emlio.errors import DatasetError
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.target import is_target_file
 from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.files.unfinished import FINISHING, WRITING
 from emlio.shards.tfrecord.index import index_name
 from emlio.shards.tfrecord.mapping import Feature
 
@@ -45,8 +46,6 @@ __all__ = [
     "write_document",
 ]
 
-WRITING: Final = ".writing.json"
-FINISHING: Final = ".finishing.json"
 LOCK: Final = ".writing.lock"
 
 _NAME = re.compile(

@@ -19,6 +19,7 @@ from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
 from emlio.shards.dataset import Dataset
+from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.cache_folder import cache_folder
 from emlio.shards.opening.object_dataset import open_objects
@@ -134,6 +135,8 @@ def open_dataset(
             return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
         cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)
-    except BaseException:
+    except BaseException as error:
         folder.close()
+        if isinstance(error, DatasetError) and is_unfinished(directory):
+            raise DatasetError(f"dataset directory {directory}: {UNFINISHED}") from error
         raise
