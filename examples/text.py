@@ -124,7 +124,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--text", type=Path, help="a text file, paragraphs are documents (default: written for this run)"
     )
-    parser.add_argument("--documents", type=count, default=2000, help="documents to write without --text (default: 2000)")
+    parser.add_argument(
+        "--documents", type=count, default=2000, help="documents to write without --text (default: 2000)"
+    )
     parser.add_argument("--vocabulary", type=count, default=320, help="tokens of the tokenizer (default: 320)")
     parser.add_argument("--steps", type=count, default=100, help="default: 100")
     parser.add_argument("--pack", type=count, default=128, help="tokens in a row (default: 128)")

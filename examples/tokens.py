@@ -134,7 +134,9 @@ def train(address: str, chosen: argparse.Namespace) -> list[float]:
         while len(losses) < chosen.steps:
             for batch in loader:
                 if (largest := int(batch["tokens"].max())) >= chosen.vocabulary:
-                    sys.exit(f"tokens: --vocabulary must be above all tokens, got {chosen.vocabulary} for token {largest}")
+                    sys.exit(
+                        f"tokens: --vocabulary must be above all tokens, got {chosen.vocabulary} for token {largest}"
+                    )
                 loss = loss_of(model, batch)
                 optimiser.zero_grad()
                 loss.backward()
