@@ -280,7 +280,7 @@ def test_what_is_estimated_says_so(file: Path) -> None:
         (("export", "nowhere.sqlite", "--csv"), "nowhere.sqlite: no such recording"),
         (("record", "--interval", "1ms"), "the interval must be from 10 ms to 1 s, got 1 ms"),
         (("record", "--for", "0s"), "the time to record for must be above 0"),
-        (("record", "--metrics", "here"), "must be HOST:PORT"),
+        (("record", "--metrics", "here"), "must be [HOST:]PORT"),
         (("record", "--socket-group", "root"), "--socket-group requires --socket"),
         (("record", "--socket", "x", "--socket-group", "no such group"), "must be a group of this machine"),
         (("record", "--node", "a/b"), "--out is required"),

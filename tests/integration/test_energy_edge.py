@@ -333,7 +333,7 @@ def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:
     assert parse_address("0.0.0.0:80") == ("0.0.0.0", 80)
     assert parse_address("[::1]:80") == ("::1", 80)
     for wrong in ("", "host", "host:", "::1:80", "host:123456", "host:99999"):
-        with pytest.raises(ConfigError, match="must be HOST:PORT"):
+        with pytest.raises(ConfigError, match=r"must be \[HOST:\]PORT"):
             parse_address(wrong)
     assert [is_loopback(host) for host in ("127.0.0.9", "::1", "localhost", "0.0.0.0", "s1")] == [True] * 3 + [
         False

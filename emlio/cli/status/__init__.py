@@ -93,8 +93,9 @@ class _Asking:
     def __init__(self, peers: Sequence[Peer], folder: object, timeout_ns: int) -> None:
         address = Address(peers=tuple(peers), dataset=_ANY_DATASET)
         if folder is not None and not os.path.isdir(str(folder)):
+            what = "is no folder" if os.path.lexists(str(folder)) else "does not exist"
             raise ConfigError(
-                f"--folder must be a folder with keys, got {str(folder)!r}, which is none. Make keys in it: emlio keygen "
+                f"--folder must be a folder with keys, got {str(folder)!r}, which {what}. Make keys in it: emlio keygen "
                 f"--folder {folder}"
             )
         security = Security(keys=str(folder) if folder is not None else None)
@@ -139,6 +140,8 @@ def _peers(texts: Sequence[str]) -> list[Peer]:
         try:
             peers = Address.parse(f"{_SCHEME}{hosts}/{_ANY_DATASET}").peers
         except ConfigError:
+            if hosts.rpartition(":")[2].isdecimal():
+                raise  # what is wrong with the port is told already
             raise _no_daemon(text) from None
         found.update(dict.fromkeys(peers))
     return list(found)

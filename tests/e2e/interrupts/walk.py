@@ -24,6 +24,16 @@ _STRIKES_A_LOADER = 200
 _DETAILS = 8
 
 
+def _disarmed(moments: AtMoments) -> BaseException | None:
+    """Disarm, and return the strike that came in the last moment before."""
+    try:
+        moments.disarm()
+    except BaseException as error:  # noqa: BLE001  # it is compared with the one that was raised
+        moments.disarm()
+        return error
+    return None
+
+
 class Walk:
     """One way's walk. A thing that hangs ends the process, with all stacks on standard error.
 
@@ -78,7 +88,7 @@ class Walk:
             ended = True
         except BaseException as error:  # noqa: BLE001  # it is compared with the one that was raised
             caught = error
-        moments.disarm()
+        caught = _disarmed(moments) or caught
         if box[0] is not None and (not got or got[-1] is not box[0]):
             got.append(box[0])
         wrong = self._blame(moments, caught, struck)
@@ -101,7 +111,7 @@ class Walk:
             self._now().close()
         except BaseException as error:  # noqa: BLE001  # see above
             caught = error
-        moments.disarm()
+        caught = _disarmed(moments) or caught
         self._blame(moments, caught, struck)
 
     # ---- at each place --------------------------------------------------------------------------------------------
