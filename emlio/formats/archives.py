@@ -91,7 +91,14 @@ class Archives(WholeFiles):
                 zipfile.ZipFile(made, "w", zipfile.ZIP_STORED, allowZip64=False) as out,
             ):
                 for member in _members(packed):
-                    out.writestr(zipfile.ZipInfo(member.filename), packed.read(member))
+                    data = packed.read(member)
+                    if len(data) != member.file_size:
+                        # zipfile compares the checksum only; the index counts on the size.
+                        raise DatasetError(
+                            f"{where}: {member.filename!r} must have {member.file_size} bytes, as the archive says, "
+                            f"has {len(data)}"
+                        )
+                    out.writestr(zipfile.ZipInfo(member.filename), data)
         except _BROKEN_ZIP as error:
             raise DatasetError(f"{where}: must be a .npz archive: {str(error)[:200]}") from error
         return np.frombuffer(made.getbuffer(), np.uint8)
