@@ -66,6 +66,8 @@ def _loader(*peers: "str | int", **options: Any) -> EmlioLoader:
 def _down(*, silent: bool) -> Iterator[int]:
     """A port where no daemon is: it refuses, or says nothing."""
     with socket.socket() as taken:
+        # Otherwise a port on which an earlier test's connection has ended is not free yet.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", free_ports(2, "127.0.0.1")[0]))
         if silent:
             taken.listen(8)

@@ -21,6 +21,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, PlanError, RefusedError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.ports import free_ports
 
 RECORDS, SHARDS, SIZE = 640, 8, 1000
 IDS = sorted(np.random.default_rng(0).choice(RECORDS, 200, replace=False).tolist())
@@ -183,11 +184,12 @@ def test_wrong_ids_are_named(make: Make, tmp_path: Path) -> None:
 def test_a_daemon_that_was_started_again_gets_the_ids_again(whole: Path) -> None:
     source = DatasetSource(name="numbers", directory=whole)
 
-    def config(port: int) -> DaemonConfig:
-        return DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=port), drain_timeout=0)
+    # Not one that the system gives to connections: another test may have it before the daemon is back.
+    port = free_ports(2, "127.0.0.1")[0]
+    config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=port), drain_timeout=0)
 
     with ExitStack() as stack:
-        first = stack.enter_context(Daemon(config(0)))
+        first = stack.enter_context(Daemon(config))
         url = f"emlio://{first.endpoint.removeprefix('tcp://')}/numbers"
         said: dict[str, Any] = {"batch_size": 4, "to": "numpy", "raw": True, "ids": True, "epochs": 1, "rank": 0}
         arguments = loader_arguments(world_size=1, timeout="20s", heartbeat="1s", prefetch="1MiB", **said)
@@ -195,7 +197,7 @@ def test_a_daemon_that_was_started_again_gets_the_ids_again(whole: Path) -> None
         walk = iter(loader)
         got = [next(walk) for _ in range(3)]
         first.close()
-        stack.enter_context(Daemon(config(int(url.split(":")[2].split("/")[0]))))
+        stack.enter_context(Daemon(config))
         got += list(walk)
         assert loader.stats().lost_daemons == 1
     assert sorted(_ids(got)) == sorted(30 * IDS)
