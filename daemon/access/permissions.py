@@ -5,6 +5,7 @@ the folder. Does not cover: the files (emlio.keys), ending sessions (emlio.daemo
 """
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 
 from emlio.daemon.config import DaemonConfig
@@ -32,7 +33,8 @@ class Permissions:
     def __init__(self, folder: AllowFolder | None) -> None:
         """See the class; without a folder, clients need no key and may read every dataset."""
         self._folder = folder
-        self._list = folder.load() if folder is not None else AllowList()
+        # Before the first `emlio allow` there is no folder: nobody is admitted, and `look` says so.
+        self._list = folder.load() if folder is not None and os.path.lexists(folder.path) else AllowList()
         self._before = self._list
         # Even an idle daemon must notice a new client.
         self._look_at_ns = 0 if folder is not None else None

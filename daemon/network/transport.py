@@ -5,6 +5,8 @@ emlio.daemon.network.authentication_socket and emlio.daemon.network.lane_socket 
 threads, the content of messages.
 """
 
+import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -22,8 +24,11 @@ from emlio.errors import TransportError
 from emlio.keys.curve import KeyPair
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES
+from emlio.wire.status import LOCAL_STATUS
 
 __all__ = ["ControlSocket", "Network", "Received", "Sent", "Waiter"]
+
+_LOG = logging.getLogger("emlio.daemon")
 
 _CONTROL_THREAD, _LANE_THREAD = 1, 2
 """libzmq's threads, as bits. Connections to the control port, and every handshake there, must not
@@ -43,12 +48,14 @@ class Received:
         data: the message.
         address: the peer's host.
         key: the public key the peer proved to have; empty where clients need no key.
+        is_local: whether it came over the local socket, from root or this daemon's own user.
     """
 
     connection: bytes
     data: bytes
     address: str
     key: bytes
+    is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +82,12 @@ class Sent:
 class ControlSocket:
     """The bound ROUTER socket. Used by one thread only."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: Endpoint, *, asks_keys: bool) -> None:
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", endpoint: Endpoint, *, asks_keys: bool, is_local: bool = False
+    ) -> None:
         self.socket = socket
         self.endpoint = endpoint
+        self._is_local = is_local
         # Without keys, the user name is the peer's own claim, not the gate's.
         self._asks_keys = asks_keys
 
@@ -94,6 +104,7 @@ class ControlSocket:
             connection=identity.bytes,
             data=frames[0].bytes if len(frames) == 1 else b"",
             address=_told(identity, "Peer-Address"),
+            is_local=self._is_local,
             key=bytes.fromhex(_told(identity, "User-Id")) if self._asks_keys else b"",
         )
 
@@ -118,17 +129,10 @@ class Waiter:
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
-    def wait(
-        self,
-        timeout_ms: int | None,
-        *,
-        control: ControlSocket | None = None,
-        authentication: AuthenticationSocket | None = None,
-    ) -> None:
-        """Return when `control` or `authentication` can be read, the waker woke, or time is up."""
-        for asked in (control, authentication):
-            if asked is not None:
-                self._poller.register(asked.socket, zmq.POLLIN)
+    def wait(self, timeout_ms: int | None, *sockets: ControlSocket | AuthenticationSocket) -> None:
+        """Return when a socket can be read, the waker woke, or time is up."""
+        for asked in sockets:
+            self._poller.register(asked.socket, zmq.POLLIN)
         self._poller.poll(timeout_ms)
         self._waker.rest()
 
@@ -155,6 +159,29 @@ class Network:
 
     def control(self) -> ControlSocket:
         """Bind the control socket."""
+        socket = self._control_socket()
+        if self._pair is not None:
+            self._ask_for_keys(socket, CONTROL_PORT_NAME, self._pair)
+        port = self._bind_one(socket, [self._bind], "control port", "--bind")
+        return ControlSocket(socket, Endpoint(host=self._bind.host, port=port), asks_keys=self._pair is not None)
+
+    def local_status(self, control: Endpoint) -> ControlSocket | None:
+        """Bind the local socket, on which libzmq admits root and this process's user only.
+
+        A daemon serves without it: then the reason is logged.
+        """
+        socket = self._control_socket()
+        try:
+            for user in {0, os.geteuid()}:
+                socket.setsockopt(zmq.IPC_FILTER_UID, user)
+            socket.bind(f"ipc://@{LOCAL_STATUS}{str(control).removeprefix('tcp://')}")
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            _LOG.warning("emlio status needs keys on this host, too: no local socket (%s)", zmq.strerror(error.errno))
+            return None
+        return ControlSocket(socket, control, asks_keys=False, is_local=True)
+
+    def _control_socket(self) -> "zmq.Socket[bytes]":
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
         socket.setsockopt(zmq.RCVHWM, MOST_QUEUED_MESSAGES)
@@ -163,10 +190,7 @@ class Network:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # report an error when a peer is gone
         socket.setsockopt(zmq.AFFINITY, _CONTROL_THREAD)
         self._common(socket)
-        if self._pair is not None:
-            self._ask_for_keys(socket, CONTROL_PORT_NAME, self._pair)
-        port = self._bind_one(socket, [self._bind], "control port", "--bind")
-        return ControlSocket(socket, Endpoint(host=self._bind.host, port=port), asks_keys=self._pair is not None)
+        return socket
 
     def authentication_socket(self) -> AuthenticationSocket:
         """Bind the socket on which libzmq asks about new peers; call it before any other bind."""

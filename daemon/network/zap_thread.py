@@ -89,7 +89,7 @@ class ZapThread:
         waiter = Waiter(self._waker)
         try:
             while not self._stop:
-                waiter.wait(self._timeout_ms(), authentication=self._authentication)
+                waiter.wait(self._timeout_ms(), self._authentication)
                 for _ in range(_KNOCKS_A_TURN):
                     request = self._authentication.receive()
                     if request is None:

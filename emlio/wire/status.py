@@ -11,7 +11,11 @@ import msgspec
 from emlio.wire.kinds import Count, Name
 from emlio.wire.limits import MAX_STATUS_TEXT
 
-__all__ = ["DatasetStatus", "FailureStatus", "JobStatus", "MemoryStatus", "RankStatus"]
+__all__ = ["LOCAL_STATUS", "DatasetStatus", "FailureStatus", "JobStatus", "MemoryStatus", "RankStatus"]
+
+LOCAL_STATUS = "emlio-daemon/"
+"""The name of a daemon's local socket, before HOST:PORT of its control port: an abstract Unix socket, which
+the kernel removes with the process, and which belongs to the same network namespace as the port."""
 
 _Reason = Annotated[str, msgspec.Meta(max_length=MAX_STATUS_TEXT)]
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]

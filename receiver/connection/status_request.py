@@ -6,10 +6,13 @@ by one thread. Does not cover: the content of the replies (emlio.wire.status), s
 """
 
 import os
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.receiver.addresses.address import Peer
@@ -21,10 +24,14 @@ from emlio.receiver.connection.transport import ControlLink, Network, Waited
 from emlio.units import format_duration
 from emlio.waker import Waker
 from emlio.wire.control import Refused, StatusReply, StatusRequest, decode_control, encode_control
+from emlio.wire.status import LOCAL_STATUS
 
-__all__ = ["ask_status"]
+__all__ = ["ask_status", "local_daemons"]
 
 _NONCE = 1
+_LOCAL_S = 1.0
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+_LISTENS = "0A"
 _RUNS = "Check that emlio-daemon is running there"
 
 
@@ -44,20 +51,25 @@ class _Asked:
     """A daemon that is asked, and its answer."""
 
     target: Target
+    local: bool
     ways: list[_Way] = field(default_factory=list[_Way])
     answer: StatusReply | EmlioError | None = None
 
 
-def ask_status(targets: Sequence[Target], trust: Trust, timeout_ns: int) -> list[StatusReply | EmlioError]:
+def ask_status(
+    targets: Sequence[Target], trust: Trust, timeout_ns: int, *, local: bool = False
+) -> list[StatusReply | EmlioError]:
     """Return what each daemon answers, or the reason why it does not.
 
     Args:
         targets: the daemons.
         trust: this host's keys, and those that daemons must have.
         timeout_ns: how long to wait.
+        local: whether a daemon of this host is asked at its local socket, without keys, if that
+            admits this user.
     """
     network = Network(Waker())
-    asked = [_Asked(target=target) for target in targets]
+    asked = [_Asked(target=target, local=local) for target in targets]
     try:
         for one in asked:
             try:
@@ -77,7 +89,74 @@ def ask_status(targets: Sequence[Target], trust: Trust, timeout_ns: int) -> list
         network.close()
 
 
+def local_daemons() -> list[str]:
+    """Return HOST:PORT, as they were bound, of the daemons of this host that have a local socket."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    _, *names = (line.partition(f" @{LOCAL_STATUS}")[2] for line in lines)
+    return sorted({name for name in names if name.rpartition(":")[2].isdecimal()})
+
+
+def _local_socket_of(ways: Sequence[Peer]) -> str | None:
+    """Return the local socket of the daemon at these addresses; None if it has none that admits this user."""
+    here = [way for way in ways if _is_own(way.host)]
+    for way in here:
+        found = [name for name in local_daemons() if name.endswith(f":{way.port}")]
+        exact = [name for name in found if name == way.place]
+        # Several daemons may have one port at different addresses. A lone one may be bound to another name of this host.
+        if len(exact or found) == 1 and _admits((exact or found)[0], way.port):
+            return f"ipc://@{LOCAL_STATUS}{(exact or found)[0]}"
+    return None
+
+
+def _is_own(host: str) -> bool:
+    """Return whether this is an address of this machine."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _admits(name: str, port: int) -> bool:
+    """Return whether a local socket is a daemon's, and admits this user.
+
+    Any user may take the name. So it must be of root, of this process's user or, for root, of the
+    user that listens at the port.
+    """
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_LOCAL_S)
+        try:
+            probe.connect(f"\0{LOCAL_STATUS}{name}")
+            _, owner, _ = _CREDENTIALS.unpack(
+                probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            admitted = bool(probe.recv(1))  # libzmq greets a user whom it admits
+        except OSError:
+            return False
+    user = os.geteuid()
+    return admitted and (owner in {0, user} or (user == 0 and owner in _listeners(port)))
+
+
+def _listeners(port: int) -> set[int]:
+    """Return the users of this host that listen at a TCP port."""
+    found: set[int] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text(encoding="ascii").splitlines()[1:]]
+            found |= {int(row[7]) for row in rows if row[3] == _LISTENS and row[1].endswith(f":{port:04X}")}
+    return found
+
+
 def _call(network: Network, asked: _Asked, trust: Trust) -> None:
+    if asked.local and (local_socket := _local_socket_of(asked.target.ways)) is not None:
+        link = network.control(local_socket, None)
+        asked.ways.append(_Way(peer=asked.target.peer, link=link))
+        link.send(encode_control(StatusRequest(nonce=_NONCE)))
+        return
     if not asked.target.ways:
         raise TransportError(f"the host name {asked.target.peer.host} cannot be resolved: {asked.target.trouble}")
     for peer in asked.target.ways:
@@ -108,7 +187,7 @@ def _listen(asked: _Asked, trust: Trust, ready: Sequence[Waited]) -> StatusReply
         if way.question is not None and way.question in ready:
             way.question.advance()
         if way.question is not None and not way.question.is_open:
-            error = _reason(way, way.question, trust)
+            error = _reason(way, way.question, trust, local=asked.local)
             if error is not None:
                 return error
     if asked.ways and all(way.obstacle for way in asked.ways):
@@ -130,7 +209,7 @@ def _answer(peer: Peer, data: bytes) -> StatusReply | EmlioError | None:
             return None
 
 
-def _reason(way: _Way, question: MechanismQuestion, trust: Trust) -> EmlioError | None:
+def _reason(way: _Way, question: MechanismQuestion, trust: Trust, *, local: bool) -> EmlioError | None:
     """Return why the port, which said how it is protected, does not answer; None if that is not known."""
     question.close()  # its answer is kept
     if question.obstacle:
@@ -138,6 +217,11 @@ def _reason(way: _Way, question: MechanismQuestion, trust: Trust) -> EmlioError 
         return None
     if question.is_data_port:
         return trust.reason(LinkEvent.DATA_PORT, way.peer)
+    if local and question.asks_for_keys and way.peer.key is None and _is_own(way.peer.host):
+        return RemoteProtocolError(
+            f"the daemon at {way.peer} requires keys. Root and the daemon's own user need none on its host: run this as "
+            "one of them, or name a key folder with --folder"
+        )
     if way.peer.key is None:
         return trust.reason(LinkEvent.FOREIGN, way.peer) if question.asks_for_keys else None
     if question.asks_for_nothing:

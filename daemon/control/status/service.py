@@ -5,7 +5,6 @@ Covers: putting limits, permissions and the report together. Does not cover: the
 """
 
 from collections.abc import Callable, Collection
-from functools import partial
 
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
@@ -66,15 +65,18 @@ class StatusService:
 
         Args:
             request: the request.
-            received: how it came: its key decides what the client may see.
+            received: how it came: its key decides what the client may see; over the local socket, everything.
             clients: all sessions.
             send: sends bytes over a connection.
         """
-        owner = received.key or received.address.encode()
+        owner = b"local" if received.is_local else received.key or received.address.encode()
         if not self._quota.take(owner, self._clock.monotonic_ns()):
             send(received.connection, encode_control(Refused(code="no-session", text=_BUSY)))
             return
-        may_read = partial(self._permissions.may_read, received.key)
+
+        def may_read(dataset: str) -> bool:
+            return received.is_local or self._permissions.may_read(received.key, dataset)
+
         reply = self._report.reply(request.nonce, clients, may_read, draining=self.draining)
         self._quota.sent(owner, send(received.connection, encode_control(reply)))
 

@@ -5,6 +5,7 @@ Covers: the command's arguments, asking twice, redrawing. Does not cover: asking
 """
 
 import argparse
+import ipaddress
 import json
 import os
 import sys
@@ -22,7 +23,7 @@ from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import Trust, find_trust
-from emlio.receiver.connection.status_request import ask_status
+from emlio.receiver.connection.status_request import ask_status, local_daemons
 from emlio.units import format_duration, parse_duration_ns
 from emlio.wire.control import StatusReply
 
@@ -35,6 +36,7 @@ HELP = (
 
 _EXAMPLE = """\
 example:
+  emlio status                      # on the daemon's own host, as root or its user: no keys are needed
   emlio status store1 store2:5555
   emlio status emlio://store1/imagenet --watch
 
@@ -52,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "daemons",
         metavar="HOST[:PORT]",
-        nargs="+",
+        nargs="*",
         help="daemon to ask, by its control port (default: 5555), or an address as a loader uses it, whose dataset "
-        "does not matter",
+        "does not matter (default: the daemons of this host)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON; with --watch one line for each interval")
     parser.add_argument(
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     timeout_ns = _duration(arguments.timeout, "--timeout")
     over_ns = _duration(arguments.over, "--over")
     every_ns = _duration(arguments.watch, "--watch") if arguments.watch is not None else None
-    asking = _Asking(_peers(arguments.daemons), arguments.folder, timeout_ns)
+    asking = _Asking(_peers(arguments.daemons or _of_this_host()), arguments.folder, timeout_ns)
     asking.ask()
     time.sleep((every_ns or over_ns) / 1e9)
     while True:
@@ -102,6 +104,7 @@ class _Asking:
         self._trust: Trust
         self._trust, keyed = find_trust(address, security, os.environ)
         self._peers = keyed.peers
+        self._local = folder is None
         self._timeout_ns = timeout_ns
         self._before: dict[Peer, StatusReply] = {}
 
@@ -109,7 +112,8 @@ class _Asking:
         """Return the daemons with the figures since the last call, or why there are none."""
         targets = daemons_at(self._peers)
         found: list[Found] = []
-        for target, answer in zip(targets, ask_status(targets, self._trust, self._timeout_ns), strict=True):
+        answers = ask_status(targets, self._trust, self._timeout_ns, local=self._local)
+        for target, answer in zip(targets, answers, strict=True):
             figures: DaemonFigures | EmlioError
             if isinstance(answer, StatusReply):
                 figures = figures_between(self._before.get(target.peer), answer)
@@ -128,6 +132,19 @@ def _show(found: Sequence[Found], *, as_json: bool, redraw: bool) -> None:
         text = (_CLEAR if redraw else "") + status_page(found)
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _of_this_host() -> list[str]:
+    """Return the daemons that run here; those that are bound to all addresses, or to an interface, by localhost."""
+    found: list[str] = []
+    for place in local_daemons():
+        host, _, port = place.rpartition(":")
+        try:
+            is_one = not ipaddress.ip_address(host.strip("[]")).is_unspecified
+        except ValueError:
+            is_one = False
+        found.append(place if is_one else f"localhost:{port}")
+    return found or ["localhost"]
 
 
 def _peers(texts: Sequence[str]) -> list[Peer]:
