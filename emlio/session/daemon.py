@@ -315,7 +315,8 @@ class DaemonSession:
             return []
         if silent < self._timeout_ns:
             return []
-        return self._end(f"the rank was silent for {format_duration(silent)}", "lost")
+        # Without a stream it only looked at single records, as workers of a DataLoader do, which end without a goodbye.
+        return self._end(f"the rank was silent for {format_duration(silent)}", "lost" if self._stream else "")
 
     @property
     def heard_ns(self) -> int:

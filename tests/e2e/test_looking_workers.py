@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio_testing.commands import run_emlio
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess
 from emlio_testing.rank_groups import TORCH_ENVIRONMENT, run_script
@@ -44,3 +45,16 @@ def test_each_record_comes_once_through_worker_processes(tmp_path: Path, start: 
     with DaemonProcess({"x": tmp_path / "x"}, folder=tmp_path) as daemon:
         said = run_script(script, daemon.address("x"), start, timeout_s=60.0, environment=TORCH_ENVIRONMENT)
     assert "whole True True" in said
+
+
+def test_workers_that_end_are_no_failures(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "x", records=50, shards=3)
+    script = tmp_path / "look.py"
+    script.write_text(_SCRIPT, encoding="utf-8")
+    with DaemonProcess({"x": tmp_path / "x"}, "--heartbeat-timeout", "1s", folder=tmp_path) as daemon:
+        run_script(script, daemon.address("x"), "fork", timeout_s=60.0, environment=TORCH_ENVIRONMENT)
+        daemon.wait_for_log("the rank was silent for", 30.0)
+        page = run_emlio("status", daemon.peer, "--over", "100ms", home=tmp_path, timeout_s=60.0)
+    assert page.status == 0
+    assert "0 sessions" in page.out
+    assert "failed lately" not in page.out
