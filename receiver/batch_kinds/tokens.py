@@ -31,7 +31,10 @@ class TokenKind:
 
     def know(self, contents: KnownContents) -> None:
         """See `BatchKind`."""
-        self._work.know(contents.alike("tokens=") if isinstance(contents, MixedContents) else contents)
+        if isinstance(contents, MixedContents):
+            self._work.know(contents.alike("tokens="), contents.counts)
+        else:
+            self._work.know(contents)
 
     def position(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records. See `BatchKind`."""

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.arguments import whole
 from emlio.errors import ConfigError, DatasetError, EmlioError
@@ -193,20 +194,26 @@ class TokenWork:
         )
         self._frame_bytes = TFRECORD.frame_bytes
         self.maker = PoolMaker(self._assembler, policy)
+        self._count: Callable[[npt.NDArray[np.int64]], Any] = lambda _: 0
         self._share: TokenShare | None = None
         self._of: TokenEpoch | None = None
         self._pools_here = 0  # the first pool of the share that is not among the records yet
         self._records: list[Any] = []
         self._fault: RecordFault | None = None  # the first among the records
 
-    def know(self, contents: Contents) -> None:
+    def know(self, contents: Contents, count: Callable[[npt.NDArray[np.int64]], Any] = lambda _: 0) -> None:
         """Learn what the records are.
+
+        Args:
+            contents: of the dataset, or of all datasets of a mixture.
+            count: returns how many of the records with these ids are of each dataset of a mixture.
 
         Raises:
             ConfigError: their tokens are of another type than was said.
             DatasetError: they are not arrays of tokens.
         """
         self._frame_bytes = contents.frame_bytes
+        self._count = count
         stored, said = stored_tokens(contents), self._tokens.stored
         if stored is None:
             if contents.schema:
@@ -254,6 +261,7 @@ class TokenWork:
             step=step,
             count=len(begun),
             bad=bad,
+            by_dataset=self._count(share.ids[begun]),
             size_bytes=sum(whole) + self._frame_bytes * len(begun),
             value=value,
             fault=self._fault if bad else None,

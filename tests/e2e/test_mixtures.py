@@ -23,6 +23,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, settles
+from emlio_testing.token_records import make_token_dataset
 
 SIZES = {"web": 400, "code": 90, "math": 30}
 NAMES = tuple(SIZES)
@@ -281,6 +282,21 @@ def test_datasets_of_two_formats_are_mixed(written: Path) -> None:
         ConfigError, match=r"tokens= needs datasets of one format .*'plain' is tfrecord, 'lines' is jsonl"
     ):
         EmlioLoader(mixture, 8, tokens=TokenBatches(pack=16))
+
+
+@pytest.mark.parametrize("tokens", [{"pack": 16}, {"max_tokens": 64}], ids=["packed", "padded"])
+def test_records_of_token_batches_are_counted_by_dataset(tmp_path: Path, tokens: dict[str, Any]) -> None:
+    sizes = {"web": 60, "code": 20}
+    for name, records in sizes.items():
+        make_token_dataset(tmp_path / name, [5 + number % 9 for number in range(records)], shards=2)
+    mixture = Mixture([(tmp_path / name, count) for name, count in sizes.items()], until="longest")
+    options: dict[str, Any] = {"batch_size": 4} if "pack" in tokens else {}
+    with EmlioLoader(mixture, tokens=TokenBatches(pool=16, **tokens), to="numpy", epochs=1, **options) as loader:
+        for _ in loader:
+            counts = loader.stats().datasets
+            assert sum(counts.values()) == loader.stats().records
+    assert loader.stats().datasets == sizes
+    assert "80 records (web 60, code 20)" in str(loader.stats())
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
