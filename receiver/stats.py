@@ -24,7 +24,7 @@ __all__ = ["LoaderStats"]
 _COUNTERS = (
     *("batches", "records", "handed_bytes", "received_bytes", "local_bytes", "wait_ns", "busy_ns"),
     *("first_wait_ns", "records_wait_ns", "records_receive_ns", "assemble_ns", "receive_ns"),
-    *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns"),
+    *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns", "away_ns"),
     *("bad_records", "skipped_records", "replaced_records"),
     *("lost_daemons", "reopened_streams", "moved_shards"),
 )
@@ -61,6 +61,7 @@ class LoaderStats:
             up, likewise.
         storage_starved_ns: the time in which daemons could have sent, but had read nothing,
             likewise.
+        away_ns: the time in which the user waited for records of a daemon that was lost or silent.
         first_batch_ns: from the construction to the first batch, or None before it.
         round_trip_ns: measured over the control connections.
         lanes: data connections that are up.
@@ -99,6 +100,7 @@ class LoaderStats:
     network_blocked_ns: int
     credit_withheld_ns: int
     storage_starved_ns: int
+    away_ns: int
     first_batch_ns: int | None
     round_trip_ns: int | None
     lanes: int
@@ -189,6 +191,7 @@ class LoaderStats:
             lane_ns=self.network_blocked_ns,
             credit_ns=self.credit_withheld_ns,
             starved_ns=self.storage_starved_ns,
+            away_ns=self.away_ns,
             remote=bool(self.received_bytes) or not self.local_bytes,
         )
 

@@ -14,7 +14,7 @@ class ReceivingFigures:
 
     Attributes:
         received_bytes, local_bytes, bad_records, network_blocked_ns, credit_withheld_ns,
-        storage_starved_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
+        storage_starved_ns, away_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
         reopened_streams, moved_shards, protection: as there.
     """
 
@@ -24,6 +24,7 @@ class ReceivingFigures:
     network_blocked_ns: int
     credit_withheld_ns: int
     storage_starved_ns: int
+    away_ns: int
     round_trip_ns: int | None
     lanes: int
     window_bytes: int

@@ -83,6 +83,7 @@ class RankMachine:
         self.intake = Intake(config, self._out, self._move_shard, ahead=ahead)
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
         self._waits = StreamWaits()
+        self._handed_out = False
 
     # ---- events in, instructions out ----------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ class RankMachine:
             network_blocked_ns=waits.lane_ns,
             credit_withheld_ns=waits.credit_ns,
             storage_starved_ns=waits.starved_ns,
+            away_ns=waits.away_ns,
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
@@ -160,6 +162,7 @@ class RankMachine:
             case TimePassed(hungry=hungry, quiet=quiet):
                 self._tick(hungry=hungry, quiet=quiet)
             case BatchTaken(generation=generation, size_bytes=size_bytes):
+                self._handed_out = True
                 self.intake.taken(generation, size_bytes)
             case Sought(epoch=epoch, origin=origin, generation=generation):
                 self._go_to(epoch, origin, generation)
@@ -180,6 +183,8 @@ class RankMachine:
         self.intake.give_credit()
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)
+        # The wait for the first batch bounds nothing.
+        self._waits.tick(self._out.now_ns, away=hungry and self._handed_out and self.pool.lacks_a_daemon)
 
     def _ask_reports(self) -> None:
         for source in self.pool.sources:

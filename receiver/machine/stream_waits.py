@@ -34,17 +34,25 @@ class StreamWaits:
             sent and has not arrived.
         credit_ns: messages were ready, and this rank allowed no more.
         starved_ns: nothing was ready, although it could have been sent.
+        away_ns: a daemon whose records the user waited for was lost, or silent before that.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.lane_ns = self.credit_ns = self.starved_ns = 0
+        self.lane_ns = self.credit_ns = self.starved_ns = self.away_ns = 0
+        self._away_ns: int | None = None
         self._asked_ns: dict[int, int] = {}
         self._last: dict[int, _Heard] = {}
 
     def ask(self, source: Source, now_ns: int) -> None:
         """Count up to the daemon's next report: the user waits."""
         self._asked_ns.setdefault(source.number, now_ns)
+
+    def tick(self, now_ns: int, *, away: bool) -> None:
+        """Count the time since the last tick, if the user waited for a daemon that was away then."""
+        if self._away_ns is not None:
+            self.away_ns += now_ns - self._away_ns
+        self._away_ns = now_ns if away else None
 
     def hear(self, source: Source, now_ns: int) -> None:
         """Take in the daemon's report, if it has changed."""

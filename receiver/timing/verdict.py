@@ -30,6 +30,7 @@ class Bound(Enum):
         MAKING: batches are made of records that are here.
         RECEIVING: the receive thread is busy.
         DISKS: shards of this host are read.
+        AWAY: a daemon was lost or silent for at least half of the wait for records.
         NETWORK: messages wait at the daemons for lanes, or for credit.
         STORAGE: nothing is read at the daemons.
         DAEMONS: one of the last two; no daemon has reported yet.
@@ -39,6 +40,7 @@ class Bound(Enum):
     MAKING = "decoding in this process"
     RECEIVING = "receiving and checking in this process"
     DISKS = "this host's disks"
+    AWAY = "a daemon that was away"
     NETWORK = "the network"
     STORAGE = "reading at the daemons"
     DAEMONS = "the network or reading at the daemons"
@@ -59,6 +61,7 @@ class Waits:
         lane_ns: of the daemons' streams: no lane took a message. See `LoaderStats`.
         credit_ns: likewise: the rank allowed no more.
         starved_ns: likewise: nothing was read.
+        away_ns: as in `LoaderStats`.
         remote: whether daemons send records.
     """
 
@@ -70,6 +73,7 @@ class Waits:
     lane_ns: int
     credit_ns: int
     starved_ns: int
+    away_ns: int
     remote: bool
 
     @property
@@ -93,6 +97,8 @@ class Waits:
         records_ns = self._for_records_ns
         if records_ns * _QUARTER < self._later_ns:
             return Bound.MAKING
+        if self.away_ns * 2 >= records_ns:
+            return Bound.AWAY
         if self.receive_ns > self.records_ns * _MOST:
             return Bound.RECEIVING
         if not self.remote:
@@ -118,6 +124,8 @@ class Waits:
             )
             parts = [f"{what} for {format_duration(time_ns)}" for time_ns, what in times if time_ns]
             told += f"; daemons {', '.join(parts)}"
+        if self.away_ns and bound is not Bound.LOOP:
+            told += f"; a daemon was away for {format_duration(self.away_ns)} of it"
         return f"bound by {bound.value} ({told})"
 
     def _of_all(self, time_ns: int) -> float:

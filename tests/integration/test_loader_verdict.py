@@ -9,9 +9,10 @@ daemon; data that fit the page cache, where nothing else takes time. Does not co
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from emlio.example.encode import encode_example
 from emlio.reading.feed import Feed
 from emlio.receiver.stats import LoaderStats
 from emlio.receiver.timing.verdict import Bound
+from emlio.units import format_duration
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.proxy import FaultProxy, free_ports
@@ -154,3 +156,30 @@ def test_the_verdict_names_the_bottleneck(folder: Path, make: Callable[[_Run], l
             whole, epoch = make(run)
             assert (whole.waits.bound, epoch.waits.bound) == (_BOTTLENECKS[make],) * 2, f"{whole}\n{epoch}"
             assert (whole.batches, epoch.batches) == (_EPOCHS * _BATCHES, _BATCHES)
+
+
+def test_a_daemon_that_was_away_is_named_and_not_its_reading(folder: Path) -> None:
+    port, _ = free_ports(2, _HERE)
+    config = DaemonConfig(
+        data=(DatasetSource(name="records", directory=folder),),
+        bind=Endpoint(host=_HERE, port=port),
+        lanes=1,
+        message_size=_MESSAGE,
+    )
+    with ExitStack() as stack:
+        with Daemon(config):
+            loader = stack.enter_context(_loader(port, raw=True, prefetch="1MiB", epochs=None))
+            batches = iter(loader)
+            for _ in range(3):
+                next(batches)
+        back = Timer(1.5, lambda: stack.enter_context(Daemon(config)))
+        stack.callback(back.join)
+        back.start()
+        for _ in batches:
+            pass
+        stats = loader.stats()
+        back.join()
+    assert 1_000_000_000 <= stats.away_ns <= stats.records_wait_ns
+    assert stats.waits.bound is Bound.AWAY, str(stats)
+    assert "bound by a daemon that was away (" in str(stats)
+    assert f"; a daemon was away for {format_duration(stats.away_ns)} of it)" in str(stats)

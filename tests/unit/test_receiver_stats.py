@@ -33,6 +33,7 @@ def _stats(**changes: Any) -> LoaderStats:
         "network_blocked_ns": 0,
         "credit_withheld_ns": 0,
         "storage_starved_ns": 0,
+        "away_ns": 0,
         "first_batch_ns": 30_000_000,
         "round_trip_ns": None,
         "lanes": 1,
