@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 
 __all__ = [
     "CudaEvents",
@@ -85,9 +86,7 @@ class GroupStore:
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
     """Return the function that turns an array into a tensor sharing its memory."""
     if not torch_is_installed():
-        raise ConfigError(
-            "to must be 'numpy' where PyTorch is not installed, got 'torch'; pip install \"emlio[torch]\""
-        )
+        raise ConfigError(f"to must be 'numpy' where PyTorch is not installed, got 'torch'; {how_to_install('torch')}")
     torch: Any = importlib.import_module("torch")
     make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
     return make

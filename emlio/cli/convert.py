@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.images.decoding import can_decode
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
@@ -148,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     if options.check == "decode" and not can_decode():
         print(
             "emlio convert: pictures are not decoded, only their headers are read, as Pillow is not installed: "
-            "pip install 'emlio[images]'",
+            + how_to_install("images"),
             file=sys.stderr,
         )
     begun = time.monotonic_ns()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.images.header import picture_extension
 from emlio.images.wholeness import image_fault
 
@@ -25,7 +26,7 @@ def picture_decoder() -> Callable[[memoryview | bytes], str | None]:
         from PIL import Image
     except ImportError as error:
         raise ConfigError(
-            "decoding pictures requires Pillow, which is not installed: pip install 'emlio[images]'"
+            f"decoding pictures requires Pillow, which is not installed: {how_to_install('images')}"
         ) from error
     return lambda encoded: _fault(Image, encoded)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from typing_extensions import Buffer
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.extras import how_to_install
 from emlio.images.wholeness import image_fault
 
 __all__ = ["as_png", "can_decode", "decoding_fault"]
@@ -33,7 +34,7 @@ def _library() -> Any:
     try:
         return import_module("PIL.Image")
     except ImportError as error:
-        raise ConfigError("decoding pictures requires Pillow: pip install 'emlio[images]'") from error
+        raise ConfigError(f"decoding pictures requires Pillow: {how_to_install('images')}") from error
 
 
 def can_decode() -> bool:

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing_extensions import Buffer
 
 from emlio.errors import DatasetError
+from emlio.extras import how_to_install
 
 __all__ = ["IMAGE_EXTENSIONS", "NOT_DECODED", "ImageHeader", "is_image_name", "picture_extension", "read_image_header"]
 
@@ -130,7 +131,7 @@ def _by_pillow(encoded: bytes) -> ImageHeader:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise DatasetError(
-            "neither a JPEG nor a PNG; install Pillow to read other formats: pip install 'emlio[images]'"
+            f"neither a JPEG nor a PNG; install Pillow to read other formats: {how_to_install('images')}"
         ) from error
     try:
         with Image.open(io.BytesIO(encoded)) as image:

@@ -5,7 +5,7 @@
     with EmlioLoader(...) as loader, serve_metrics(loader, "127.0.0.1:9556"):
         ...
 
-Needs prometheus_client: pip install "emlio[metrics]". A daemon has its own option, `--metrics`.
+Needs prometheus_client, the extra `metrics`. A daemon has its own option, `--metrics`.
 
 Covers: the public names. Does not cover: what they show (emlio.metrics.loaders, docs/loader.md).
 """

@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.metrics.families import Family
 
 __all__ = ["Collector", "MetricsText", "library_metrics", "require_library"]
-
-_NEEDED = 'metrics require prometheus_client: pip install "emlio[metrics]"'
 
 
 class Collector(Protocol):
@@ -33,7 +32,7 @@ def _load(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigError(_NEEDED) from error
+        raise ConfigError(f"metrics require prometheus_client: {how_to_install('metrics')}") from error
 
 
 def library_metrics(families: Iterable[Family]) -> Iterator[Any]:

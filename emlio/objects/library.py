@@ -18,6 +18,7 @@ from typing import Any, Final
 from typing_extensions import Buffer
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import Cause, Client, ObjectStatus, RequestError
 from emlio.objects.profile import profile_settings
@@ -60,7 +61,7 @@ def make_client(address: ObjectAddress) -> Client:
         from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
     except ImportError:
         raise ConfigError(
-            f"{address}: reading from a bucket requires obstore, which is not installed: pip install 'emlio[objects]'"
+            f"{address}: reading from a bucket requires obstore, which is not installed: {how_to_install('objects')}"
         ) from None
     settings, prefix = address.settings, address.prefix or None
     # Requests are tried again by emlio.objects.requests, which can be stopped meanwhile.

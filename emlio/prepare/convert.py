@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.extras import how_to_install
 from emlio.images.decoding import as_png, can_decode, decoding_fault
 from emlio.images.header import NOT_DECODED, picture_extension
 from emlio.planner.permutation import Permutation
@@ -118,7 +119,7 @@ class ConvertOptions:
         if self.check not in ("decode", "header"):
             raise ConfigError(f"--check must be decode or header, got {self.check!r}")
         if self.transcode and not can_decode():
-            raise ConfigError("--transcode requires Pillow: pip install 'emlio[images]'")
+            raise ConfigError(f"--transcode requires Pillow: {how_to_install('images')}")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers must be at least 1, got {self.workers}")
         source, out = self.source.resolve(), self.out.resolve()

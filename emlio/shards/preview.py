@@ -11,6 +11,7 @@ from typing import Any
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import parse_example
+from emlio.extras import how_to_install
 from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import spread
@@ -44,7 +45,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     try:
         from PIL import Image, ImageDraw
     except ImportError as error:
-        raise ConfigError("--preview requires Pillow, which is not installed: pip install 'emlio[images]'") from error
+        raise ConfigError(f"--preview requires Pillow, which is not installed: {how_to_install('images')}") from error
     tiles: list[tuple[Any, str]] = []
     for number, candidates, label in _records(dataset):
         picture = _picture(Image, candidates)

@@ -14,6 +14,7 @@ from emlio.energy.export.csv_table import COLUMNS, rows
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 
 __all__ = ["write_parquet"]
 
@@ -26,7 +27,7 @@ def write_parquet(path: Path, run: Run, number: int, readings: Iterable[Reading]
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise ConfigError('writing Parquet requires pyarrow: pip install "emlio[parquet]"') from error
+        raise ConfigError(f"writing Parquet requires pyarrow: {how_to_install('parquet')}") from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
     left, count = rows(run, number, readings), 0

@@ -17,6 +17,7 @@ from emlio.energy.report.power_trace import PowerLine, PowerTrace
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.spans import Stage
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 
 __all__ = ["plot_power", "power_figure", "power_svg"]
 
@@ -70,7 +71,7 @@ def power_figure(traces: Sequence[PowerTrace]) -> Any:
     if not traces:
         raise ConfigError("a plot must have at least one node, got none")
     if find_spec("matplotlib") is None:
-        raise ConfigError('a plot requires matplotlib: pip install "emlio[plot]"')
+        raise ConfigError(f"a plot requires matplotlib: {how_to_install('plot')}")
     made: Any = import_module("matplotlib.figure")
     signs = _signs(traces)
     foot = 0.08 + 0.23 * -(-len(signs) // _SIGNS)

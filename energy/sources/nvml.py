@@ -17,6 +17,7 @@ from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.trapezoid import Trapezoid
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
+from emlio.extras import how_to_install
 
 __all__ = ["NvmlGpu", "find_gpus", "load_nvml"]
 
@@ -110,7 +111,7 @@ def find_gpus(
     try:
         library = load()
     except ImportError:
-        text = 'reading NVIDIA GPUs requires nvidia-ml-py: pip install "emlio[nvml]"'
+        text = f"reading NVIDIA GPUs requires nvidia-ml-py: {how_to_install('nvml')}"
         if (proc / "driver/nvidia").is_dir():
             return (Finding(source="nvml", name="NVIDIA's GPUs", state=State.DEAD, domain=Domain.GPU, detail=text),)
         return (Finding.absent("nvml", text),)

@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 
 from emlio.arguments import choice, flag, instance, whole
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.torch_adapter import is_torch_device, torch_is_installed
 from emlio.tokens import TokenBatches
@@ -57,7 +58,7 @@ class BatchOptions:
         if self.on_device and not self.tensors:
             if not self.raw and self.to is None:
                 raise ConfigError(
-                    f'device {self.device!r} needs PyTorch, which is not installed: pip install "emlio[torch]"'
+                    f"device {self.device!r} needs PyTorch, which is not installed: {how_to_install('torch')}"
                 )
             raise ConfigError(
                 f"device {self.device!r} needs torch's tensors, which to={self.to!r} or raw=True rules out"

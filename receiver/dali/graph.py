@@ -14,6 +14,7 @@ from typing import Any
 
 from emlio.arguments import like
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.dali.presets import OUTPUTS, PRESETS
@@ -52,7 +53,7 @@ def dali_device(device: str | None, environment: Mapping[str, str]) -> int | Non
     Raises `ConfigError` if the device is not there.
     """
     if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None:
-        raise ConfigError('a pipeline requires NVIDIA DALI, which is not installed: pip install "emlio[dali]"')
+        raise ConfigError(f"a pipeline requires NVIDIA DALI, which is not installed: {how_to_install('dali')}")
     if device in (None, "cpu"):
         return None
     kind, _, number = str(device).partition(":")

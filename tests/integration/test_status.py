@@ -284,7 +284,7 @@ def test_health_follows_the_life_of_a_daemon(site: Site) -> None:
 
 def test_without_the_library_the_error_says_what_to_install(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    needed = r"metrics require prometheus_client: pip install \"emlio\[metrics\]\""
+    needed = r"metrics require prometheus_client: pip install \"prometheus-client"
     with pytest.raises(ConfigError, match=needed), site.daemon(metrics=("127.0.0.1", 0)):
         pass
     with site.daemon() as daemon, load(daemon, "open") as loader, pytest.raises(ConfigError, match=needed):

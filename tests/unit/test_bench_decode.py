@@ -118,7 +118,8 @@ def test_what_is_not_installed_is_named_before_anything_is_measured(
     data = tmp_path / "data"
     assert main(["decode", "--data", str(data)]) == 2
     assert (
-        'dali-tfrecord needs NVIDIA DALI, which is not installed: pip install "emlio[dali]"' in capsys.readouterr().err
+        'dali-tfrecord needs NVIDIA DALI, which is not installed: pip install "nvidia-dali-cuda120'
+        in capsys.readouterr().err
     )
     assert not data.exists()
     check_installed([DECODERS["threads-local"], DECODERS["pillow-floor"]])

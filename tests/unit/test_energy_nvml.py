@@ -163,7 +163,7 @@ def test_without_the_library_it_says_how_to_install_it() -> None:
         raise ImportError
 
     (finding,) = find_gpus(load)
-    assert 'pip install "emlio[nvml]"' in finding.detail
+    assert 'pip install "nvidia-ml-py' in finding.detail
 
 
 def test_gpus_that_cannot_be_counted_for_want_of_the_library_are_missed(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_without_pillow_jpeg_is_read_and_webp_names_the_extra() -> None:
     first, second = done.stdout.splitlines()
     assert first == "31"
     assert second.startswith("DatasetError")
-    assert "pip install 'emlio[images]'" in second
+    assert 'pip install "pillow' in second
 
 
 @pytest.mark.parametrize(

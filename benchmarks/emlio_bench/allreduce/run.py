@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.progress import Progress
 from emlio_bench.allreduce.load import loaded
 from emlio_bench.allreduce.reduce import Reducing, reducing, slice_of
@@ -101,7 +102,7 @@ def _world(device: str) -> int:
         ConfigError: something is missing.
     """
     if not is_installed("torch"):
-        raise ConfigError('an all-reduce needs PyTorch, which is not installed: pip install "emlio[torch]"')
+        raise ConfigError(f"an all-reduce needs PyTorch, which is not installed: {how_to_install('torch')}")
     if device == "cpu":
         return 1
     if (reason := why_no_gpu()) is not None:

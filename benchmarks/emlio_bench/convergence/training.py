@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.opening.choice import open_dataset
@@ -98,7 +99,7 @@ Batches = Iterator[tuple[Any, Any]]
 def check_torch() -> None:
     """Raise if torch is not installed."""
     if find_spec("torch") is None:
-        raise ConfigError('the network is written in PyTorch, which is not installed: pip install "emlio[torch]"')
+        raise ConfigError(f"the network is written in PyTorch, which is not installed: {how_to_install('torch')}")
 
 
 class Learner:

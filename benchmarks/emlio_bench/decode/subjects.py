@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio_bench.decode.order import DecodeOrder
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.pair import hear_sample
@@ -121,6 +122,6 @@ def check_installed(decoders: Sequence[Decoder]) -> None:
             if not is_installed(module):
                 package, extra = _PACKAGES[module]
                 raise ConfigError(
-                    f'{decoder.name} needs {package}, which is not installed: pip install "emlio[{extra}]", '
+                    f"{decoder.name} needs {package}, which is not installed: {how_to_install(extra)}, "
                     "or name others with --subjects"
                 )

@@ -21,6 +21,7 @@ from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.recording.instant_reading import Edge
 from emlio.energy.values.domain import Domain
 from emlio.errors import ConfigError, TransportError
+from emlio.extras import how_to_install
 from emlio.progress import Progress
 from emlio_bench.decode.subjects import is_installed
 from emlio_bench.experiment.command import Command
@@ -122,7 +123,7 @@ def _check_present() -> None:
         raise ConfigError(f"NVML is compared on a GPU: {reason}")
     for module, extra in (("pynvml", "nvml"), ("torch", "torch")):
         if not is_installed(module):
-            raise ConfigError(f'{module} must be installed, and is not: pip install "emlio[{extra}]"')
+            raise ConfigError(f"{module} must be installed, and is not: {how_to_install(extra)}")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ __all__ = ["add_arguments", "run"]
 _EXAMPLE = """\
 example:
   emlio energy export run.sqlite --csv --out run.csv
-  emlio energy export run.sqlite --parquet                  # to run.parquet; needs pip install "emlio[parquet]"
+  emlio energy export run.sqlite --parquet                  # to run.parquet; needs pyarrow
   emlio energy export run.sqlite --influx "http://localhost:8086/write?db=energy"
   emlio energy export run.sqlite --prometheus --out /var/lib/node_exporter/energy.prom
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.extras import how_to_install
 from emlio.formats.tabular.arrow_rows import ArrowRows
 from emlio.formats.tabular.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
@@ -49,7 +50,7 @@ def _load(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigError('serving Parquet and Arrow files requires pyarrow: pip install "emlio[parquet]"') from error
+        raise ConfigError(f"serving Parquet and Arrow files requires pyarrow: {how_to_install('parquet')}") from error
 
 
 @contextmanager

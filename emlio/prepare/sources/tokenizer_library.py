@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.extras import how_to_install
 from emlio.prepare.sources.settings import TokenizerSettings
 
 __all__ = ["Tokenizer"]
@@ -43,7 +44,7 @@ class Tokenizer:
         try:
             library: Any = import_module("tokenizers")
         except ImportError as error:
-            raise ConfigError('--tokenizer requires tokenizers: pip install "emlio[tokenizers]"') from error
+            raise ConfigError(f"--tokenizer requires tokenizers: {how_to_install('tokenizers')}") from error
         file = _file_of(settings.name)
         try:
             self._of: Any = (

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 from emlio.prepare.synthetic.image import draw_picture
 from emlio.progress import Progress
 
@@ -84,7 +85,7 @@ def _encoder() -> Callable[[int, int, int, int], bytes]:
         from PIL import Image
     except ImportError as error:
         raise ConfigError(
-            "encoding images requires Pillow, which is not installed: pip install 'emlio[images]'. --kind opaque and "
+            f"encoding images requires Pillow, which is not installed: {how_to_install('images')}. --kind opaque and "
             "--kind example do not require it"
         ) from error
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final
 
+from emlio.extras import how_to_install
+
 __all__ = ["why_no_training"]
 
-_MODEL: Final = ("torch", "PyTorch", 'pip install "emlio[torch]"')
+_MODEL: Final = ("torch", "PyTorch", how_to_install("torch"))
 _PICTURES: Final = ("sklearn", "scikit-learn", "pip install scikit-learn")
 
 

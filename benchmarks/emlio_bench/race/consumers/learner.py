@@ -12,6 +12,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from emlio.extras import how_to_install
+
 __all__ = ["Learner", "shrunk_resnet"]
 
 _SIDE = 64
@@ -42,7 +44,7 @@ class Learner:
             batch: pictures in a batch.
         """
         if find_spec("torch") is None:
-            raise SystemExit('training needs PyTorch, which is not installed: pip install "emlio[torch]"')
+            raise SystemExit(f"training needs PyTorch, which is not installed: {how_to_install('torch')}")
         self._torch: Any = import_module("torch")
         self._device = "cuda" if self._torch.cuda.is_available() else "cpu"
         if self._device == "cpu":

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.example import encode_example
+from emlio.extras import how_to_install
 from emlio.planner.permutation import Permutation
 from emlio.prepare.synthetic.image import draw_picture
 from emlio.prepare.synthetic.picture_pool import numbered_picture
@@ -100,7 +101,7 @@ def _encoded(digits: Digits, order: npt.NDArray[np.int64], size: tuple[int, int]
         from PIL import Image
     except ImportError as error:
         raise ConfigError(
-            "pictures of digits need Pillow, which is not installed: pip install 'emlio[images]'"
+            f"pictures of digits need Pillow, which is not installed: {how_to_install('images')}"
         ) from error
     width, height = size
     behind = [

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
+from emlio.extras import how_to_install
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.file_forms import as_examples, as_files
@@ -114,4 +115,4 @@ class DaliLocal(System):
 
 
 def _no_dali() -> str | None:
-    return None if find_spec("nvidia.dali") is not None else 'needs DALI: pip install "emlio[dali]"'
+    return None if find_spec("nvidia.dali") is not None else f"needs DALI: {how_to_install('dali')}"
