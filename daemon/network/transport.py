@@ -177,7 +177,7 @@ class Network:
             socket.bind(f"ipc://@{LOCAL_STATUS}{str(control).removeprefix('tcp://')}")
         except zmq.ZMQError as error:
             socket.close(linger=0)
-            _LOG.warning("emlio status needs keys on this host, too: no local socket (%s)", zmq.strerror(error.errno))
+            _LOG.warning("emlio status needs keys on this host, too: no local socket (%s)", zmq.strerror(error.errno or 0))
             return None
         return ControlSocket(socket, control, asks_keys=False, is_local=True)
 

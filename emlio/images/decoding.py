@@ -66,10 +66,15 @@ def decoding_fault(encoded: Buffer) -> str | None:
             picture.draft(None, (max(picture.width // _SCALE, 1), max(picture.height // _SCALE, 1)))
             picture.load()
     except library.UnidentifiedImageError:
-        return f"is no picture that Pillow knows, {len(view)} bytes that begin with {bytes(view[:12])!r}"
+        return _unknown(view)
     except (*_BROKEN, library.DecompressionBombError) as error:
         return f"cannot be decoded: {error}"
     return None
+
+
+def _unknown(view: memoryview) -> str:
+    """Return the fault of bytes that Pillow does not know; its own text names an object in memory."""
+    return f"is no picture that Pillow knows, {len(view)} bytes that begin with {bytes(view[:12])!r}"
 
 
 def as_png(encoded: Buffer) -> bytes:
@@ -93,6 +98,8 @@ def as_png(encoded: Buffer) -> bytes:
                 else picture.convert("RGBA" if "transparency" in picture.info else "RGB")
             )
             kept.save(out, "PNG")
+    except library.UnidentifiedImageError as error:
+        raise DatasetError(_unknown(memoryview(encoded))) from error
     except (*_BROKEN, library.DecompressionBombError) as error:
         raise DatasetError(f"cannot be decoded: {error}") from error
     return out.getvalue()

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import combining, normalize
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import parse_example
@@ -25,6 +26,7 @@ _IMAGES = 30
 _TILE = 160
 _CAPTION = 18
 _GAP = 6
+_FONT, _FONT_SIZE = "DejaVuSans.ttf", 10
 _PIXELS = 100_000_000
 """Larger images are not opened: a few bytes of a file may claim any number of pixels."""
 
@@ -43,7 +45,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
         DatasetError: the sampled records hold no image, or cannot be read.
     """
     try:
-        from PIL import Image, ImageDraw
+        from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
         raise ConfigError(f"--preview requires Pillow, which is not installed: {how_to_install('images')}") from error
     tiles: list[tuple[Any, str]] = []
@@ -58,16 +60,26 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     size = (columns * (_TILE + _GAP) + _GAP, rows * (_TILE + _CAPTION + _GAP) + _GAP)
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
+    try:  # a font with the letters of many languages, if the system has it
+        font, shown = ImageFont.truetype(_FONT, _FONT_SIZE), str
+    except OSError:
+        font, shown = None, _in_ascii
     for place, (picture, caption) in enumerate(tiles):
         left = _GAP + place % columns * (_TILE + _GAP)
         top = _GAP + place // columns * (_TILE + _CAPTION + _GAP)
         sheet.paste(picture, (left + (_TILE - picture.width) // 2, top + (_TILE - picture.height) // 2))
-        draw.text((left, top + _TILE + 2), caption.encode("ascii", "replace")[:26].decode(), fill="black")
+        draw.text((left, top + _TILE + 2), shown(caption)[:26], fill="black", font=font)
     try:
         sheet.save(out)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--preview {out}: the picture cannot be written: {error}") from error
     return len(tiles)
+
+
+def _in_ascii(text: str) -> str:
+    """Return a text without the letters that Pillow's own font lacks: ß as ss, é as e."""
+    letters = normalize("NFKD", text.replace("ß", "ss"))
+    return "".join(one for one in letters if not combining(one)).encode("ascii", "replace").decode()
 
 
 def _caption(dataset: Dataset, label: int | None) -> str:

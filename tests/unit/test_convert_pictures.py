@@ -155,7 +155,14 @@ def test_without_pillow_headers_are_read_and_nothing_is_transcoded(
     monkeypatch.setattr(decoding, "import_module", absent)
     (folder / "cut.jpg").write_bytes(_encoded("JPEG")[:-400])
     assert _convert(folder) == []
-    with pytest.raises(ConfigError, match=r"--transcode requires Pillow: pip install 'emlio\[images\]'"):
+    with pytest.raises(ConfigError, match='--transcode requires Pillow: pip install "pillow'):
         _convert(folder, transcode=True)
     with pytest.raises(ConfigError, match="requires Pillow"):
         decoding_fault(_encoded("PNG"))
+
+
+def test_no_message_names_an_object_in_memory() -> None:
+    with pytest.raises(
+        DatasetError, match=r"is no picture that Pillow knows, 12 bytes that begin with b'no picture!!'"
+    ):
+        as_png(b"no picture!!")

@@ -8,10 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from emlio.cli import index, inspect
 from emlio.errors import ConfigError, DatasetError
@@ -328,6 +329,31 @@ def test_a_preview_shows_images_in_rows(images: Path, tmp_path: Path, capsys: py
     assert all(abs(int(found) - wanted) < 12 for found, wanted in zip(first, (0, 0, 90), strict=True))
 
 
+def drawn(folder: Path, label: str) -> bytes:
+    """The sheet of a dataset with one class."""
+    (folder / label).mkdir(parents=True)
+    (folder / label / "a.jpg").write_bytes(jpeg(1))
+    with open_dataset("d", folder) as dataset:
+        draw_preview(dataset, folder.with_suffix(".png"))
+    return folder.with_suffix(".png").read_bytes()
+
+
+def test_a_preview_writes_letters_of_any_language_or_spells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert drawn(tmp_path / "a", "Großer Bär") != drawn(tmp_path / "b", "Gro?er B?r")
+
+    its_own = ImageFont.truetype
+
+    def lacks(font: Any, *options: Any, **named: Any) -> Any:
+        if isinstance(font, str):
+            raise OSError("cannot open resource")
+        return its_own(font, *options, **named)
+
+    monkeypatch.setattr(ImageFont, "truetype", lacks)
+    assert drawn(tmp_path / "c", "Großer Bär") == drawn(tmp_path / "d", "Grosser Bar")
+
+
 def test_a_preview_takes_bare_images_and_leaves_out_what_is_none(tmp_path: Path) -> None:
     records = [jpeg(1, (3000, 20)), b"no image", encode_example({"a": b"none", "b": jpeg(2)}), jpeg(3)[:200]]
     write_tfrecord(tmp_path / "a.tfrecord", records)
@@ -346,6 +372,6 @@ def test_a_preview_without_pillow_says_what_to_install(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with open_dataset("d", images) as dataset, pytest.raises(ConfigError, match=r"pip install 'emlio\[images\]'"):
+    with open_dataset("d", images) as dataset, pytest.raises(ConfigError, match='pip install "pillow'):
         draw_preview(dataset, tmp_path / "sheet.png")
     assert os.listdir(tmp_path) == ["images"]
