@@ -9,12 +9,14 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emlio import __version__, native
 from emlio.allocator import keep_no_large_pieces
+from emlio.arguments import like
 from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource
 from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
@@ -70,9 +72,18 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         names = [word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")]
-        hints = [f"--{name} was removed: {REMOVED_OPTIONS[name]}" for name in names if name in REMOVED_OPTIONS]
-        parser.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints]))
+        known = ["--config", *(f"--{field.name.replace('_', '-')}" for field in fields(DaemonConfig))]
+        hints = [_hint(name, known) for name in names]
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(hints)}")
     return arguments
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    if name in REMOVED_OPTIONS:
+        return f"; --{name} was removed: {REMOVED_OPTIONS[name]}"
+    if name in ("port", "host", "address", "listen"):
+        return "; use --bind tcp://HOST:PORT"
+    return like(f"--{name}", known)
 
 
 def _read(arguments: argparse.Namespace) -> DaemonConfig:

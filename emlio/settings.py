@@ -72,7 +72,18 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     except RecursionError as error:
         raise ConfigError(f"configuration file {path}: nested too deeply") from error
     except ValueError as error:  # not TOML, not UTF-8, or a number that Python does not read
-        raise ConfigError(f"configuration file {path}: not valid TOML: {error}") from error
+        raise ConfigError(f"configuration file {path}: not valid TOML: {error}{_line(path, str(error))}") from error
+
+
+def _line(path: Path, fault: str) -> str:
+    """Return the line that a fault names, and what most often mends it; "" if it names none."""
+    found = re.search(r"at line (\d+)", fault)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if found is None or int(found[1]) > len(lines):
+        return ""
+    line = lines[int(found[1]) - 1].strip()
+    quoted = ". Write texts, sizes and durations in quotes" if '"' not in line and "=" in line else ""
+    return f", in the line {line[:80]!r}{quoted}"
 
 
 def read_settings(

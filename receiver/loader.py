@@ -39,7 +39,7 @@ from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import name_record
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
+from emlio.receiver.setup.foreign_arguments import ATTRIBUTE_HINTS, explains_foreign_arguments
 from emlio.receiver.setup.mixture import Mixture, mixed_address
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.subset import Ids, Weights, find_sampling
@@ -215,6 +215,12 @@ class EmlioLoader:
             if hasattr(self, "_finalizer"):
                 self._shut(PATIENCE_S)
             raise
+
+    if not TYPE_CHECKING:  # a checker must still find misspelled attributes
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else ""
+            raise AttributeError(f"EmlioLoader has no attribute {name!r}{hint}", name=name, obj=self)
 
     # ---- position -------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from emlio.daemon.network.connection_names import draw_connection_names
 from emlio.daemon.network.lane_socket import LaneSocket, set_lane_options
 from emlio.errors import TransportError
 from emlio.keys.curve import KeyPair
+from emlio.listeners import listening_process
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES
 from emlio.wire.status import LOCAL_STATUS
@@ -177,7 +178,9 @@ class Network:
             socket.bind(f"ipc://@{LOCAL_STATUS}{str(control).removeprefix('tcp://')}")
         except zmq.ZMQError as error:
             socket.close(linger=0)
-            _LOG.warning("emlio status needs keys on this host, too: no local socket (%s)", zmq.strerror(error.errno or 0))
+            _LOG.warning(
+                "emlio status needs keys on this host, too: no local socket (%s)", zmq.strerror(error.errno or 0)
+            )
             return None
         return ControlSocket(socket, control, asks_keys=False, is_local=True)
 
@@ -249,6 +252,7 @@ class Network:
             except zmq.ZMQError as error:
                 reason = f"{address}: {zmq.strerror(error.errno or 0)}"
                 if error.errno == zmq.EADDRINUSE:
+                    reason += listening_process(endpoint.port)
                     continue
                 break
             bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment]  # pyzmq types all options as int or bytes

@@ -7,11 +7,12 @@ it uses.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from emlio import __version__
 from emlio.arguments import like
@@ -36,8 +37,20 @@ COMMANDS = {
 }
 
 
+_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose sub-commands refuse arguments that they don't know, with their own usage."""
+    """A parser whose sub-commands refuse arguments that they don't know, with their own usage.
+
+    A misspelled word is answered with the one that was meant.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with status 2."""
+        if found := _CHOICE.search(message):
+            message += like(found[1], re.findall("'([^']*)'", found[2]) or found[2].split(", "))
+        super().error(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - of its overloads
         """Parse arguments; an unknown one ends the process with status 2."""

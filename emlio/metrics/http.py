@@ -4,6 +4,7 @@ Covers: requests and answers, as bytes; the socket. Does not cover: connections
 (emlio.metrics.socket_waiter), the content of pages.
 """
 
+import errno
 import ipaddress
 import re
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from emlio.errors import ConfigError
+from emlio.listeners import listening_process
 from emlio.metrics.socket_waiter import Answer
 
 __all__ = ["HTTP_PATIENCE_NS", "Page", "http_answer", "is_loopback", "listen_at", "parse_address"]
@@ -86,4 +88,5 @@ def listen_at(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=8)
     except OSError as error:
-        raise ConfigError(f"metrics cannot be served at {host}:{port}: {error}") from error
+        by = listening_process(port) if error.errno == errno.EADDRINUSE else ""
+        raise ConfigError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}{by}") from error

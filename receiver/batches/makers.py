@@ -295,7 +295,7 @@ class _Job:
             told = RuntimeError(f"a transform must not raise StopIteration: {error!r}")
             told.__cause__, error = error, told
         record = self._policy.describe(int(self._decoded.ids[place]))
-        error.add_note(f"in the transform of {self._decoded.with_path(place, record)}")
+        error.add_note(self._decoded.in_transform(error, place, record))
         return error
 
     def cancel(self) -> None:

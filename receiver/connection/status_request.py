@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.listeners import listening_users
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
@@ -31,7 +32,6 @@ __all__ = ["ask_status", "local_daemons"]
 _NONCE = 1
 _LOCAL_S = 1.0
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
-_LISTENS = "0A"
 _RUNS = "Check that emlio-daemon is running there"
 
 
@@ -138,17 +138,7 @@ def _admits(name: str, port: int) -> bool:
         except OSError:
             return False
     user = os.geteuid()
-    return admitted and (owner in {0, user} or (user == 0 and owner in _listeners(port)))
-
-
-def _listeners(port: int) -> set[int]:
-    """Return the users of this host that listen at a TCP port."""
-    found: set[int] = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError):
-            rows = [line.split() for line in Path(table).read_text(encoding="ascii").splitlines()[1:]]
-            found |= {int(row[7]) for row in rows if row[3] == _LISTENS and row[1].endswith(f":{port:04X}")}
-    return found
+    return admitted and (owner in {0, user} or (user == 0 and owner in listening_users(port)))
 
 
 def _call(network: Network, asked: _Asked, trust: Trust) -> None:

@@ -91,7 +91,7 @@ class SingleRecords:
             try:
                 samples.append(transform(decoded.sample(place)))
             except Exception as error:
-                error.add_note(f"in the transform of {decoded.with_path(place, self._policy.describe(record))}")
+                error.add_note(decoded.in_transform(error, place, self._policy.describe(record)))
                 raise
         return samples
 

@@ -92,6 +92,11 @@ class Decoded:
         """Return what is wrong with records, by their position, with the paths of their files."""
         return {place: self.with_path(place, reason) for place, reason in reasons.items()}
 
+    def in_transform(self, error: BaseException, place: int, record: str) -> str:
+        """Return where an error of the user's transform came from; for a key that is missing, what there is."""
+        has = f"; the sample has {', '.join(map(repr, self.sample(place)))}" if isinstance(error, KeyError) else ""
+        return f"in the transform of {self.with_path(place, record)}{has}"
+
     def sample(self, place: int) -> dict[str, Any]:
         """Return one record as a sample."""
         values = {name: column[place] for name, column in self.columns.items()}

@@ -1,6 +1,6 @@
-"""Arguments that users bring from PyTorch's DataLoader or give in the wrong place.
+"""Arguments and attributes that users bring from other loaders or look for in the wrong place.
 
-Covers: the error for such an argument. Does not cover: checking the loader's own arguments
+Covers: the error for such an argument or attribute. Does not cover: checking the loader's own arguments
 (emlio.receiver.setup.config, emlio.receiver.batch_kinds.options).
 """
 
@@ -11,12 +11,22 @@ from typing import Final, ParamSpec, TypeVar
 
 from emlio.arguments import like
 
-__all__ = ["HINTS", "explains_foreign_arguments"]
+__all__ = ["ATTRIBUTE_HINTS", "HINTS", "explains_foreign_arguments"]
+
+ATTRIBUTE_HINTS: Final = {
+    "dataset": "loader.samples is the number of samples in an epoch, and EmlioDataset reads single records",
+    "sampler": "loader.set_epoch(epoch) chooses the epoch, and seed= the order",
+    "num_workers": "the loader uses threads and no worker processes",
+}
+"""What to use instead of an attribute of PyTorch's DataLoader, by its name."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _NO_WORKERS = "the loader uses threads and no worker processes; threads= sets how many decode"
+_ADDRESS = "the first argument is the dataset's address"
+_AHEAD = "prefetch= bounds what is held ahead of the loop, in bytes"
+_SHUFFLE = "shuffle= says how far records move"
 _SUBSET = "subset=[ids] chooses records, or subset=Fraction(0, 0.9) a part of them"
 _ORDER = "the order follows from shuffle= and seed=, and the rank's part from rank= and world_size="
 _RECOVERY = "it belongs to recovery=Recovery(...)"
@@ -29,7 +39,7 @@ HINTS: Final = {
     "worker_init_fn": _NO_WORKERS,
     "persistent_workers": _NO_WORKERS,
     "multiprocessing_context": _NO_WORKERS,
-    "prefetch_factor": "prefetch= bounds what is held ahead of the loop, in bytes",
+    "prefetch_factor": _AHEAD,
     "pin_memory": 'device="cuda" copies batches through pinned memory in the background',
     "pin_memory_device": 'device="cuda" copies batches through pinned memory in the background',
     "sampler": _ORDER,
@@ -38,7 +48,17 @@ HINTS: Final = {
     "split": _SUBSET,
     "generator": _ORDER,
     "num_replicas": "world_size= is the number of processes that share the epoch",
-    "dataset": "the first argument is the dataset's address",
+    "dataset": _ADDRESS,
+    "urls": _ADDRESS,
+    "remote": f"{_ADDRESS}, at a daemon or in a bucket",
+    "streams": "the first argument may be a Mixture of several addresses",
+    "predownload": _AHEAD,
+    "cache_limit": "nothing is cached on this host",
+    "shuffle_seed": "seed= sets the order",
+    "shuffle_algo": _SHUFFLE,
+    "shuffle_block_size": _SHUFFLE,
+    "shardshuffle": _SHUFFLE,
+    "num_canonical_nodes": "the order does not depend on the number of ranks",
     "timeout": _RECOVERY,
     "heartbeat": _RECOVERY,
     "on_error": _RECOVERY,

@@ -124,8 +124,9 @@ def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_p
 def test_a_second_daemon_on_a_used_port_names_the_address(small: Path, tmp_path: Path) -> None:
     with DaemonProcess({"small": small}, folder=tmp_path) as first:
         said = refused("--data", f"small={small}", bind=first.endpoint)
-        expected = f"the control port cannot be opened: {first.endpoint}: Address already in use. Choose another one with --bind"
+        expected = f"the control port cannot be opened: {first.endpoint}: Address already in use by 'python"
         assert said.startswith(expected)
+        assert said.endswith(f" (process {first.pid}). Choose another one with --bind")
         assert first.running
 
 
@@ -135,8 +136,9 @@ def test_a_daemon_whose_data_port_is_used_names_that_address(small: Path) -> Non
         data = other.getsockname()[1]
         for bind, options in ((f"tcp://127.0.0.1:{control}", []), ("tcp://127.0.0.1:0", ["--data-port", str(data)])):
             said = refused("--data", f"small={small}", *options, bind=bind)
-            expected = f"the data port cannot be opened: tcp://127.0.0.1:{data}: Address already in use. Choose another one with"
-            assert said.startswith(f"{expected} --data-port")
+            expected = f"the data port cannot be opened: tcp://127.0.0.1:{data}: Address already in use by 'p"
+            assert said.startswith(expected)
+            assert said.endswith(f" (process {os.getpid()}). Choose another one with --data-port")
 
 
 def test_an_address_of_another_machine_is_named(small: Path) -> None:

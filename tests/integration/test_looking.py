@@ -1,6 +1,7 @@
 """Single records by number: through daemons and from this host, decoded as in the loop, beside a running epoch."""
 
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,14 @@ def test_samples_are_transformed_and_collated_as_in_the_loop(served: str) -> Non
 
 def test_a_transform_that_fails_names_the_record(served: str) -> None:
     def fails(sample: dict[str, Any]) -> None:
-        raise KeyError("absent")
+        sample["absent"]
 
     with _loader(served, transform=fails) as loader, pytest.raises(KeyError) as raised:
         loader.get([1, 2])
+    with _loader(served, transform=fails) as loader, pytest.raises(KeyError) as in_loop:
+        next(iter(loader))
+    for error in (raised, in_loop):
+        assert re.search(r"; the sample has .*'label', .*'pair'", error.value.__notes__[0])
     assert "in the transform of record 1 of shard train-00000-of-00004.tfrecord" in raised.value.__notes__[0]
 
 

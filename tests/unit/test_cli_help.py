@@ -33,10 +33,13 @@ def test_the_list_of_commands_has_a_short_text_for_each(capsys: pytest.CaptureFi
     [
         (["inspect", "DIR", "--jsn"], "usage: emlio inspect", "unrecognized arguments: --jsn; did you mean '--json'?"),
         (["inspect", "DIR", "--chek"], "usage: emlio inspect", "unrecognized arguments: --chek"),
+        (["statsu"], "usage: emlio", "invalid choice: 'statsu'"),
+        (["statsu"], "usage: emlio", "; did you mean 'status'?"),
+        (["energy", "recrd"], "usage: emlio energy", "; did you mean 'record'?"),
         (["energy", "report", "DIR", "--markdwn"], "usage: emlio energy report", "did you mean '--markdown'?"),
     ],
 )
-def test_an_unknown_option_shows_the_usage_of_its_command(
+def test_an_unknown_option_or_command_shows_the_usage_of_its_command(
     words: list[str], usage: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -204,6 +204,8 @@ _WORKERS = f"workers was removed: {REMOVED_OPTIONS['workers']}"
         (["--data-ports", "5600-5700"], [f"--{_DATA_PORTS}"]),
         (["--data-ports=5600-5700", "--workers=4"], [f"--{_DATA_PORTS}", f"--{_WORKERS}"]),
         (["--no-such-flag"], []),
+        (["--port", "5555"], ["use --bind tcp://HOST:PORT"]),
+        (["--redaers=3"], ["did you mean '--readers'?"]),
     ],
 )
 def test_a_flag_of_a_former_version_is_refused_with_what_replaced_it(

@@ -96,7 +96,7 @@ def test_parquet_holds_the_same_with_its_types(tmp_path: Path) -> None:
 
 def test_without_pyarrow_one_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match="pip install .pyarrow"):
+    with pytest.raises(ConfigError, match=r"pip install .pyarrow"):
         write_parquet(tmp_path / "e.parquet", RUN, 3, READINGS)
 
 

@@ -7,6 +7,7 @@ import copy
 import inspect
 import operator
 import pickle
+import re
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
@@ -157,6 +158,10 @@ def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
         ("pin_memory", 'device="cuda"'),
         ("pipeline_args", "args="),
         ("max_tokens", "TokenBatches"),
+        ("remote", "the first argument"),
+        ("predownload", "prefetch="),
+        ("shuffle_seed", "seed="),
+        ("streams", "Mixture"),
     ],
 )
 def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str, instead: str) -> None:
@@ -215,6 +220,17 @@ def test_more_arguments_by_position_are_an_error_that_says_to_name_them() -> Non
 
 def test_a_loader_that_is_not_connected_yet_can_be_printed() -> None:
     assert repr(object.__new__(EmlioLoader)) == "<EmlioLoader, not connected>"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("dataset", "loader.samples"), ("sampler", "set_epoch"), ("colour", "attribute 'colour'$")]
+)
+def test_an_attribute_of_torchs_loader_is_an_error_that_says_what_to_use(name: str, instead: str) -> None:
+    loader = object.__new__(EmlioLoader)
+    with pytest.raises(AttributeError, match=rf"^EmlioLoader has no attribute '{name}'|{instead}") as refused:
+        getattr(loader, name)
+    assert re.search(instead, str(refused.value))
+    assert not hasattr(loader, name)
 
 
 def test_no_argument_of_the_loader_has_a_hint_for_another_place() -> None:

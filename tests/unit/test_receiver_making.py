@@ -152,7 +152,9 @@ def test_a_failure_is_raised_with_a_note_that_says_which_record_it_was(threads: 
     with _maker(_fails_at(23), threads=threads) as maker:
         with pytest.raises(KeyError, match="record 23 has no label") as raised:
             maker.make(_batch()).result(_LONG_S)
-        assert raised.value.__notes__ == ["in the transform of record 3 of shard shard2 at byte 2300"]
+        assert raised.value.__notes__ == [
+            "in the transform of record 3 of shard shard2 at byte 2300; the sample has 'record', '__id__'"
+        ]
         assert maker.make(_batch(3, 40)).result(_LONG_S).value.tolist() == [40, 41, 42]
 
 

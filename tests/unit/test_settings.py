@@ -122,7 +122,15 @@ def test_help_shows_every_option_and_survives_a_percent_sign(capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"a = ", "not valid TOML"), (b"\xff\xfe", "not valid TOML"), (b"[a]\nb = 1\nb = 2", "not valid TOML")],
+    [
+        (
+            b"[daemon]\nmemory = 5GB",
+            r"line 2, .*, in the line 'memory = 5GB'\. Write texts, sizes and durations in quotes$",
+        ),
+        (b"a = ", "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
+        (b"[a]\nb = 1\nb = 2", "not valid TOML"),
+    ],
 )
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "emlio.toml"
