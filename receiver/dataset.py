@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self, overload
-from uuid import uuid4
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.setup.world import draw_job
 from emlio.receiver.shell import LoaderShell
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import PATIENCE_S
@@ -132,7 +132,7 @@ class EmlioDataset:
             pad=False,
             rank=0,
             world_size=1,
-            job=uuid4().hex,
+            job=draw_job(),
             in_order=True,
             prefetch_bytes=parse_prefetch("auto"),
             recovery=self._recovery,

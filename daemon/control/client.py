@@ -64,10 +64,10 @@ class Client:
 
     @property
     def label(self) -> str:
-        """The session and its rank, for the log."""
+        """The session, by its last digits, and its rank, for the log."""
         hello = self.caller.hello
         rank = f"rank {hello.rank}/{hello.world_size} of {self.served.dataset.name}"
-        return f"session {self.machine.session} ({rank}, {hello.host}:{hello.pid})"
+        return f"session {self.machine.session % 1_000_000:06} ({rank}, {hello.host}:{hello.pid})"
 
     @property
     def facts(self) -> dict[str, object]:

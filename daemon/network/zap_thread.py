@@ -125,20 +125,17 @@ class ZapThread:
         # Before the answer: nothing may come over a lane that the sending thread does not know yet.
         reason = self._on_admitted(answer.group, answer.number) if self._on_admitted is not None else None
         if reason is not None:
-            self._answer(request, Verdict(admitted=False, reason=reason), now_ns, once=True)
+            self._answer(request, Verdict(admitted=False, reason=reason), now_ns)
             return
         self._answer(request, Verdict(admitted=True, user=f"{answer.group}.{answer.number}"), now_ns)
 
-    def _answer(self, request: ConnectionRequest, verdict: Verdict, now_ns: int, *, once: bool = False) -> None:
-        """Answer, and log a refusal that has a reason.
-
-        With `once`, each refusal is logged once a minute, however often the peer tries.
-        """
+    def _answer(self, request: ConnectionRequest, verdict: Verdict, now_ns: int) -> None:
+        """Answer, and log a refusal that has a reason, once a minute however often the peer tries."""
         self._authentication.answer(request, verdict)
         if not verdict.admitted and verdict.reason:
             text = f"a connection from {request.address} to the {request.port} port was refused: {verdict.reason}"
             facts = {"address": request.address, "port": request.port}
-            self._complaints.add(text, now_ns, reason=text if once else None, facts=facts)
+            self._complaints.add(text, now_ns, reason=text, facts=facts)
             self._on_refused(text)
 
     def close(self) -> None:

@@ -79,7 +79,9 @@ def check_folder(path: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{path}: must be a folder, is something else")
     check_owner(path, found, asker)
-    check_writers(path, found)
+    # A container's Secret or ConfigMap: root made it, anybody may write to it, and it is mounted read-only.
+    if found.st_uid != 0 or not os.statvfs(path).f_flag & os.ST_RDONLY:
+        check_writers(path, found)
 
 
 def make_folder(path: Path) -> None:
@@ -130,7 +132,9 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path}: must be a regular file, is something else")
         check_owner(path, found, asker)
-        if secret and found.st_mode & _OTHERS:
+        # Root may let the group of this process read it, as a container's Secret does; the process has no other way.
+        of_root = found.st_uid == 0 != asker.user and found.st_gid in {os.getegid(), *os.getgroups()}
+        if secret and found.st_mode & _OTHERS & ~(stat.S_IRGRP if of_root else 0):
             raise ConfigError(
                 f"{path}: a secret key must be readable by its owner only, its mode is {found.st_mode & 0o777:04o}. "
                 f"Run chmod 600 {shlex.quote(str(path))}; if others may have read the key, remove it and make a new "

@@ -21,7 +21,7 @@ from emlio.receiver.setup.launchers import launched, slurm_step
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["World", "check_world", "find_world"]
+__all__ = ["World", "draw_job", "check_world", "find_world"]
 
 _NO_RUN_ID = "none"
 """Set by torchrun if it was given no --rdzv-id; with --standalone it draws one."""
@@ -48,6 +48,11 @@ class World:
     named: bool = True
 
 
+def draw_job() -> str:
+    """Return a name for a run that has none: of 10,000 at one daemon, two have the same once in five million times."""
+    return uuid4().hex[:12]
+
+
 def find_world(
     rank: int | None, world_size: int | None, environment: Mapping[str, str], host: str | None = None
 ) -> World:
@@ -60,7 +65,7 @@ def find_world(
     # A caller who gives a world size of 1 is alone, whatever the launcher started besides.
     run = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
     name = environment.get("EMLIO_JOB") or run
-    return World(rank=found[0], world_size=found[1], job=_as_name(name or uuid4().hex), named=bool(name))
+    return World(rank=found[0], world_size=found[1], job=_as_name(name or draw_job()), named=bool(name))
 
 
 def check_world(rank: int, world_size: int) -> None:
