@@ -5,6 +5,7 @@ everybody, lanes, each way to protect data. Does not cover: floods and nonsense 
 """
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from emlio.wire.seal import lane_token, new_secret
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import free_ports
+from emlio_testing.processes import settles
 from tests.e2e.attacks.insiders import lane_in
 
 RECORDS = 600
@@ -114,6 +116,34 @@ def test_a_key_that_nobody_allowed_gets_nothing_and_is_told_what_to_do(house: Ho
             house.loader(port, keys=str(house.other.path))
         assert refused.value.code == "not-admitted"
         assert str(house.other.pair().public) in str(refused.value)
+
+
+def test_a_key_that_is_refused_again_and_again_is_logged_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    with house.daemon() as port:
+        for _ in range(4):
+            with pytest.raises(RefusedError, match="does not allow this host's key"):
+                house.loader(port, keys=str(house.other.path))
+            time.sleep(0.4)  # beyond the second after which another line may be logged
+    assert sum("its key is not among the allowed clients" in line for line in caplog.messages) == 1
+
+
+def test_a_daemon_starts_before_any_client_is_allowed(house: House, tmp_path: Path) -> None:
+    keys = KeyFolder(tmp_path / "new")
+    keys.make("store")
+    options = {"keys": str(house.gpu.path), "daemon_key": str(keys.pair().public)}
+    with house.daemon(keys=keys.path) as port:
+        with pytest.raises(RefusedError, match="does not allow this host's key"):
+            house.loader(port, **options)
+        keys.allow("gpu", house.gpu.pair().public)
+        assert settles(lambda: _is_admitted(house, port, options), 10.0)
+
+
+def _is_admitted(house: House, port: int, options: dict[str, str]) -> bool:
+    try:
+        with house.loader(port, **options):
+            return True
+    except RefusedError:
+        return False
 
 
 def test_without_a_key_one_gets_nothing(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
