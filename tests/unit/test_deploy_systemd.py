@@ -116,6 +116,7 @@ def test_the_keys_it_offers_are_those_that_the_instructions_make_and_ask_everybo
 
 def test_what_the_daemon_cannot_do_without_is_left_to_it() -> None:
     assert "AF_NETLINK" in only("RestrictAddressFamilies").split(), "libzmq asks for the host's addresses when it binds"
+    assert "AF_UNIX" in only("RestrictAddressFamilies").split(), "emlio status asks there, without keys"
     calls = all_of("SystemCallFilter")
     assert calls[-1] == "sched_setscheduler", "libzmq calls it in each thread; after the groups that would take it away"
     assert "@ipc" not in calls[1], "process_vm_readv is in it"
