@@ -472,7 +472,7 @@ def _sampling(mixture: Mixture | None, subset: object, repeat: object, weights: 
     if repeat != 1 or any(one is not None for one in (subset, weights, samples)):
         raise ConfigError(
             "subset=, repeat=, weights= and samples= are of one dataset and cannot be used with a mixture. Give weights, samples "
-            "and the length of an epoch to Mixture"
+            "and the length of an epoch to Mixture, and write a part of a dataset as one of its own (Writer) to mix it"
         )
     return mixture.sampling
 

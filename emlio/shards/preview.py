@@ -61,14 +61,15 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
     try:  # a font with the letters of many languages, if the system has it
-        font, shown = ImageFont.truetype(_FONT, _FONT_SIZE), str
+        font = ImageFont.truetype(_FONT, _FONT_SIZE)
     except OSError:
-        font, shown = None, _in_ascii
+        font = None
     for place, (picture, caption) in enumerate(tiles):
         left = _GAP + place % columns * (_TILE + _GAP)
         top = _GAP + place // columns * (_TILE + _CAPTION + _GAP)
         sheet.paste(picture, (left + (_TILE - picture.width) // 2, top + (_TILE - picture.height) // 2))
-        draw.text((left, top + _TILE + 2), shown(caption)[:26], fill="black", font=font)
+        text = (caption if font is not None else _in_ascii(caption))[:26]
+        draw.text((left, top + _TILE + 2), text, fill="black", font=font)
     try:
         sheet.save(out)
     except (OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from emlio.receiver.setup.launchers import launched, slurm_step
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["World", "draw_job", "check_world", "find_world"]
+__all__ = ["World", "check_world", "draw_job", "find_world"]
 
 _NO_RUN_ID = "none"
 """Set by torchrun if it was given no --rdzv-id; with --standalone it draws one."""
