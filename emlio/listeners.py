@@ -1,4 +1,4 @@
-"""Who listens at a TCP port of this host, as far as this user may know."""
+"""The users and processes that listen at a TCP port of this host, as far as this user may know."""
 
 import os
 from collections.abc import Iterator

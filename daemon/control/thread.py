@@ -113,12 +113,11 @@ class Control:
             self._socket.close(linger_ms=0)
             self._waker.close()
             raise
-        self._local = network.local_status(self._socket.endpoint)
-        self._heard = (self._socket,) if self._local is None else (self._local, self._socket)
         datasets.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         offset = self._streams.data_port - self._socket.endpoint.port
         self._sessions = sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
         self._status = StatusService(config, datasets, permissions, self._streams, sessions.identity, failures, clock)
+        self._status.local = network.local_status(self._socket.endpoint)
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock, failures)
@@ -160,7 +159,7 @@ class Control:
                 if self._turns.rest_ns(self._clock.monotonic_ns()):
                     deaf.wait(self._timeout_ms())
                 else:
-                    waiter.wait(self._timeout_ms(), *self._heard)
+                    waiter.wait(self._timeout_ms(), self._socket, self._status.local)
                 while self._calls:
                     guarded(self._calls.popleft())
                 self._listen()
@@ -183,16 +182,15 @@ class Control:
             self._questions.close()
             self._inspections.close()
             self._streams.close()
-            self._close_sockets()
+            self._status.close()
+            self._socket.close()
+            self._waker.close()
 
     def abandon(self) -> None:
         """Free everything, if `run` was never called."""
         self._streams.close()
-        self._close_sockets(linger_ms=0)
-
-    def _close_sockets(self, linger_ms: int = 500) -> None:
-        for socket in self._heard:
-            socket.close(linger_ms)
+        self._status.close()
+        self._socket.close(linger_ms=0)
         self._waker.close()
 
     def drain(self) -> None:
@@ -214,22 +212,12 @@ class Control:
     def _listen(self) -> None:
         if not self._turns.begin(self._clock.monotonic_ns()):
             return
-        while self._local is not None and (received := self._local.receive()) is not None:
-            guarded(partial(self._on_local, self._local, received))
+        guarded(partial(self._status.hear, self._clients.values()))
         while (received := self._socket.receive()) is not None:
             refuse = partial(self._refuse, received.connection, "internal", INTERNAL)
             guarded(partial(self._on_message, received), refuse)
             if self._turns.over(self._clock.monotonic_ns()):
                 return
-
-    def _on_local(self, socket: ControlSocket, received: Received) -> None:
-        """Answer a status request of this host's root or this daemon's user; drop anything else."""
-        try:
-            message = decode_control(received.data)
-        except RemoteProtocolError:
-            return
-        if isinstance(message, StatusRequest):
-            self._status.answer(message, received, self._clients.values(), socket.send)
 
     def _tick(self, now_ns: int) -> None:
         if self._tick_ns is None or now_ns < self._tick_ns:

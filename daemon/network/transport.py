@@ -130,10 +130,11 @@ class Waiter:
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
-    def wait(self, timeout_ms: int | None, *sockets: ControlSocket | AuthenticationSocket) -> None:
+    def wait(self, timeout_ms: int | None, *sockets: ControlSocket | AuthenticationSocket | None) -> None:
         """Return when a socket can be read, the waker woke, or time is up."""
         for asked in sockets:
-            self._poller.register(asked.socket, zmq.POLLIN)
+            if asked is not None:
+                self._poller.register(asked.socket, zmq.POLLIN)
         self._poller.poll(timeout_ms)
         self._waker.rest()
 

@@ -55,9 +55,6 @@ from emlio.wire.control import Welcome, decode_control
 
 __all__ = ["DaemonPool"]
 
-_SILENT_NS = 2_000_000_000
-"""While the user waits, a daemon is asked for a report several times in this time."""
-
 
 class DaemonPool:
     """The daemons of one loader.
@@ -441,15 +438,6 @@ class DaemonPool:
             raise PeerLostError(farewell(self._config, self.assignment, self._quorum, source, retry))
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             self._call_again(source)
-
-    @property
-    def lacks_a_daemon(self) -> bool:
-        """Return whether a daemon with records that no other one sends is lost, or has been silent for a while."""
-        return self.assignment.agreement is not None and any(
-            (source.retry is not None or source.conversation.silence_ns(self._out.now_ns) > _SILENT_NS)
-            and self.assignment.needs(source)
-            for source in self.sources
-        )
 
     def _is_awaited(self, source: Source) -> bool:
         """Return whether the loader cannot go on without this daemon."""

@@ -184,7 +184,9 @@ class RankMachine:
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)
         # The wait for the first batch bounds nothing.
-        self._waits.tick(self._out.now_ns, away=hungry and self._handed_out and self.pool.lacks_a_daemon)
+        waits = hungry and self._handed_out
+        now_ns = self._out.now_ns
+        self._waits.tick(now_ns, away=waits and self.pool.sources.lack(self.pool.assignment.needs, now_ns))
 
     def _ask_reports(self) -> None:
         for source in self.pool.sources:

@@ -4,11 +4,14 @@ Covers: adding and removing, figures over all of them. Does not cover: a single 
 (emlio.receiver.machine.source).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from emlio.receiver.machine.source import Source
 
 __all__ = ["Sources"]
+
+_SILENT_NS = 2_000_000_000
+"""While the user waits, a daemon is asked for a report several times in this time."""
 
 
 class Sources:
@@ -51,6 +54,13 @@ class Sources:
         deadlines += [source.contact.deadline_ns() for source in self._all]
         deadlines += [source.lanes_deadline_ns() for source in self._all]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def lack(self, needs: Callable[[Source], bool], now_ns: int) -> bool:
+        """Return whether a daemon that is needed is lost, or has been silent for a while."""
+        return any(
+            needs(source) and (source.retry is not None or source.conversation.silence_ns(now_ns) > _SILENT_NS)
+            for source in self._all
+        )
 
     def round_trip_ns(self) -> int | None:
         """Return the longest of the daemons' shortest round trips."""

@@ -18,7 +18,7 @@ ATTRIBUTE_HINTS: Final = {
     "sampler": "loader.set_epoch(epoch) chooses the epoch, and seed= the order",
     "num_workers": "the loader uses threads and no worker processes",
 }
-"""What to use instead of an attribute of PyTorch's DataLoader, by its name."""
+"""The advice for an attribute of PyTorch's DataLoader, by its name."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -100,13 +100,17 @@ def test_keys_that_cannot_be_used_are_not_called_missing(
         find_keys(_config(keys=folder.path), {})
 
 
-def test_a_daemon_with_keys_that_has_let_nobody_in_yet_is_told_what_to_type(tmp_path: Path) -> None:
+def test_a_daemon_with_keys_that_has_let_nobody_in_yet_is_told_what_to_type(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = KeyFolder(tmp_path / "my keys")
     folder.make("store")
     for config in (_config(keys=folder.path), _config(bind=Endpoint(host="0.0.0.0", port=5555))):
-        with pytest.raises(ConfigError) as refused:
-            find_keys(config, {"EMLIO_HOME": str(folder.path)})
-        assert f"emlio allow NAME KEY --folder '{folder.path}'" in str(refused.value)
+        caplog.clear()
+        _, permissions = find_keys(config, {"EMLIO_HOME": str(folder.path)})
+        permissions.look(0)
+        assert f"emlio allow NAME KEY --folder '{folder.path}'" in caplog.text
+        assert not permissions.knows(b"1" * 32)
     folder.allow("train1", PublicKey(raw=b"1" * 32))
     pair, permissions = find_keys(_config(keys=folder.path), {})
     assert pair == folder.pair()

@@ -5,6 +5,7 @@ Covers: putting limits, permissions and the report together. Does not cover: the
 """
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
@@ -15,9 +16,10 @@ from emlio.daemon.control.status.quota import StatusQuota
 from emlio.daemon.control.status.report import DaemonFigures, StatusReport
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.failures import Failures
-from emlio.daemon.network.transport import Received, Sent
+from emlio.daemon.network.transport import ControlSocket, Received, Sent
 from emlio.daemon.streams import Streams
-from emlio.wire.control import Refused, StatusRequest, encode_control
+from emlio.errors import RemoteProtocolError
+from emlio.wire.control import Refused, StatusRequest, decode_control, encode_control
 
 __all__ = ["StatusService"]
 
@@ -29,6 +31,7 @@ class StatusService:
 
     Attributes:
         draining: whether the daemon takes no new sessions.
+        local: the socket for this host's root and this daemon's user, if there is one.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class StatusService:
         clock: Clock,
     ) -> None:
         self.draining = False
+        self.local: ControlSocket | None = None
         self._report = StatusReport(
             datasets.generations,
             streams,
@@ -53,6 +57,19 @@ class StatusService:
         self._permissions = permissions
         self._quota = StatusQuota()
         self._clock = clock
+
+    def hear(self, clients: Collection[Client]) -> None:
+        """Answer the requests at the local socket; other messages are dropped."""
+        while self.local is not None and (received := self.local.receive()) is not None:
+            with suppress(RemoteProtocolError):
+                message = decode_control(received.data)
+                if isinstance(message, StatusRequest):
+                    self.answer(message, received, clients, self.local.send)
+
+    def close(self) -> None:
+        """Close the local socket."""
+        if self.local is not None:
+            self.local.close()
 
     def answer(
         self,
