@@ -127,6 +127,17 @@ def test_a_rank_that_falls_silent_is_forgotten_and_its_stream_stopped() -> None:
     assert pair.log[-2] == StopStream()
     assert pair.ended is not None
     assert "the rank was silent for 5 s" in pair.ended.reason
+    assert pair.ended.failure == "lost"
+
+
+def test_a_session_without_a_stream_that_falls_silent_ended_and_was_not_lost() -> None:
+    # Workers of a DataLoader look at single records and end without a goodbye.
+    talk = _Talk()
+    pair = talk.to_ready()
+    talk.up.cut()
+    talk.run(6 * _S)
+    assert pair.ended is not None
+    assert (pair.ended.reason, pair.ended.failure) == ("the rank was silent for 5 s", "")
 
 
 def test_a_daemon_that_was_never_there_is_an_error_that_names_address_and_remedy() -> None:
