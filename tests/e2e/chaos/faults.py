@@ -40,9 +40,14 @@ class Kind(Enum):
         "SIGINT to a rank again and again, whose loop takes KeyboardInterrupt and goes on",
         Service.ELSEWHERE,
     )
-    RANK_OTHER_SEED = (
-        "rank-other-seed",
-        "all ranks hold, SIGKILL to one; another with another seed comes in its place and is refused; then all go on",
+    RANK_REMAKE = (
+        "rank-remake",
+        "SIGKILL to a rank, which goes on from its last state, closes its loader in mid-flow and makes others",
+        Service.RESTART,
+    )
+    RANK_UNLIKE = (
+        "rank-unlike",
+        "all ranks hold, SIGKILL to one; one with another seed, batch size or place comes instead and is refused; then all go on",
         Service.RESTART,
     )
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
@@ -178,6 +183,7 @@ _DURATIONS_S = {
     Kind.RANK_STOP: (0.05, 2.5),
     Kind.RANK_INTERRUPT: (0.1, 1.0),
     Kind.RANK_KILL: (0.0, 1.5),
+    Kind.RANK_REMAKE: (0.0, 1.5),
     Kind.NAME_FAMILIES: (0.0, 1.5),
     Kind.JOB_RESTART: (0.0, 0.5),
 }

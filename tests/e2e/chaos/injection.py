@@ -71,7 +71,7 @@ class Injection:
             return False
         host = self._hosts[fault.host]
         match fault.kind:
-            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT | Kind.RANK_OTHER_SEED:
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT | Kind.RANK_UNLIKE:
                 return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")

@@ -37,7 +37,6 @@ class Seat:
         errors: what its processes ended with that they must not end with.
         closed_ns: when each loader was closed after which the process went on.
         closing: whether its latest process was asked to close its loader and did not yet.
-        loaders: how many its latest process has made.
         holds: whether its latest process was asked to take nothing more, and does so with its loader open.
         interrupts: how many its latest process took.
         doubts: how many of them took a daemon for one that breaks the plan; without a flipped bit none does.
@@ -50,7 +49,6 @@ class Seat:
         self.done = False
         self.begun_ns: list[int] = []
         self.closed_ns: list[int] = []
-        self.loaders = 0
         self.closing = self.holds = False
         self.errors: list[str] = []
         self.interrupts = 0
@@ -100,7 +98,7 @@ class Seat:
         """Put a process there, which goes on from the last state."""
         self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
         self._processes += 1
-        self.loaders, self.closing, self.holds = 1, False, False
+        self.closing = self.holds = False
         self._read_bytes = 0
         words = json.dumps({**self.words(told), "log": str(self._log)})
         self.process = RankProcess(_SOURCE, words, environment=environment, python=python)
@@ -137,7 +135,6 @@ class Seat:
             case "closed":
                 self.closed_ns.append(said["at"])
                 self.closing = False
-                self.loaders += 1
             case "holds":
                 self.holds = True
             case "done" if said["left"]:
@@ -230,9 +227,14 @@ class Job:
         """Put a process on a seat."""
         seat.start(self._told, self._environment)
 
-    def try_other_seed(self, seat: Seat) -> RankProcess:
-        """Start a process with the seat's rank and another seed; it must be refused. The caller ends it."""
-        options = {**self._told["options"], "seed": self._told["options"]["seed"] + 1}
+    def try_unlike(self, seat: Seat, differs: str) -> RankProcess:
+        """Start a process with the seat's rank that differs in an option, or in where it begins; it must be refused.
+
+        The caller ends it.
+        """
+        options = dict(self._told["options"])
+        if differs in options:
+            options[differs] += 1
         words = {**seat.words(self._told), "options": options, "state": None, "log": os.devnull}
         return RankProcess(_SOURCE, json.dumps(words), environment=self._environment)
 

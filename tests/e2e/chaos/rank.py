@@ -1,5 +1,6 @@
-"""A training process of a run: takes batches at its pace and writes what it took and its state in one line each. Asked by SIGUSR1
-it closes its loader in mid-flow and goes on with another, from its state; by SIGUSR2 it takes nothing more until the next one.
+"""A training process of a run: takes batches at its pace and writes what it took and its state in one line each. It looks at a
+batch for validation first, as all ranks do. Asked by SIGUSR1 it closes its loader in mid-flow, looks at batches of none to two
+loaders that no other rank makes, and goes on with another, from its state; by SIGUSR2 it takes nothing more until the next one.
 
 Covers: what runs in the process; its source is handed to a fresh interpreter. Does not cover: starting and ending it
 (tests.e2e.chaos.job).
@@ -25,6 +26,8 @@ __all__ = ["main"]
 
 _PUT_OFF_S = (0.000_01, 0.000_3)
 _LOOK_EVERY_S = 0.01
+_MOST_OWN = 2
+_VALIDATION = {"shuffle": False, "seed": 0, "batch_size": 8}
 
 
 class _Interrupts:
@@ -72,24 +75,27 @@ def main(told: dict[str, Any]) -> None:
         """One write: a line is there or it is not; one that a kill tore has no end and does not count."""
         os.write(log, json.dumps(words, separators=(",", ":")).encode() + b"\n")
 
+    def made(**options: Any) -> EmlioLoader:
+        arguments = loader_arguments(**{**told["options"], **options})
+        world = {"rank": told["rank"], "world_size": told["world_size"]}
+        return EmlioLoader(told["address"], **world, raw=True, ids=True, to="numpy", **arguments)
+
+    def look(**options: Any) -> None:
+        with made(**options) as loader:
+            next(iter(loader))
+
+    draw = random.Random(os.getpid())
     interrupts = _Interrupts()
     asked_to_close: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: asked_to_close.append(number))
     asked_to_hold: list[int] = []
     signal.signal(signal.SIGUSR2, lambda number, _: asked_to_hold.append(number))
+    look(**_VALIDATION)
     asked_ns = time.monotonic_ns()
     say(what="began", at=asked_ns, pid=os.getpid())
     state, is_done = told["state"], False
     while not is_done:
-        with EmlioLoader(
-            told["address"],
-            rank=told["rank"],
-            world_size=told["world_size"],
-            raw=True,
-            ids=True,
-            to="numpy",
-            **loader_arguments(**told["options"]),
-        ) as loader:
+        with made() as loader:
             if state is not None:
                 loader.load_state_dict(state)
             asked_to_close.clear()
@@ -117,6 +123,8 @@ def main(told: dict[str, Any]) -> None:
                     asked_ns = time.monotonic_ns()
             is_done = not asked_to_close
         if not is_done:
+            for _ in range(draw.randrange(_MOST_OWN + 1)):
+                look(seed=draw.randrange(1 << 40))
             say(what="closed", at=time.monotonic_ns())
     for number in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # those that come too late

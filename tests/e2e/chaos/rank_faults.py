@@ -13,11 +13,15 @@ from tests.e2e.chaos.faults import Fault, Kind
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.injected import Injected
 from tests.e2e.chaos.job import Job, Seat
+from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.names import HostNames
 
 __all__ = ["RankFaults"]
 
 _WORLDS = (2, 3, 4)
+_DIFFERENCES = ("seed", "batch_size", "epoch")
+"""In which a rank may differ; the last is the place at which it begins, told by epoch and samples."""
+
 _BETWEEN_INTERRUPTS_S = 0.003
 _MOST_BACK_S = 2.0
 """A rank calls a daemon that was away again within a second, and another for a machine whose cores are busy with other things."""
@@ -62,12 +66,12 @@ class RankFaults:
     def inject(self, event: Injected) -> None:
         """Carry it out."""
         match event.fault.kind:
-            case Kind.RANK_KILL | Kind.NAME_FAMILIES:
+            case Kind.RANK_KILL | Kind.RANK_REMAKE | Kind.NAME_FAMILIES:
                 self._kill_rank(event)
             case Kind.RANK_STOP:
                 self._stop_rank(event)
-            case Kind.RANK_OTHER_SEED:
-                self._try_other_seed(event)
+            case Kind.RANK_UNLIKE:
+                self._try_unlike(event)
             case Kind.RANK_CLOSE:
                 self._close_loader(event)
             case Kind.RANK_INTERRUPT:
@@ -96,6 +100,8 @@ class RankFaults:
                 else:
                     self._job.start(seat)
                 self._await_start(event, seat, starts)
+                if event.fault.kind is Kind.RANK_REMAKE:
+                    self._agenda.when(lambda: len(seat.begun_ns) > starts and seat.is_under_way, seat.ask_to_close)
 
         self._agenda.after(event.fault.duration_s, restart)
 
@@ -120,11 +126,8 @@ class RankFaults:
 
         self._agenda.after(event.fault.duration_s, go_on)
 
-    def _try_other_seed(self, event: Injected) -> None:
-        """Ranks are compared with those that have a session: the others stay where they are, with open loaders, until it is over.
-
-        A loader is compared with the others' of the same number. The newcomer's is its process's first, so one of theirs must be.
-        """
+    def _try_unlike(self, event: Injected) -> None:
+        """Ranks are compared with those that have a session: the others wait, with open loaders, until it is over."""
         self.are_held = True
         asked = [(seat, seat.process) for seat in self._job.seats if seat.process is not None]
         for _, process in asked:
@@ -139,7 +142,7 @@ class RankFaults:
         def compare() -> None:
             seats = [seat for seat, process in asked if seat.process is process]
             seat = seats[event.fault.rank % len(seats)] if seats else None
-            if seat is not None and any(other is not seat and other.loaders == 1 for other in seats):
+            if seat is not None and len(seats) > 1 and seat.taken:
                 self._await_refusal(event, seat, let_go)
             else:
                 let_go()
@@ -153,23 +156,27 @@ class RankFaults:
         event.begun_ns, event.seats, event.felt_by_start = time.monotonic_ns(), [seat], True
         seat.kill()
         starts = len(seat.begun_ns)
-        other = self._job.try_other_seed(seat)
+        differs = _DIFFERENCES[event.fault.amount % len(_DIFFERENCES)]
+        if differs == "epoch" and seat.progress < RECORDS // 4:
+            differs = "seed"  # it would begin at a place where ranks that start again may be
+        event.notes.append(differs)
+        other = self._job.try_unlike(seat, differs)
         ends: list[int] = []
 
         def end() -> None:
             try:
                 ends.append(other.finish(_MOST_REFUSAL_S))
             except TimeoutError as error:
-                raise OSError(f"{seat.label} with another seed must be refused: {error}") from error
+                raise OSError(f"{seat.label} with another {differs} must be refused: {error}") from error
             finally:
                 other.kill()
 
         def go_on() -> None:
             told = other.log.strip().splitlines()[-1:] or ["it wrote nothing"]
-            is_clear = ("ConfigError" in told[0] or "RefusedError" in told[0]) and "seed" in told[0]
+            is_clear = ("ConfigError" in told[0] or "RefusedError" in told[0]) and differs in told[0]
             if ends != [1] or not is_clear:
                 self._troubles.append(
-                    f"{seat.label} with another seed must be refused and told so, ended with {ends}: {told[0]}"
+                    f"{seat.label} with another {differs} must be refused and told so, ended with {ends}: {told[0]}"
                 )
             let_go()
             self._job.start(seat)

@@ -152,7 +152,7 @@ def test_a_rank_is_under_way_once_its_latest_loader_has_given_a_batch(tmp_path: 
         seat.ask_to_close()
         assert not seat.is_under_way, "a loader is about to be made"
         assert sees(lambda: seat.is_under_way)
-        assert seat.loaders == 2
+        assert len(seat.closed_ns) == 1
         assert len(seat.taken) > before
     finally:
         job.close()
