@@ -62,8 +62,8 @@ def test_a_part_says_what_it_lacks() -> None:
     assert lacks(decode, lambda module: True) is None
 
 
-def test_all_shares_are_ten_minutes() -> None:
-    assert sum(part.share_ns for part in PARTS) == 10 * MINUTE_NS
+def test_all_shares_are_the_default_time() -> None:
+    assert sum(part.share_ns for part in PARTS) == GpuSettings().within == 15 * MINUTE_NS
 
 
 @pytest.mark.parametrize("within_ns", [MINUTE_NS, 10 * MINUTE_NS, 30 * MINUTE_NS])
@@ -85,7 +85,7 @@ def test_what_a_part_leaves_is_the_next_ones() -> None:
 
 def test_the_tests_of_the_run_are_those_that_are_marked(tmp_path: Path) -> None:
     (part,) = chosen(["tests"])
-    places = PlacesOfPart(root=ROOT, out=tmp_path, data=tmp_path)
+    places = PlacesOfPart(root=ROOT, out=tmp_path, cache=tmp_path)
     files = [word for word in part.command(places, S) if word.endswith(".py")]
     assert "tests/integration/test_dali_gpu.py" in files
     assert all("mark.gpu" in (ROOT / file).read_text(encoding="utf-8") for file in files)
@@ -93,14 +93,14 @@ def test_the_tests_of_the_run_are_those_that_are_marked(tmp_path: Path) -> None:
 
 def words_of_figures(limit_ns: int) -> dict[str, str]:
     (part,) = chosen(["figures"])
-    words = part.command(PlacesOfPart(root=ROOT, out=ROOT, data=ROOT), limit_ns)
+    words = part.command(PlacesOfPart(root=ROOT, out=ROOT, cache=Path("/cache")), limit_ns)
     options = words[words.index("paper") + 1 :]
     return dict(zip(options[::2], options[1::2], strict=True))
 
 
-def test_the_figures_plan_with_less_than_their_limit() -> None:
+def test_the_figures_plan_with_less_than_their_limit_and_have_the_chosen_cache() -> None:
     words = words_of_figures(200 * S)
-    assert (words["--within"], words["--model"]) == ("150s", "real")
+    assert (words["--within"], words["--model"], words["--cache"]) == ("150s", "real", "/cache")
 
 
 def test_the_figures_read_ten_batches_at_least_in_their_share() -> None:
@@ -134,7 +134,7 @@ def run(
 
     return run_parts(
         parts,
-        PlacesOfPart(root=ROOT, out=tmp_path, data=tmp_path),
+        PlacesOfPart(root=ROOT, out=tmp_path, cache=tmp_path),
         10 * MINUTE_NS,
         is_installed=lambda module: module not in absent,
         carry_out=carry_out,

@@ -1,5 +1,6 @@
 import os
 import time
+import tomllib
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
@@ -251,6 +252,12 @@ def test_a_rival_has_its_defaults_first_and_each_setting_once(system: System) ->
 def test_a_rival_without_its_environment_says_what_it_needs(system: System) -> None:
     assert system.environment in ENVIRONMENTS
     assert f"needs its environment, {system.environment}" in (system.why_not() or "")
+
+
+def test_the_version_of_dali_is_told_for_each_cuda_that_emlio_can_be_installed_with() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {extras["optional-dependencies"][extra][0].partition(">")[0] for extra in ("dali", "dali-cuda13")}
+    assert wanted == set(DaliLocal().claim.packages)
 
 
 @pytest.mark.parametrize("system", RIVALS, ids=lambda system: system.name)

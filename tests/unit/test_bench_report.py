@@ -45,6 +45,11 @@ def test_every_form_has_the_tables_the_doubts_and_the_data() -> None:
     assert f'id="{DATA_ID}"' in html_page("EMLIO", parts, results)
 
 
+def test_two_bounds_of_a_figure_are_two_words() -> None:
+    results = run(figures=(Figure(name="ratio", unit="", values=(1.0,), at_least=0.97, at_most=1.03),))
+    assert ">= 0.97, <= 1.03" in render(results)
+
+
 def test_a_part_without_contents_is_left_out() -> None:
     parts = (Part(heading="nothing"), Part(heading="words", text="some"))
     assert text_page(parts) == "some"

@@ -6,6 +6,7 @@ each with its spread. Does not cover: figures (emlio_bench.decode.figures), matp
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +26,18 @@ _COLOURS: Final = {"dali-tfrecord": _THEIRS, "dataloader": _THEIRS, "carry-datal
 
 
 def plot_decode(results: Results, path: Path) -> None:
-    """Draw the panels of speed and cost."""
-    with sheet(path, width=15.5, height=4.6, panels=3) as (figure, (left, middle, right)):
-        device = dict(results.settings).get("device", "cpu").upper()
-        _panel(
-            left, results, DALI, f"DALI on the {device}: images/s", lambda measured: measured.records_per_s, "{:.0f}"
-        )
-        _panel(middle, results, PILLOW, "Pillow: CPU s per 1000 images", cpu_s_per_1000, "{:.2f}")
-        _panel(right, results, CARRY, "Not decoded: CPU s per 1000 images", cpu_s_per_1000, "{:.3f}")
+    """Draw the panels of speed and cost, of the scenarios that were measured."""
+    device = dict(results.settings).get("device", "cpu").upper()
+    panels: dict[str, tuple[str, Callable[[Measurement], float], str]] = {
+        DALI: (f"DALI on the {device}: images/s", attrgetter("records_per_s"), "{:.0f}"),
+        PILLOW: ("Pillow: CPU s per 1000 images", cpu_s_per_1000, "{:.2f}"),
+        CARRY: ("Not decoded: CPU s per 1000 images", cpu_s_per_1000, "{:.3f}"),
+    }
+    measured = {sample.scenario for sample in results.samples}
+    shown = [scenario for scenario in panels if scenario in measured]
+    with sheet(path, width=max(5.2 * len(shown), 10), height=4.6, panels=len(shown)) as (figure, _):
+        for place, scenario in zip(figure.axes, shown, strict=True):
+            _panel(place, results, scenario, *panels[scenario])
         _caption(figure, results)
         stamp(figure, results, at=(0.98, 0.015))
         figure.tight_layout(rect=(0.01, 0.04, 0.99, 0.87), w_pad=3)

@@ -32,7 +32,6 @@ __all__ = ["main", "places_of"]
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _OUT: Final = "docs/results/gpu"
-_DATA: Final = "gpu"
 _TORCH_SEES_GPU: Final = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 _START_S: Final = 60.0
 
@@ -85,7 +84,7 @@ def places_of(settings: GpuSettings, environment: Mapping[str, str]) -> PlacesOf
     return PlacesOfPart(
         root=_ROOT,
         out=settings.out.absolute() if settings.out is not None else _ROOT / _OUT,
-        data=cache_folder(settings.cache, environment).absolute() / _DATA,
+        cache=cache_folder(settings.cache, environment).absolute(),
     )
 
 

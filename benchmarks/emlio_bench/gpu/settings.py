@@ -19,7 +19,7 @@ class GpuSettings:
     """The options of scripts/gpu that are not about the environment."""
 
     parts: tuple[str, ...] = names([part.name for part in PARTS], "what runs")
-    within: int = duration("10m", "time for all parts; environments are not counted")
+    within: int = duration("15m", "time for all parts; environments are not counted")
     out: Path | None = option(
         None,
         "folder for the results and the page (default docs/results/gpu of the checkout)",
@@ -27,5 +27,8 @@ class GpuSettings:
         metavar="FOLDER",
     )
     cache: Path | None = option(
-        None, "folder for datasets (default ~/.cache/emlio-bench)", parse=path, metavar="FOLDER"
+        None,
+        "folder for datasets and environments of other systems (default ~/.cache/emlio-bench)",
+        parse=path,
+        metavar="FOLDER",
     )

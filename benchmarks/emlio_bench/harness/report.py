@@ -134,8 +134,8 @@ def _figure_table(figures: Sequence[Figure]) -> Table:
     rows: list[tuple[str, ...]] = []
     for figure in figures:
         of = spread(figure.values)
-        bounds = (("<=", figure.at_most), (">=", figure.at_least))
-        bound = "".join(f"{sign} {_number(value)}" for sign, value in bounds if value is not None)
+        bounds = ((">=", figure.at_least), ("<=", figure.at_most))
+        bound = ", ".join(f"{sign} {_number(value)}" for sign, value in bounds if value is not None)
         kept = "ok" if _keeps(figure) else "MISSED"
         extremes = f"{_number(of.least)}..{_number(of.most)}"
         rows.append((figure.name, _number(of.median), extremes, figure.unit, bound, kept if bound else ""))

@@ -29,7 +29,7 @@ _CLAIM: Final = Claim(
     shuffles="records inside a buffer of 1,024",
     exact=True,
     leaves_on_disk="nothing",
-    packages=("nvidia-dali-cuda120",),
+    packages=("nvidia-dali-cuda120", "nvidia-dali-cuda130"),
     decodes=True,
 )
 
