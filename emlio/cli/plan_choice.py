@@ -69,7 +69,8 @@ def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argpar
     from emlio.receiver.assignment.agreement import Holding, questions_of
 
     matches = tuple(
-        find_matches(dataset, question, cache_dir=arguments.cache_dir).tobytes() for question in questions_of(sampling)
+        find_matches(dataset, question, cache_dir=arguments.cache_dir).bits.tobytes()
+        for question in questions_of(sampling)
     )
     rows = tuple(
         ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)

@@ -129,7 +129,9 @@ class WholeFiles:
             found = {IMAGE: row[self.image]} if self.image is not None else {}
             return {**found, LABEL: row["label"]} if labelled else found
 
-        return EachRecord(read, fields, aliases)
+        told = {"path": None, **({"label": None} if labelled else {})}
+        names = [*self.schema, *told, *aliases({**dict.fromkeys(self.schema), **told})]
+        return EachRecord(read, fields, aliases, names=names if self.schema else None, usual=contents.schema)
 
 
 def _labelled(settings: bytes) -> bool:

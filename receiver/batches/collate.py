@@ -36,6 +36,12 @@ def _kind(sample: object) -> str:
 
 def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | None) -> Any:
     """Return the samples stacked, element by element; values that cannot be stacked stay a list."""
+    if any(sample is None for sample in samples):
+        # A record without this value: the others stay single values, as in a batch without a transform.
+        return [
+            to_tensor(sample) if to_tensor is not None and isinstance(sample, np.ndarray) else sample
+            for sample in samples
+        ]
     first = samples[0]
     unlike = next((sample for sample in samples if _form(sample) != _form(first)), first)
     if unlike is not first:

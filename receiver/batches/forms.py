@@ -79,8 +79,9 @@ class Collated:
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, np.ndarray):
         return _to_tensor(cast("npt.NDArray[Any]", column), make)
-    if column and isinstance(column[0], np.ndarray):
-        return [_to_tensor(value, make) for value in column]
+    if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in cast("list[object]", column)):
+        values = cast("list[Any]", column)  # type: ignore[redundant-cast]  # pyright knows no more than a list
+        return [_to_tensor(value, make) if isinstance(value, np.ndarray) else value for value in values]
     return column
 
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
-from emlio.example.faults import Absent
 from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
 from emlio.receiver.records.decoded import ABSENT
@@ -93,22 +92,13 @@ class MixedBatch:
         }
         return dict(sorted(found.items()))
 
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        count = sum(len(rows) for _, rows in self._rows)
-        for number, rows in self._rows:
-            absent: Absent | None = self._forms[number].absent(_only(pieces, rows, count))
-            if absent is not None:
-                return replace(absent, place=int(rows[absent.place]))
-        return None
-
     def _joined(self, name: str, parts: Sequence[tuple[int, npt.NDArray[np.int64], Any]], count: int) -> Any:
         """Return one column of all records, given that of each dataset."""
         (first, rows, column), *others = parts
         if len(rows) == count:
             return column
         for number, _, other in others:
-            if _kind(other) != _kind(column):
+            if _kind(other) != _kind(column) and _kind(other) and _kind(column):
                 self.unlike = self.unlike or (
                     f"the datasets of a mixture must have columns of the same types: {name!r} holds {_kind(column)} in "
                     f"{self._names[first]!r} and {_kind(other)} in {self._names[number]!r}. Leave it out with fields=, or pass a "
@@ -129,11 +119,15 @@ class MixedBatch:
 
 
 def _kind(column: Any) -> str:
-    """Return the type of a column's values, and whether they are single ones."""
-    first: Any = column[0]
+    """Return the type of a column's values, and whether they are single ones; "" if no record has one."""
+    first: Any = next((value for value in column if value is not None), None)
+    if first is None:
+        return ""
     if isinstance(first, np.ndarray | np.generic):
         kind = str(cast("npt.NDArray[Any]", first).dtype)
         return kind if isinstance(first, np.generic) else f"arrays of {kind}"
+    if isinstance(first, bool | int | float):  # beside a record without one
+        return str(np.asarray(first).dtype)
     return "bytes" if isinstance(first, memoryview) else type(first).__name__
 
 

@@ -43,6 +43,11 @@ class SourceColumns:
         """Return the positions of records that do not fit, in rising order, with the reasons."""
         faults: dict[int, str] = {}
         for name, column in decoded.columns.items():
+            lacking = _lacking(column)
+            for place in lacking:
+                faults.setdefault(place, f"has no feature {name!r}, which the pipeline needs")
+            if len(lacking) == len(column):
+                continue
             kind = _kind(column)
             usual = self._kinds.setdefault(name, kind)
             if kind != usual:
@@ -59,7 +64,7 @@ class SourceColumns:
             for place, reason in found.items():
                 faults.setdefault(place, reason)
         for name in self._images:
-            if self._kinds[name] != "bytes":
+            if self._kinds.get(name, "bytes") != "bytes":
                 raise ConfigError(f"feature {name!r} must hold images, got {self._kinds[name]}")
             for place, encoded in enumerate(decoded.columns[name]):
                 fault = None if place in faults else image_fault(_only(encoded))
@@ -71,13 +76,14 @@ class SourceColumns:
         width = _width(column)
         if width is not None and self._widths.setdefault(name, width) == width:
             return {}
-        widths = [np.size(values) for values in column]
-        usual = self._widths.setdefault(name, Counter(widths).most_common(1)[0][0])
+        widths = [None if values is None else np.size(values) for values in column]
+        held_by = [width for width in widths if width is not None]
+        usual = self._widths.setdefault(name, Counter(held_by).most_common(1)[0][0])
         return {
             place: f"feature {name!r} must hold {usual} numbers as in other records, got {held}. If the pipeline "
             "accepts any number, name the feature in inputs(vectors=...)"
             for place, held in enumerate(widths)
-            if held != usual
+            if held is not None and held != usual
         }
 
     def fit(self, decoded: Decoded) -> Mapping[str, Any]:
@@ -97,9 +103,17 @@ class SourceColumns:
 
 def _kind(column: Any) -> str:
     """Return the type of a column's values, in words."""
-    first: Any = cast("Any", column)[0] if isinstance(column, list) else column
+    first: Any = (
+        column if not isinstance(column, list) else next(one for one in cast("list[Any]", column) if one is not None)
+    )  # type: ignore[redundant-cast]
     dtype = getattr(first, "dtype", None)
     return "bytes" if dtype is None else str(dtype)
+
+
+def _lacking(column: Any) -> list[int]:
+    """Return the places of the records that have no value."""
+    values = cast("list[object]", column) if isinstance(column, list) else []
+    return [place for place, value in enumerate(values) if value is None]
 
 
 def _width(column: Any) -> int | None:

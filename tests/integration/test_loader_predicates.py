@@ -150,7 +150,7 @@ def test_a_kept_column_is_of_these_data(tmp_path: Path) -> None:
 
     def find() -> list[int]:
         with open_dataset("data", folder, cache) as dataset:
-            bits = find_matches(dataset, "label == 2", cache_dir=cache)
+            bits = find_matches(dataset, "label == 2", cache_dir=cache).bits
         return np.flatnonzero(np.unpackbits(bits, count=20, bitorder="little")).tolist()
 
     assert find() == [2, 9, 16]
@@ -183,7 +183,7 @@ def test_a_column_is_not_made_of_files_that_were_changed(tmp_path: Path, cache: 
     for path in earlier.iterdir():
         shutil.copyfile(path, folder / path.name)
     with open_dataset("examples", folder, cache) as dataset:
-        bits = find_matches(dataset, "label == 0", cache_dir=cache)
+        bits = find_matches(dataset, "label == 0", cache_dir=cache).bits
     assert np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist() == [0, 7, 14]
 
 
