@@ -57,7 +57,6 @@ class EachRecord:
         fields: Sequence[str] | None,
         aliases: Aliases = _no_aliases,
         names: Iterable[str] | None = None,
-        usual: Iterable[str] = (),
     ) -> None:
         """See the class.
 
@@ -66,7 +65,6 @@ class EachRecord:
             fields: the columns wanted, in their order; None for all.
             aliases: finds the columns of an image and its label.
             names: the columns that records may have, with aliases; None if only the records tell.
-            usual: the columns that every batch has where all are wanted, before those of its records.
 
         Raises:
             ConfigError: `fields` is no such list, or names a column that there is not.
@@ -78,7 +76,6 @@ class EachRecord:
         self._read = read
         self._fields = None if fields is None else tuple(fields)
         self._aliases = aliases
-        self._usual = dict.fromkeys(usual)
 
     def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
         """See `RecordForm`."""
@@ -92,7 +89,7 @@ class EachRecord:
                 raise DatasetError(f"record {slot} of the batch: {error}") from error
         names: Iterable[str] | None = self._fields
         if names is None:
-            there: dict[str, Any] = dict(self._usual)
+            there: dict[str, Any] = {}
             for row in rows:
                 there.update(row)
             names = there

@@ -1,4 +1,4 @@
-"""JSON lines: each line that is not empty is a record. Lines end with LF, CR or both.
+"""JSON lines: each line that is not empty is a record. Lines end with LF, or CR in a file without LF.
 
 Covers: finding lines, parsing them. Does not cover: compressed files.
 """
@@ -23,7 +23,9 @@ __all__ = ["JsonLines", "json_lines"]
 
 _EXTENSIONS: Final = (".jsonl", ".ndjson")
 _BLOCK_BYTES: Final = 4 << 20
-_ENDS: Final = np.isin(np.arange(256), np.frombuffer(b"\r\n", np.uint8))
+_ENDS: Final = b"\n\r"
+"""What ends a line, and what does in a file without any."""
+
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 _SAMPLED_BYTES: Final = 1 << 20
@@ -68,19 +70,22 @@ class JsonLines:
         (number,) = shard.files
         # A byte order mark belongs to no line.
         begin = len(_BYTE_ORDER_MARK) if files.read(number, 0, len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
-        newlines: list[npt.NDArray[np.int64]] = [np.array([begin - 1], np.int64)]
-        filled: list[npt.NDArray[np.int64]] = [np.array([begin], np.int64)]
-        size, at, written = int(files.sizes[number]), 0, 0
-        with files.open(number) as file:
-            while block := file.read(_BLOCK_BYTES):
-                octets = np.frombuffer(block, np.uint8)
-                found = np.flatnonzero(_ENDS[octets])
-                counts = np.cumsum(~_BLANK[octets], dtype=np.int64)
-                newlines.append(found + at)
-                filled.append(counts[found] + written)
-                at, written = at + len(block), written + int(counts[-1])
-        if at != size:
-            raise DatasetError(f"{shard.name}: had {size} bytes and has {at} now: another process is changing it")
+        for end in _ENDS:
+            newlines: list[npt.NDArray[np.int64]] = [np.array([begin - 1], np.int64)]
+            filled: list[npt.NDArray[np.int64]] = [np.array([begin], np.int64)]
+            size, at, written = int(files.sizes[number]), 0, 0
+            with files.open(number) as file:
+                while block := file.read(_BLOCK_BYTES):
+                    octets = np.frombuffer(block, np.uint8)
+                    found = np.flatnonzero(octets == end)
+                    counts = np.cumsum(~_BLANK[octets], dtype=np.int64)
+                    newlines.append(found + at)
+                    filled.append(counts[found] + written)
+                    at, written = at + len(block), written + int(counts[-1])
+            if at != size:
+                raise DatasetError(f"{shard.name}: had {size} bytes and has {at} now: another process is changing it")
+            if any(len(some) for some in newlines[1:]):
+                break
         starts = np.concatenate(newlines) + 1
         ends = np.append(starts[1:] - 1, size)
         # A line counts if it has more than blanks; the last newline begins no line.
@@ -89,7 +94,7 @@ class JsonLines:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        return EachRecord(_read, fields, usual=contents.schema)
+        return EachRecord(_read, fields)
 
 
 def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:

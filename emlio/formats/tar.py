@@ -115,7 +115,7 @@ class WebDatasetTars:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        return EachRecord(_read, fields, _aliases, usual=contents.schema)
+        return EachRecord(_read, fields, _aliases)
 
 
 def _first_record_schema(files: Files, number: int) -> Mapping[str, FieldType]:

@@ -131,7 +131,7 @@ class WholeFiles:
 
         told = {"path": None, **({"label": None} if labelled else {})}
         names = [*self.schema, *told, *aliases({**dict.fromkeys(self.schema), **told})]
-        return EachRecord(read, fields, aliases, names=names if self.schema else None, usual=contents.schema)
+        return EachRecord(read, fields, aliases, names if self.schema else None)
 
 
 def _labelled(settings: bytes) -> bool:
