@@ -103,9 +103,8 @@ class SourceColumns:
 
 def _kind(column: Any) -> str:
     """Return the type of a column's values, in words."""
-    first: Any = (
-        column if not isinstance(column, list) else next(one for one in cast("list[Any]", column) if one is not None)
-    )  # type: ignore[redundant-cast]
+    values = cast("Sequence[Any]", column)
+    first: Any = next(one for one in values if one is not None) if isinstance(column, list) else column
     dtype = getattr(first, "dtype", None)
     return "bytes" if dtype is None else str(dtype)
 
