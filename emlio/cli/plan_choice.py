@@ -32,7 +32,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     choice.add_argument(
         "--subset",
         metavar="WHICH",
-        help="BEGIN:END[:SEED] for a fraction, a file of ids, or a predicate such as 'label in {1, 5} and size < 1MB'",
+        help="BEGIN:END[:SEED] for a fraction, a file of ids, or a predicate such as 'label in {1, 5} and __size__ < 1MB'",
     )
     choice.add_argument(
         "--repeat", metavar="K", type=int, default=1, help="each record K times in an epoch (default: 1)"

@@ -1,7 +1,7 @@
 """The language of predicates over the columns of records.
 
-    label in {1, 5} and size < 1MB
-    not (shard == "train-00003.tfrecord") or 100 <= number < 200
+    label in {1, 5} and __size__ < 1MB
+    not (__shard__ == "train-00003.tfrecord") or 100 <= __number__ < 200
 
 A predicate is parsed into values and evaluated over arrays. Nothing of it is ever run as code.
 
@@ -148,7 +148,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found is None:
             begin = at + len(text[at:]) - len(text[at:].lstrip())
             raise ConfigError(
-                f"a predicate must be like 'label in {{1, 5}} and size < 1MB', got {text[begin : begin + 20]!r}"
+                f"a predicate must be like 'label in {{1, 5}} and __size__ < 1MB', got {text[begin : begin + 20]!r}"
                 f"{_meant(text[begin])}"
             )
         kind = str(found.lastgroup if found.lastgroup != "unit" else "number")

@@ -15,12 +15,12 @@ from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
 from emlio.example.faults import without
-from emlio.formats.contents import TFRECORD
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
-from emlio.formats.registry import form_of, has_own_columns
+from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
-from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords
+from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords, add_usual
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
 from emlio.receiver.records.decoded import IDS, SEEDS, SOURCES, Decoded
@@ -70,7 +70,7 @@ class Assembler:
         self._records: RecordForm
         self._contents: KnownContents = TFRECORD
         self._unseen: frozenset[str] = frozenset()
-        self._usual: tuple[str, ...] = ()
+        self._usual: Contents | None = None
         self._mixture: MixedContents | None = None
         self._mixed: MixedRecords | None = None
         self._policy = policy
@@ -97,8 +97,7 @@ class Assembler:
             self._mixed = MixedRecords(contents, self._fields)
         else:
             self._records = form_of(contents, self._fields)
-            # A column does not come and go with the batches because only some records have it.
-            self._usual = tuple(contents.schema) if self._fields is None and has_own_columns(contents) else ()
+            self._usual = contents if self._fields is None else None
         each = contents.contents if isinstance(contents, MixedContents) else (contents,)
         known = {name for one in each for name in one.schema}
         self._check_added(known if self._fields is None else self._fields)
@@ -155,9 +154,8 @@ class Assembler:
         pieces: Sequence[Piece],
         form: RecordForm,
     ) -> Decoded:
-        for name in self._usual:
-            if name not in columns and name.rpartition("/")[0] not in columns:  # a part of an array
-                columns[name] = [None] * len(ids)
+        if self._usual is not None:
+            add_usual(columns, self._usual, len(ids))
         if self._unseen:
             self._warn_of_absent(columns, pieces, ids)
         self._check_added(columns)

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
+from emlio.formats.contents import Contents
 from emlio.formats.record_form import RecordForm
-from emlio.formats.registry import form_of
+from emlio.formats.registry import form_of, has_own_columns
 from emlio.receiver.records.decoded import ABSENT
 from emlio.receiver.records.mixture import MixedContents
 
-__all__ = ["MixedBatch", "MixedRecords"]
+__all__ = ["MixedBatch", "MixedRecords", "add_usual"]
 
 
 class MixedRecords:
@@ -35,6 +36,7 @@ class MixedRecords:
             ConfigError: a dataset has no such column.
         """
         self._mixture = mixture
+        self._whole = fields is None
         self._forms: list[RecordForm] = []
         for name, contents in zip(mixture.names, mixture.contents, strict=True):
             try:
@@ -44,7 +46,7 @@ class MixedRecords:
 
     def of(self, ids: npt.NDArray[np.int64]) -> "MixedBatch":
         """Return what decodes the batch of these records."""
-        return MixedBatch(self._forms, self._mixture.names, self._mixture.datasets(ids))
+        return MixedBatch(self._forms, self._mixture, self._mixture.datasets(ids), whole=self._whole)
 
 
 class MixedBatch:
@@ -54,10 +56,13 @@ class MixedBatch:
         unlike: why the columns are not those of all records; "" if they are.
     """
 
-    def __init__(self, forms: Sequence[RecordForm], names: Sequence[str], datasets: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, forms: Sequence[RecordForm], mixture: MixedContents, datasets: npt.NDArray[np.int64], *, whole: bool
+    ) -> None:
         self.unlike = ""
         self._forms = forms
-        self._names = names
+        self._names = mixture.names
+        self._contents = mixture.contents if whole else ()
         numbers: list[int] = np.unique(datasets).tolist()
         self._rows = [(number, np.flatnonzero(datasets == number)) for number in numbers]
 
@@ -67,6 +72,8 @@ class MixedBatch:
             (number, rows, self._forms[number].columns(_only(pieces, rows, count), len(rows)))
             for number, rows in self._rows
         ]
+        for number, rows, columns in made if self._contents else ():
+            add_usual(columns, self._contents[number], len(rows))
         names = dict.fromkeys(name for _, _, columns in made for name in columns)
         for number, _, columns in made:
             lacking = next((name for name in names if name not in columns), None)
@@ -116,6 +123,13 @@ class MixedBatch:
             for place, item in zip(places.tolist(), part, strict=True):
                 items[place] = item
         return items
+
+
+def add_usual(columns: dict[str, Any], contents: Contents, count: int) -> None:
+    """Add the columns of a dataset's schema that no record of a batch has, so that they do not come and go."""
+    for name in contents.schema if has_own_columns(contents) else ():
+        if name not in columns and name.rpartition("/")[0] not in columns:  # a part of an array
+            columns[name] = [None] * count
 
 
 def _kind(column: Any) -> str:
