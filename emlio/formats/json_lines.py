@@ -23,9 +23,8 @@ __all__ = ["JsonLines", "json_lines"]
 
 _EXTENSIONS: Final = (".jsonl", ".ndjson")
 _BLOCK_BYTES: Final = 4 << 20
-_ENDS: Final = b"\n\r"
-"""What ends a line, and what does in a file without any."""
-
+_NEWLINE: Final = 10
+_RETURN: Final = 13
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 _SAMPLED_BYTES: Final = 1 << 20
@@ -70,31 +69,41 @@ class JsonLines:
         (number,) = shard.files
         # A byte order mark belongs to no line.
         begin = len(_BYTE_ORDER_MARK) if files.read(number, 0, len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
-        for end in _ENDS:
-            newlines: list[npt.NDArray[np.int64]] = [np.array([begin - 1], np.int64)]
-            filled: list[npt.NDArray[np.int64]] = [np.array([begin], np.int64)]
-            size, at, written = int(files.sizes[number]), 0, 0
-            with files.open(number) as file:
-                while block := file.read(_BLOCK_BYTES):
-                    octets = np.frombuffer(block, np.uint8)
-                    found = np.flatnonzero(octets == end)
-                    counts = np.cumsum(~_BLANK[octets], dtype=np.int64)
-                    newlines.append(found + at)
-                    filled.append(counts[found] + written)
-                    at, written = at + len(block), written + int(counts[-1])
-            if at != size:
-                raise DatasetError(f"{shard.name}: had {size} bytes and has {at} now: another process is changing it")
-            if any(len(some) for some in newlines[1:]):
-                break
-        starts = np.concatenate(newlines) + 1
-        ends = np.append(starts[1:] - 1, size)
+        newlines, filled = _line_ends(files, number, begin, _NEWLINE)
+        if not len(newlines):
+            newlines, filled = _line_ends(files, number, begin, _RETURN)
+        starts = np.concatenate([[begin], newlines + 1])
+        ends = np.append(newlines, int(files.sizes[number]))
         # A line counts if it has more than blanks; the last newline begins no line.
-        keep = np.diff(np.concatenate([*filled, [written]])) > 0
+        keep = np.diff(filled, prepend=begin) > 0
         return Ranges(starts=starts[keep], ends=ends[keep])
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
         return EachRecord(_read, fields)
+
+
+def _line_ends(files: Files, number: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where lines end, and how many bytes that are no blanks there are up to each end and to that of the file.
+
+    Raises:
+        DatasetError: the file grows or shrinks meanwhile.
+    """
+    newlines: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    filled: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    at = written = 0
+    with files.open(number) as file:
+        while block := file.read(_BLOCK_BYTES):
+            octets = np.frombuffer(block, np.uint8)
+            found = np.flatnonzero(octets == end)
+            counts = np.cumsum(~_BLANK[octets], dtype=np.int64)
+            newlines.append(found + at)
+            filled.append(counts[found] + written)
+            at, written = at + len(block), written + int(counts[-1])
+    size = int(files.sizes[number])
+    if at != size:
+        raise DatasetError(f"{files.names[number]}: had {size} bytes and has {at} now: another process is changing it")
+    return np.concatenate(newlines), np.concatenate([*filled, np.array([max(written, begin)], np.int64)])
 
 
 def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:

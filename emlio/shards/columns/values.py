@@ -46,7 +46,7 @@ class Collected:
         Raises:
             DatasetError: it cannot be held; the message goes on after the column's name.
         """
-        one = _single(value)
+        one: Any = _single(value)
         if isinstance(one, np.datetime64 | np.timedelta64):
             if np.isnat(one):
                 return
@@ -90,8 +90,8 @@ class Collected:
         return Texts(codes=np.where(there, self._whole, -1).astype(np.int32), words=list(self._words))
 
 
-def _single(given: object) -> int | float | str | np.datetime64 | np.timedelta64 | None:
-    """Return a value as a number, a time or a text; None if there is none.
+def _single(given: object) -> Any:
+    """Return a value as a number, a time of NumPy's or a text; None if there is none.
 
     Raises:
         DatasetError: it is something else.
@@ -105,7 +105,7 @@ def _single(given: object) -> int | float | str | np.datetime64 | np.timedelta64
             raise DatasetError(f"must hold single numbers or texts to be compared, holds {len(items)} values")
         value = items[0] if len(items) else None
     if isinstance(value, np.datetime64 | np.timedelta64):
-        return value
+        return cast("Any", value)
     if isinstance(value, np.generic):
         value = cast("Any", value.item())
     if isinstance(value, bool):
@@ -118,10 +118,11 @@ def _single(given: object) -> int | float | str | np.datetime64 | np.timedelta64
         return value
     if value is None or isinstance(value, int | float):
         return value
-    size = f" of {len(value):,} bytes" if isinstance(value, str | bytes | bytearray | memoryview) else ""
+    other: Any = value
+    size = f" of {len(other):,} bytes" if isinstance(value, str | bytes | bytearray | memoryview) else ""
     raise DatasetError(
         f"must hold single numbers or texts of at most {LONGEST_TEXT >> 10} KiB to be compared, holds a value of type "
-        f"{type(value).__name__}{size}"
+        f"{type(other).__name__}{size}"
     )
 
 
