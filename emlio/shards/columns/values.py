@@ -47,12 +47,13 @@ class Collected:
             DatasetError: it cannot be held; the message goes on after the column's name.
         """
         one: Any = _single(value)
+        time: Any = one
         if isinstance(one, np.datetime64 | np.timedelta64):
-            if np.isnat(one):
+            if np.isnat(time):
                 return
             if isinstance(one, np.datetime64):
-                self._unit = np.datetime_data(one.dtype)[0]
-            one = int(one.astype(np.int64))
+                self._unit = np.datetime_data(time.dtype)[0]
+            one = int(time.astype(np.int64))
         if one is None:
             return
         if isinstance(one, str):
