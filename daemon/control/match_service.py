@@ -19,7 +19,7 @@ from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_MATCH_BYTES, MOST_WAITING_PREDICATES
 from emlio.errors import EmlioError
 from emlio.session.instructions import DaemonInstruction
-from emlio.shards.columns.matches import find_matches
+from emlio.shards.columns.matches import Found, find_matches
 from emlio.wire.contents import MatchRequest
 from emlio.wire.limits import MAX_CONTENT_BYTES
 
@@ -65,7 +65,7 @@ class MatchService:
         self._cache_dir = cache_dir
         self._call = call
         self._carry_out = carry_out
-        self._found: OrderedDict[Key, bytes] = OrderedDict()
+        self._found: OrderedDict[Key, Found] = OrderedDict()
         self._searches: OrderedDict[Key, _Search] = OrderedDict()
         self._closing = Event()
 
@@ -79,7 +79,8 @@ class MatchService:
         known = self._found.get(key)
         if known is not None:
             self._found.move_to_end(key)
-            self._carry_out(client, client.machine.tell_matches(known))
+        if known is not None and not known.identity:  # else the files are looked at again, in a thread
+            self._carry_out(client, client.machine.tell_matches(known.bits.tobytes()))
             return
         search = self._searches.get(key)
         if search is None:
@@ -129,11 +130,15 @@ class MatchService:
 
     def _run(self, search: _Search) -> None:
         error: EmlioError | None = None
-        found: bytes | None = None
+        found: Found | None = None
         try:
-            dataset = search.served.dataset
-            bits = find_matches(dataset, search.predicate, cache_dir=self._cache_dir, ending=self._closing)
-            found = bits.tobytes()
+            found = find_matches(
+                search.served.dataset,
+                search.predicate,
+                cache_dir=self._cache_dir,
+                ending=self._closing,
+                known=self._found.get(search.key),
+            )
         except EmlioError as wrong:
             error = wrong
         except Exception as wrong:  # noqa: BLE001  # the waiting ranks must get an answer
@@ -142,17 +147,17 @@ class MatchService:
         if not self._closing.is_set():
             self._call(lambda: self._end(search, found, error))
 
-    def _end(self, search: _Search, found: bytes | None, error: EmlioError | None) -> None:
+    def _end(self, search: _Search, found: Found | None, error: EmlioError | None) -> None:
         if search.thread is not None:
             search.thread.join()
         self._searches.pop(search.key, None)
         if found is not None:
             self._found[search.key] = found
-            while sum(map(len, self._found.values())) > MOST_MATCH_BYTES and len(self._found) > 1:
+            while sum(len(one.bits) for one in self._found.values()) > MOST_MATCH_BYTES and len(self._found) > 1:
                 self._found.popitem(last=False)
         for client, _ in search.asked:
             if found is not None:
-                self._carry_out(client, client.machine.tell_matches(found))
+                self._carry_out(client, client.machine.tell_matches(found.bits.tobytes()))
             else:
                 self._carry_out(client, client.machine.refuse("predicate", str(error)))
         self._go_on(search.served)

@@ -32,7 +32,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     choice.add_argument(
         "--subset",
         metavar="WHICH",
-        help="BEGIN:END[:SEED] for a fraction, a file of ids, or a predicate such as 'label in {1, 5} and size < 1MB'",
+        help="BEGIN:END[:SEED] for a fraction, a file of ids, or a predicate such as 'label in {1, 5} and __size__ < 1MB'",
     )
     choice.add_argument(
         "--repeat", metavar="K", type=int, default=1, help="each record K times in an epoch (default: 1)"
@@ -69,7 +69,8 @@ def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argpar
     from emlio.receiver.assignment.agreement import Holding, questions_of
 
     matches = tuple(
-        find_matches(dataset, question, cache_dir=arguments.cache_dir).tobytes() for question in questions_of(sampling)
+        find_matches(dataset, question, cache_dir=arguments.cache_dir).bits.tobytes()
+        for question in questions_of(sampling)
     )
     rows = tuple(
         ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)

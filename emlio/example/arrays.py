@@ -43,6 +43,8 @@ def parts_of(name: str, features: Collection[str]) -> list[str]:
 def array_columns(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return a column for each array: one array if all have one type and shape, else a list of arrays.
 
+    A record without any of an array's parts has None.
+
     Args:
         columns: of a batch, with the parts.
         names: of the arrays.
@@ -56,7 +58,7 @@ def array_columns(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str,
         if alike is not None:
             made[name] = alike
             continue
-        arrays: list[npt.NDArray[Any]] = []
+        arrays: list[npt.NDArray[Any] | None] = []
         for place in range(len(columns[f"{name}{_DATA}"])):
             try:
                 arrays.append(_array(columns, name, place))
@@ -100,24 +102,27 @@ def _alike(columns: Mapping[str, Any], name: str) -> npt.NDArray[Any] | None:
     return together.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _together(arrays: list[npt.NDArray[Any]]) -> Any:
+def _together(given: list[npt.NDArray[Any] | None]) -> Any:
+    arrays = [array for array in given if array is not None]
     first = arrays[0]
-    if all(array.shape == first.shape and array.dtype == first.dtype for array in arrays):
+    if len(arrays) == len(given) and all(array.shape == first.shape and array.dtype == first.dtype for array in arrays):
         return np.stack(arrays).astype(first.dtype.newbyteorder("="), copy=False)
     # Copies: bytes of a message can neither be written nor kept, and may not be aligned.
-    return [array.astype(array.dtype.newbyteorder("=")) for array in arrays]
+    return [None if array is None else array.astype(array.dtype.newbyteorder("=")) for array in given]
 
 
-def _array(columns: Mapping[str, Any], name: str, place: int) -> npt.NDArray[Any]:
-    """Return the array of one record, on its bytes."""
+def _array(columns: Mapping[str, Any], name: str, place: int) -> npt.NDArray[Any] | None:
+    """Return the array of one record, on its bytes; None if it has no part of it."""
+    if all(columns[part][place] is None for part in parts_of(name, columns)):
+        return None
     data, text = (_only(columns[f"{name}{part}"][place], f"{name}{part}") for part in (_DATA, _DTYPE))
     dtype = _type(bytes(text[:_MOST_TYPE_BYTES]))
     if dtype is None:
         raise DatasetError(
             f"feature {f'{name}{_DTYPE}'!r} must be the type of an array, got {bytes(text[:_MOST_TYPE_BYTES])!r}. {_REMEDY}"
         )
-    given = columns.get(f"{name}{_SHAPE}")
-    shape: list[int] = [] if given is None else np.atleast_1d(given[place]).tolist()
+    lengths = columns[f"{name}{_SHAPE}"][place] if f"{name}{_SHAPE}" in columns else None
+    shape: list[int] = [] if lengths is None else np.atleast_1d(lengths).tolist()
     try:
         if any(type(length) is not int or length < 0 for length in shape):
             raise ValueError("lengths must be whole numbers of at least 0")
@@ -138,7 +143,7 @@ def _only(value: Any, name: str) -> memoryview:
     values = cast("Sequence[object]", value) if isinstance(value, list) else None
     if values is not None and len(values) == 1:  # in a list if other records have more
         return cast("memoryview", values[0])
-    got = "numbers" if values is None else f"{len(values)} values"
+    got = "none" if value is None else "numbers" if values is None else f"{len(values)} values"
     raise DatasetError(f"feature {name!r} must be one value of bytes, as part of an array, got {got}. {_REMEDY}")
 
 

@@ -13,7 +13,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, Final
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.contents import FieldType
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.whole_file import WholeFiles
@@ -46,6 +47,7 @@ _BROKEN_ZIP: Final = (
 _MOST_MEMBERS: Final = 65_535
 """More need another form of zip, whose size is not known beforehand."""
 
+_SAMPLED_FILES: Final = 8
 _WHERE: Final = ("rank", "storage")
 _LOCAL_BYTES: Final = 30
 _CENTRAL_BYTES: Final = 46
@@ -63,6 +65,7 @@ class Archives(WholeFiles):
         if inflate not in _WHERE:
             raise DatasetError(f"{where}: inflate must be {' or '.join(_WHERE)}, got {inflate!r}")
         layout = WholeFiles.layout(self, files, {}, where)
+        layout = replace(layout, schema={**_sampled_schema(files, layout.shards), **layout.schema})
         if inflate == _WHERE[0]:
             return layout
         settings = json.dumps({**json.loads(layout.settings), "inflate": inflate}).encode()
@@ -102,6 +105,20 @@ class Archives(WholeFiles):
         except _BROKEN_ZIP as error:
             raise DatasetError(f"{where}: must be a .npz archive: {str(error)[:200]}") from error
         return np.frombuffer(made.getbuffer(), np.uint8)
+
+
+def _sampled_schema(files: Files, shards: Sequence[ShardFiles]) -> Mapping[str, FieldType]:
+    """Return the arrays of some archives, as far as they can be read; other archives may have others."""
+    numbers = [number for shard in shards for number in shard.files]
+    found: dict[str, FieldType] = {}
+    for number in numbers[:: -(-len(numbers) // _SAMPLED_FILES)]:
+        try:
+            with files.open(number) as file, zipfile.ZipFile(file) as packed:
+                names = [member.filename for member in _members(packed)]
+        except (*_BROKEN_ZIP, DatasetError):
+            continue  # what is wrong is said where the records are read
+        found |= {name.removesuffix(".npy"): FieldType("array") for name in names if name.endswith(".npy")}
+    return found
 
 
 def _unpacked_size(files: Files, number: int) -> int:

@@ -92,7 +92,7 @@ class ArrayRows:
                 raise DatasetError(f"a row must be {dtype} {shape}, has {len(view)} bytes") from error
             return {"row": row.astype(dtype.newbyteorder("="), copy=False)}
 
-        return EachRecord(read, fields)
+        return EachRecord(read, fields, names=("row",))
 
 
 def header_of(files: Files, number: int) -> NpyHeader:

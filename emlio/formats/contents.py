@@ -4,14 +4,14 @@ Covers: the value, which a daemon tells its ranks. Does not cover: how records b
 format's own file).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from emlio.errors import DatasetError
 from emlio.tfrecord import FRAME_BYTES
 
-__all__ = ["TFRECORD", "Contents", "FieldType", "lacking_columns"]
+__all__ = ["TFRECORD", "Contents", "FieldType"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,12 @@ class Contents:
             TFRecord files empty, or the type of the tokens that their records are.
         label_names: class names by label; empty if unknown.
         schema: columns by name; empty if unknown.
-        lacking: columns that the records of a daemon do not have, though those of another do, by name; that daemon.
-            See `lacking_columns`.
     """
 
     format: str
     settings: bytes = b""
     label_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     schema: Mapping[str, FieldType] = field(default_factory=lambda: MappingProxyType({}))
-    lacking: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def frame_bytes(self) -> int:
@@ -83,23 +80,3 @@ class Contents:
 
 
 TFRECORD = Contents(format="tfrecord")
-
-
-def lacking_columns(told: Sequence[tuple[str, Contents]]) -> dict[str, str]:
-    """Return the columns that one daemon's records have and another's do not, with the first daemon that lacks them.
-
-    Only mappings of TFRecord files tell all columns of their records. A daemon without mappings lacks none.
-
-    Args:
-        told: the daemons, with what each says of the same dataset.
-    """
-    known = [
-        (peer, contents.schema) for peer, contents in told if contents.format == TFRECORD.format and contents.schema
-    ]
-    found: dict[str, str] = {}
-    for name in sorted({name for _, schema in known for name in schema}):
-        for peer, schema in known:
-            # Of an array the schema has one column in place of the features NAME/data and others.
-            if name not in schema and name.rpartition("/")[0] not in schema:
-                found.setdefault(name, peer)
-    return found

@@ -5,7 +5,6 @@ shape stacked, names by which presets ask for an image and its label. Does not c
 record (each format's own file).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy.typing as npt
 from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
-from emlio.example.faults import Absent
 from emlio.formats.record_form import slotted_notes, slotted_views
 
 __all__ = ["IMAGE", "LABEL", "EachRecord", "ReadRecord"]
@@ -51,7 +49,7 @@ def _check_fields(fields: Sequence[str], names: Sequence[str]) -> None:
 
 
 class EachRecord:
-    """Reads records one by one. See `RecordForm`."""
+    """Reads records one by one. A column that a record lacks is None there. See `RecordForm`."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class EachRecord:
 
         Args:
             read: reads one record.
-            fields: the columns wanted, in their order; None for all of the record at place 0.
+            fields: the columns wanted, in their order; None for all.
             aliases: finds the columns of an image and its label.
             names: the columns that records may have, with aliases; None if only the records tell.
 
@@ -89,20 +87,13 @@ class EachRecord:
                 rows.append(self._row(view, note))
             except DatasetError as error:
                 raise DatasetError(f"record {slot} of the batch: {error}") from error
-        names = self._fields or tuple(rows[0])
-        for slot, row in enumerate(rows):
-            self._check_names(slot, row, names)
-        return {name: stacked([row[name] for row in rows]) for name in names}
-
-    def _check_names(self, slot: int, row: Mapping[str, Any], names: Sequence[str]) -> None:
-        missing = next((name for name in names if name not in row), None)
-        if missing is not None:
-            raise DatasetError(f"record {slot} of the batch must have {missing!r}, it has only {sorted(row)}")
-        if self._fields is None and len(row) != len(names):
-            more = next(name for name in row if name not in names)
-            raise DatasetError(
-                f"record {slot} of the batch has {more!r} that record 0 lacks; choose what to load with fields="
-            )
+        names: Iterable[str] | None = self._fields
+        if names is None:
+            there: dict[str, Any] = {}
+            for row in rows:
+                there.update(row)
+            names = there
+        return {name: stacked([row.get(name) for row in rows]) for name in names}
 
     def _row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
         row = self._read(view, note)
@@ -113,41 +104,14 @@ class EachRecord:
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""
         faults: dict[int, str] = {}
-        rows = self._readable(pieces, faults)
-        names = Counter(frozenset(row) for row in rows.values()).most_common(1)
-        for slot, row in rows.items():
-            if self._fields is None:
-                if frozenset(row) != names[0][0]:
-                    faults[slot] = f"has {sorted(row)} where most records of the batch have {sorted(names[0][0])}"
-                continue
-            missing = next((name for name in self._fields if name not in row), None)
-            if missing is not None:
-                faults[slot] = f"has no {missing!r}, only {sorted(row)}"
-        return dict(sorted(faults.items()))
-
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        rows = self._readable(pieces, {})
-        if not rows or self._fields is None:
-            return None
-        place = min(rows)
-        present = {name for row in rows.values() for name in row}
-        absent = next((name for name in self._fields if name not in present), None)
-        if absent is None:
-            return None
-        return Absent(name=absent, place=place, there=tuple(sorted(rows[place])), records=len(rows))
-
-    def _readable(self, pieces: Sequence[Piece], faults: dict[int, str]) -> dict[int, Mapping[str, Any]]:
-        """Return the records that can be read, by place; add to `faults` why others cannot."""
-        rows: dict[int, Mapping[str, Any]] = {}
         for piece in pieces:
             for row, slot in enumerate(piece.slots.tolist()):
                 note = b"" if piece.notes is None else bytes(piece.buffer[piece.notes[row, 0] : piece.notes[row, 1]])
                 try:
-                    rows[slot] = self._row(piece.buffer[int(piece.starts[row]) : int(piece.ends[row])], note)
+                    self._row(piece.buffer[int(piece.starts[row]) : int(piece.ends[row])], note)
                 except DatasetError as error:
                     faults[slot] = str(error)
-        return rows
+        return dict(sorted(faults.items()))
 
 
 _PLAIN = {
@@ -161,7 +125,7 @@ _LIMITS = {"bool": 1, "int64": 1 << 63, "float64": 1 << 53}
 
 
 def stacked(values: list[Any]) -> Any:
-    """Return a column: one array of numbers or of arrays of one shape and type, else a list."""
+    """Return a column: one array of numbers or of arrays of one shape and type, else a list; None stays None."""
     kinds: set[type[Any]] = {type(value) for value in values}
     if len(kinds) == 1 and issubclass(next(iter(kinds)), np.generic):
         return np.array(values)

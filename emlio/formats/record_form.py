@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from emlio import native
 from emlio.example.columns import Piece
-from emlio.example.faults import Absent
 
 __all__ = [
     "LENGTH",
@@ -38,7 +37,7 @@ class RecordForm(Protocol):
     """Makes columns of records. Keeps no state between batches, so any thread may use it."""
 
     def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
-        """Return the columns of this many records.
+        """Return the columns of this many records. A record that lacks a column has None there.
 
         Raises:
             DatasetError: a record cannot be decoded.
@@ -46,11 +45,7 @@ class RecordForm(Protocol):
         ...
 
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
-        """Return why records cannot be decoded, by their position. Looks at each record."""
-        ...
-
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """Return the requested feature that none of these records has; None if there is none."""
+        """Return why records cannot be decoded, by their position. Each is judged by itself."""
         ...
 
 
@@ -60,10 +55,6 @@ class _AsTheyAre:
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""
         return {}
-
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        return None
 
 
 class RawRecords(_AsTheyAre):

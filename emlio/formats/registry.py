@@ -21,7 +21,7 @@ from emlio.formats.token_files import flat_tokens, indexed_tokens
 from emlio.formats.token_form import token_form
 from emlio.formats.whole_file import any_files, array_files
 
-__all__ = ["FORMATS", "find_format", "form_of", "format_named", "group_format"]
+__all__ = ["FORMATS", "find_format", "form_of", "format_named", "group_format", "has_own_columns"]
 
 FORMATS: tuple[Format, ...] = (
     mds,
@@ -91,3 +91,10 @@ def group_format(contents: Contents) -> GroupFormat | None:
     """Return what makes records of a dataset's groups; None if its records are ranges of files."""
     found = next((each for each in FORMATS if each.name == contents.format), None)
     return found if isinstance(found, GroupFormat) else None
+
+
+def has_own_columns(contents: Contents) -> bool:
+    """Return whether each record may have columns that the schema does not list."""
+    return contents.format in (TFRECORD.format, json_lines.name, tars.name, archive_files.name) and not (
+        contents.format == TFRECORD.format and contents.settings
+    )

@@ -40,7 +40,9 @@ _META: Final = re.compile(r"__[^/]*__($|/)")
 """Names that WebDataset keeps for itself, and leaves out of samples."""
 
 _MOST_DIGITS: Final = 20
-_MOST_HEADERS: Final = 64
+_SAMPLED_TARS: Final = 8
+_SAMPLED_BYTES: Final = 1 << 18
+_MOST_HEADERS: Final = 256
 _MOST_HEADER_BYTES: Final = 1 << 16
 """The limits of what is read of a tar to learn its columns."""
 
@@ -74,7 +76,7 @@ class WebDatasetTars:
         shards = sorted((files.names[number], number) for number in numbers)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in shards),
-            schema=_first_record_schema(files, shards[0][1]),
+            schema=_sampled_schema(files, [number for _, number in shards]),
         )
 
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
@@ -118,36 +120,44 @@ class WebDatasetTars:
         return EachRecord(_read, fields, _aliases)
 
 
-def _first_record_schema(files: Files, number: int) -> Mapping[str, FieldType]:
-    """Return the columns of a tar's first record, as far as it can be read; other records may have others."""
+def _sampled_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, FieldType]:
+    """Return the columns of the first records of some tars, as far as they can be read; other records may have others."""
     columns = {_KEY: FieldType("str")}
+    for number in numbers[:: -(-len(numbers) // _SAMPLED_TARS)]:
+        head = files.read(number, 0, _SAMPLED_BYTES)
+        try:
+            for extension in _extensions(files, number, head):
+                columns[extension] = FieldType("bytes")
+        except DatasetError:
+            pass  # what is wrong is said where the records are looked for
+    return columns
+
+
+def _extensions(files: Files, number: int, head: bytes) -> Iterator[str]:
+    """Yield the extensions of a tar's members: of the first record, and of others in its first bytes."""
     key: str | None = None
     at, long_name, extended = 0, "", dict[str, str]()
-    try:
-        for _ in range(_MOST_HEADERS):
-            header = files.read(number, at, _BLOCK)
-            if len(header) < _BLOCK or not any(header):
-                break
-            _check_sum(header, at)
-            kind = header[156:157]
-            size = 0 if kind in _WITHOUT_DATA else _size(header, extended)
-            if size < 0:
-                break
-            if kind == _LONG_NAME or kind in _EXTENDED:
-                told = files.read(number, at + _BLOCK, min(size, _MOST_HEADER_BYTES))
-                long_name, extended = (_text(told), extended) if kind == _LONG_NAME else (long_name, _extended(told))
-            elif kind not in (_LONG_LINK, _GLOBAL):
-                of, extension = key_and_extension(extended.get("path") or long_name or _name(header))
-                if kind in _REGULAR and extension:
-                    if key is not None and of != key:
-                        break
-                    key = of
-                    columns[extension] = FieldType("bytes")
-                long_name, extended = "", {}
-            at += _BLOCK + size + -size % _BLOCK
-    except DatasetError:
-        pass  # what is wrong is said where the records are looked for
-    return columns
+    for _ in range(_MOST_HEADERS):
+        header = head[at : at + _BLOCK] if at + _BLOCK <= len(head) else files.read(number, at, _BLOCK)
+        if len(header) < _BLOCK or not any(header):
+            return
+        _check_sum(header, at)
+        kind = header[156:157]
+        size = 0 if kind in _WITHOUT_DATA else _size(header, extended)
+        if size < 0:
+            return
+        if kind == _LONG_NAME or kind in _EXTENDED:
+            told = files.read(number, at + _BLOCK, min(size, _MOST_HEADER_BYTES))
+            long_name, extended = (_text(told), extended) if kind == _LONG_NAME else (long_name, _extended(told))
+        elif kind not in (_LONG_LINK, _GLOBAL):
+            of, extension = key_and_extension(extended.get("path") or long_name or _name(header))
+            if kind in _REGULAR and extension:
+                key = of if key is None else key
+                if of != key and at >= len(head):
+                    return
+                yield extension
+            long_name, extended = "", {}
+        at += _BLOCK + size + -size % _BLOCK
 
 
 def _check_end(files: Files, number: int, end: int, last: int) -> None:

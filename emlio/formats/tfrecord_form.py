@@ -7,11 +7,13 @@ files (emlio.shards), other formats.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from emlio.errors import DatasetError
 from emlio.example.arrays import array_columns, array_faults, array_names, parts_of
 from emlio.example.columns import ColumnDecoder, Piece
 from emlio.example.decode import NO_KIND, read_features
-from emlio.example.faults import Absent, find_absent, find_faults, without
+from emlio.example.faults import kinds_of, without
 
 __all__ = ["ExampleRecords"]
 
@@ -27,9 +29,31 @@ class ExampleRecords:
         """Decode these features and arrays; None for all."""
         self._fields = fields
         self._decoder = ColumnDecoder(fields)
+        self._parts = (
+            None if fields is None else [part for name in fields for part in (name, *parts_of(name, {f"{name}/shape"}))]
+        )
 
     def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
         """See `RecordForm`."""
+        try:
+            return self._alike(pieces, count)
+        except DatasetError:
+            # Records are looked at one by one only now, so that good batches, nearly all, pay nothing for it.
+            kinds, faults = kinds_of(pieces, self._parts)
+            if faults:
+                raise
+        columns = _unlike(pieces, count, kinds)
+        made = array_columns(columns, self._arrays(columns))
+        if self._fields is None:
+            return _sorted(columns, made)
+        return {name: _either(columns.get(name), made.get(name), count) for name in self._fields}
+
+    def _alike(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """Return the columns of records that have the same features.
+
+        Raises:
+            DatasetError: they have not, or one cannot be decoded.
+        """
         names, wanted = self._wanted(pieces)
         decoder = self._decoder if not names else ColumnDecoder(wanted)
         columns: dict[str, Any] = dict(decoder.decode(pieces, count))
@@ -43,24 +67,24 @@ class ExampleRecords:
 
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""
-        names, wanted = self._wanted(pieces)
-        faults = find_faults(pieces, wanted)
-        slots = sorted({slot for piece in pieces for slot in piece.slots.tolist()} - faults.keys())
-        if slots and (names or self._fields is None):
-            columns = ColumnDecoder(wanted).decode(without(pieces, tuple(faults)), len(slots))
-            for place, reason in array_faults(columns, names or array_names(columns)).items():
+        kinds, faults = kinds_of(pieces, self._parts)
+        if kinds:
+            slots = list(kinds)
+            columns = _unlike(without(pieces, faults), len(slots), dict(enumerate(kinds.values())))
+            for place, reason in array_faults(columns, self._arrays(columns)).items():
                 faults[slots[place]] = reason
         return dict(sorted(faults.items()))
 
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        return find_absent(pieces, self._wanted(pieces)[1] or ()) if self._fields else None
+    def _arrays(self, columns: Mapping[str, Any]) -> list[str]:
+        """Return which columns become arrays, given the features."""
+        if self._fields is None:
+            return array_names(columns)
+        return [
+            name for name in self._fields if array_names([one for one in parts_of(name, columns) if one in columns])
+        ]
 
     def _wanted(self, pieces: Sequence[Piece]) -> tuple[list[str], Sequence[str] | None]:
-        """Return which of the fields are arrays, and the features of all fields.
-
-        The first record that can be read decides, as it does where all features are wanted.
-        """
+        """Return which of the fields are arrays in the first record that can be read, and the features of all fields."""
         if self._fields is None:
             return [], None
         there = _features(pieces)
@@ -82,6 +106,38 @@ def _features(pieces: Sequence[Piece]) -> set[str]:
                 continue
             return {name.decode() for name, feature in found.items() if feature[0] != NO_KIND}
     return set()
+
+
+def _unlike(pieces: Sequence[Piece], count: int, kinds: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the columns of records that do not all have the same features: None where one lacks a feature.
+
+    Args:
+        pieces: the records, all of which can be read.
+        count: their number.
+        kinds: the kind of each feature of each record.
+    """
+    places: dict[str, dict[int, list[int]]] = {}
+    for place, features in kinds.items():
+        for name, kind in features.items():
+            places.setdefault(name, {}).setdefault(kind, []).append(place)
+    alike = [name for name, by_kind in places.items() if [len(some) for some in by_kind.values()] == [count]]
+    columns: dict[str, Any] = dict(ColumnDecoder(alike).decode(pieces, count)) if alike else {}
+    for name in places.keys() - columns.keys():
+        items: list[Any] = [None] * count
+        for some in places[name].values():
+            others = np.delete(np.arange(count), some).tolist()
+            column = ColumnDecoder([name]).decode(without(pieces, others), len(some))[name]
+            for place, item in zip(some, column, strict=True):
+                items[place] = item
+        columns[name] = items
+    return columns
+
+
+def _either(column: Any, arrays: Any, count: int) -> Any:
+    """Return a column whose values are features in some records and arrays of several features in others."""
+    if column is None or arrays is None:
+        return next((one for one in (column, arrays) if one is not None), [None] * count)
+    return [array if value is None else value for value, array in zip(column, arrays, strict=True)]
 
 
 def _sorted(columns: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:

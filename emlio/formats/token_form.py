@@ -12,7 +12,6 @@ import numpy as np
 
 from emlio.errors import DatasetError
 from emlio.example.columns import Piece
-from emlio.example.faults import Absent
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.each_record import EachRecord
 from emlio.formats.record_form import RecordForm, equal_rows
@@ -84,7 +83,7 @@ def token_form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         except ValueError as error:
             raise DatasetError(f"must be whole tokens of {dtype}, has {len(view)} bytes") from error
 
-    each = EachRecord(read, fields)
+    each = EachRecord(read, fields, names=(TOKENS,))
     return each if window is None or fields not in (None, [TOKENS], (TOKENS,)) else _Windows(dtype, window + 1, each)
 
 
@@ -107,7 +106,3 @@ class _Windows:
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""
         return self._each.faults(pieces)
-
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        return self._each.absent(pieces)

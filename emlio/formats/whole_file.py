@@ -129,7 +129,9 @@ class WholeFiles:
             found = {IMAGE: row[self.image]} if self.image is not None else {}
             return {**found, LABEL: row["label"]} if labelled else found
 
-        return EachRecord(read, fields, aliases)
+        told = {"path": None, **({"label": None} if labelled else {})}
+        names = [*self.schema, *told, *aliases({**dict.fromkeys(self.schema), **told})]
+        return EachRecord(read, fields, aliases, names if self.schema else None)
 
 
 def _labelled(settings: bytes) -> bool:
@@ -172,7 +174,11 @@ def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[n
     # Folders come in the order of their bytes, as in torchvision's ImageFolder.
     labels[np.asarray(numbers)] = found
     # Names of classes are told to ranks as text.
-    return labels, {label: path_bytes(name).decode(errors="replace") for name, label in classes.items()}
+    texts = {label: path_bytes(name).decode(errors="backslashreplace") for name, label in classes.items()}
+    if len(set(texts.values())) < len(texts):
+        twice = next(text for text in texts.values() if list(texts.values()).count(text) > 1)
+        raise DatasetError(f"folders of classes must have different names as text, two are {twice!r}: rename one")
+    return labels, texts
 
 
 def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:

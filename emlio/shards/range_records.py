@@ -25,7 +25,7 @@ from emlio.shards.group_records import GroupMaker, in_bucket, on_descriptor
 from emlio.shards.objects.object_table import ObjectTable
 from emlio.shards.ranges.groups import Group
 
-__all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
+__all__ = ["bad_ranges", "checked_ranges", "columns_of", "keep_checksums", "read_ranges"]
 
 
 def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterator[tuple[int, Piece]]:
@@ -175,17 +175,11 @@ def bad_ranges(
         DatasetError: a file cannot be read.
     """
     shard, form = dataset.shards[number], form_of(dataset.contents, None)
-    of = np.array([number], np.int64)
-    for record, piece in read_ranges(dataset, number, range(shard.records)):
-        sizes, one = piece.ends - piece.starts, np.array([record], np.int64)
-        data = piece.buffer[: int(sizes[0])]
-        reason = form.faults([piece]).get(0)
-        if dataset.checksums is not None:
-            wanted, found = int(dataset.checksums.of(of, one, sizes, data)[0]), int(checksums_of(data, sizes)[0])
-            if wanted != found:
-                reason = f"the CRC32C of its {len(data)} bytes must be {wanted:#010x} as first read, is {found:#010x}"
+    for record, piece, fault in checked_ranges(dataset, number):
+        reason = fault or form.faults([piece]).get(0)
         if reason is not None:
-            path, offset = dataset.files.path(int(shard.files_of(number, one)[0])), int(shard.starts[record])
+            file = int(shard.files_of(number, np.array([record], np.int64))[0])
+            path, offset = dataset.files.path(file), int(shard.starts[record])
             yield CorruptRecordError(
                 f"{path}: record {record} at offset {offset}: {reason}",
                 shard=shard.name,
@@ -193,4 +187,21 @@ def bad_ranges(
                 offset=offset,
             )
         if progress is not None:
-            progress(len(data))
+            progress(int(piece.ends[0]))
+
+
+def checked_ranges(dataset: Dataset, number: int) -> Iterator[tuple[int, Piece, str | None]]:
+    """Yield all records of a shard as `read_ranges` does, each with what is wrong with its checksum.
+
+    A checksum that was not known is kept from now on.
+    """
+    of = np.array([number], np.int64)
+    for record, piece in read_ranges(dataset, number, range(dataset.shards[number].records)):
+        fault: str | None = None
+        if dataset.checksums is not None:
+            sizes, data = piece.ends - piece.starts, piece.buffer[: int(piece.ends[0])]
+            wanted = int(dataset.checksums.of(of, np.array([record], np.int64), sizes, data)[0])
+            found = int(checksums_of(data, sizes)[0])
+            if wanted != found:
+                fault = f"the CRC32C of its {len(data)} bytes must be {wanted:#010x} as first read, is {found:#010x}"
+        yield record, piece, fault

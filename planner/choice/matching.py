@@ -1,14 +1,17 @@
 """Evaluating a predicate over columns of records.
 
-A record without a value in a column matches no comparison with it, not even `!=` and `not in`.
+A record without a value in a column matches no comparison with it, not even `!=` and `not in`. Numbers are compared exactly:
+whole numbers from -2^63 to 2^64 - 1 as such, also with numbers that have a fraction.
 
 Covers: columns of numbers and of texts, comparisons, names of labels in place of numbers. Does not cover: the language
 (predicate.py), making columns (emlio.shards.columns).
 """
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,7 +21,19 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.planner.choice.predicate import All, AnyOf, Compare, Literal, Member, Node, Not
 
-__all__ = ["Column", "Numbers", "Texts", "match"]
+__all__ = ["ABSENT", "FLOAT", "LARGE", "WHOLE", "Column", "Numbers", "Texts", "match"]
+
+ABSENT: Final = 0
+WHOLE: Final = 1
+LARGE: Final = 2
+FLOAT: Final = 3
+"""The kinds of a record's number: none, a whole one below 2^63, a whole one from 2^63 on, a float."""
+
+_TYPES: Final[Mapping[int, type[np.int64 | np.uint64 | np.float64]]] = {
+    WHOLE: np.int64,
+    LARGE: np.uint64,
+    FLOAT: np.float64,
+}
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
@@ -29,6 +44,10 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _NAMED: Final = 10
+_SECONDS: Final = {"D": Fraction(86400), "h": Fraction(3600), "m": Fraction(60)} | {
+    unit: Fraction(1, 1000**power) for power, unit in enumerate(("s", "ms", "us", "ns"))
+}
+"""The seconds of each unit of times."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -38,14 +57,32 @@ class Numbers:
     """A column of numbers.
 
     Attributes:
-        values: (records,) int64 or float64.
-        absent: (records,) True where a record has no value; None if all have one.
+        bits: (records,) the 64 bits of each number, of the type that its kind says.
+        kinds: (records,) the kind of each.
+        unit: if they are times, what each counts since 1970, as NumPy writes it.
         names: the names of some values, such as those of classes.
     """
 
-    values: npt.NDArray[np.int64] | npt.NDArray[np.float64]
-    absent: Bools | None = None
+    bits: npt.NDArray[np.uint64]
+    kinds: npt.NDArray[np.uint8]
+    unit: str = ""
     names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @staticmethod
+    def of(values: npt.NDArray[np.int64], names: Mapping[int, str] = MappingProxyType({})) -> "Numbers":
+        """Return a column of whole numbers that every record has."""
+        return Numbers(bits=values.view(np.uint64), kinds=np.full(len(values), WHOLE, np.uint8), names=names)
+
+    def where(self, holds: Callable[[npt.NDArray[Any]], Bools]) -> Bools:
+        """Return for which records a condition holds, given the numbers of one type."""
+        found = np.zeros(len(self.kinds), np.bool_)
+        for kind, dtype in _TYPES.items():
+            here = self.kinds == kind
+            if here.all():
+                return holds(self.bits.view(dtype))
+            if here.any():
+                found[here] = holds(self.bits[here].view(dtype))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,13 +131,39 @@ def match(node: Node, columns: Mapping[str, Column]) -> Bools:
 
 
 def _compare(name: str, column: Column, sign: str, value: Literal) -> Bools:
-    compare = _OPERATORS[sign]
     if isinstance(column, Texts):
         text = _text(name, value)
-        return _of_words(column, [compare(word, text) for word in column.words])
+        return _of_words(column, [_OPERATORS[sign](word, text) for word in column.words])
     number = _number(name, column, value)
-    found: Bools = compare(column.values, number)
-    return _present(column, np.array(found, np.bool_))
+    return column.where(lambda values: _against(values, sign, number))
+
+
+def _against(values: npt.NDArray[Any], sign: str, number: float | Fraction) -> Bools:
+    """Compare numbers of one type with any number, exactly."""
+    held = _held(values.dtype, number)
+    if held is None:
+        return np.full(len(values), sign == "!=" or sign.startswith("<" if number > 0 else ">"), np.bool_)
+    if held != number and sign in ("==", "!="):
+        return np.full(len(values), sign == "!=", np.bool_)
+    if held < number:
+        sign = "<=" if sign.startswith("<") else ">"
+    elif held > number:
+        sign = "<" if sign.startswith("<") else ">="
+    found: Bools = _OPERATORS[sign](values, values.dtype.type(held))
+    return found
+
+
+def _held(dtype: "np.dtype[Any]", number: float | Fraction) -> int | float | None:
+    """Return a number, or one next to it, that a type holds; None if the number lies beyond the type."""
+    if dtype.kind == "f":
+        try:
+            return float(number)
+        except OverflowError:
+            return math.inf if number > 0 else -math.inf
+    if isinstance(number, float) and not math.isfinite(number):
+        return None
+    limits, whole = np.iinfo(dtype), math.floor(number)
+    return whole if int(limits.min) <= whole <= int(limits.max) else None
 
 
 def _member(name: str, column: Column, values: Sequence[Literal], *, negated: bool) -> Bools:
@@ -108,21 +171,14 @@ def _member(name: str, column: Column, values: Sequence[Literal], *, negated: bo
         texts = {_text(name, value) for value in values}
         return _of_words(column, [(word in texts) != negated for word in column.words])
     numbers = [_number(name, column, value) for value in values]
-    # Whole numbers are compared as such: a float64 cannot tell large ones apart.
-    whole = [number for number in numbers if isinstance(number, int) and -(2**63) <= number < 2**63]
-    other = [float(number) for number in numbers if isinstance(number, float)]
-    if column.values.dtype.kind == "f":
-        whole, other = [], [float(number) for number in numbers]
-    found: Bools = (
-        np.isin(column.values, np.array(whole, np.int64)) if whole else np.zeros(len(column.values), np.bool_)
-    )
-    if other:
-        found |= np.isin(column.values, np.array(other, np.float64))
-    return _present(column, ~found if negated else found)
 
+    def holds(found: npt.NDArray[Any]) -> Bools:
+        held = [(number, _held(found.dtype, number)) for number in numbers]
+        same = np.array([one for number, one in held if one is not None and one == number], found.dtype)
+        there: Bools = np.isin(found, same) != negated
+        return there
 
-def _present(column: Numbers, found: Bools) -> Bools:
-    return found if column.absent is None else found & ~column.absent
+    return column.where(holds)
 
 
 def _of_words(column: Texts, chosen: Sequence[bool]) -> Bools:
@@ -136,14 +192,31 @@ def _text(name: str, value: Literal) -> str:
     return value
 
 
-def _number(name: str, column: Numbers, value: Literal) -> int | float:
+def _number(name: str, column: Numbers, value: Literal) -> float | Fraction:
     if not isinstance(value, str):
         return value
     known = {word: number for number, word in column.names.items()}
     if value in known:
         return known[value]
+    if column.unit:
+        return _time(name, column.unit, value)
     if not known:
         raise ConfigError(f"column {name!r} holds numbers, compare it with a number, got {value!r}")
     some = ", ".join(sorted(known)[:_NAMED])
     more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
     raise ConfigError(f"column {name!r} must be compared with a number or one of {some}{more}, got {value!r}")
+
+
+def _time(name: str, unit: str, text: str) -> Fraction:
+    """Return a time, written as ISO 8601 without a zone, as a number of units since 1970."""
+    try:
+        time = np.datetime64(text)
+        its = np.datetime_data(time.dtype)[0]
+        if its not in _SECONDS:  # years, months, weeks
+            time, its = time.astype("M8[D]"), "D"
+        return int(time.astype(np.int64)) * _SECONDS[its] / _SECONDS[unit]
+    except (ValueError, KeyError, DeprecationWarning, UserWarning) as error:
+        raise ConfigError(
+            f"column {name!r} holds times, compare it with one such as '2026-01-31T12:00', or a number of {unit} since 1970, "
+            f"got {text!r}"
+        ) from error

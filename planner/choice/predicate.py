@@ -1,7 +1,7 @@
 """The language of predicates over the columns of records.
 
-    label in {1, 5} and size < 1MB
-    not (shard == "train-00003.tfrecord") or 100 <= number < 200
+    label in {1, 5} and __size__ < 1MB
+    not (__shard__ == "train-00003.tfrecord") or 100 <= __number__ < 200
 
 A predicate is parsed into values and evaluated over arrays. Nothing of it is ever run as code.
 
@@ -9,9 +9,11 @@ Covers: the grammar, its limits, the tree. Does not cover: evaluating it (matchi
 (emlio.shards.columns).
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from emlio.arguments import parsed
@@ -35,9 +37,10 @@ MOST_CHARACTERS: Final = 16_384
 """The longest predicate: a list of two thousand labels. Longer lists belong in a file of ids."""
 
 _DEEPEST: Final = 50
+_EXACT: Final = 2**53
 _SHOWN: Final = 60
 
-Literal = int | float | str
+Literal = int | float | Fraction | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,9 @@ Node = Compare | Member | Not | All | AnyOf
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
-        (?P<text>"[^"]*"|'[^']*')
+        (?P<text>"(?:[^"]|"")*"|'(?:[^']|'')*')
       | (?P<number>[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?P<unit>[A-Za-z]*)
-      | (?P<quoted>`[^`]+`)
+      | (?P<quoted>`(?:[^`]|``)+`)
       | (?P<name>[^\W\d][\w./-]*)
       | (?P<sign><=|>=|==|!=|<|>|[(){}\[\],])
     )""",
@@ -145,18 +148,18 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found is None:
             begin = at + len(text[at:]) - len(text[at:].lstrip())
             raise ConfigError(
-                f"a predicate must be like 'label in {{1, 5}} and size < 1MB', got {text[begin : begin + 20]!r}"
+                f"a predicate must be like 'label in {{1, 5}} and __size__ < 1MB', got {text[begin : begin + 20]!r}"
                 f"{_meant(text[begin])}"
             )
         kind = str(found.lastgroup if found.lastgroup != "unit" else "number")
         begin, at = found.start(kind) + 1, found.end()
         whole = found[kind]
         if kind == "text":
-            yield _Token("value", whole[1:-1], begin)
+            yield _Token("value", whole[1:-1].replace(2 * whole[0], whole[0]), begin)
         elif kind == "number":
             yield _Token("value", _number(whole, found["unit"]), begin)
         elif kind == "quoted":
-            yield _Token("column", whole[1:-1], begin)
+            yield _Token("column", whole[1:-1].replace("``", "`"), begin)
         elif kind == "name" and whole in _WORDS:
             yield _Token("sign", whole, begin)
         elif kind == "name" and whole in ("True", "False"):
@@ -168,13 +171,17 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "", len(text) + 1)
 
 
-def _number(text: str, unit: str) -> int | float:
+def _number(text: str, unit: str) -> int | float | Fraction:
     if unit:
         return parsed("a size in a predicate", parse_size, text.replace("_", "").removeprefix("+") + unit)
     plain = text.replace("_", "")
     if len(plain) > 40:
         raise ConfigError(f"a predicate must have numbers of at most 40 characters, got {plain[:20]}...")
-    return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+    if plain.lstrip("+-").isdigit():
+        return int(plain)
+    number = float(plain)
+    # Beyond this, a float is not what was written.
+    return Fraction(plain) if _EXACT <= abs(number) < math.inf else number
 
 
 class _Parser:

@@ -86,8 +86,9 @@ class ClassWeights:
     @property
     def questions(self) -> tuple[str, ...]:
         """See `Wanted`: of each kind of classes one for each binary digit of their numbers, which begin at 1."""
+        column = self.column.replace("`", "``")
         return tuple(
-            f"`{self.column}` in {{{', '.join(_quoted(name) for number, name in enumerate(classes, 1) if number >> digit & 1)}}}"
+            f"`{column}` in {{{', '.join(_quoted(name) for number, name in enumerate(classes, 1) if number >> digit & 1)}}}"
             for classes in self._kinds
             for digit in range(len(classes).bit_length())
         )
@@ -135,9 +136,7 @@ def _quoted(name: int | str) -> str:
     if not isinstance(name, str):
         return str(name)
     quote = '"' if "'" in name else "'"
-    if quote in name:
-        raise ConfigError(f"the name of a class must not hold both kinds of quotes, got {name!r}")
-    return f"{quote}{name}{quote}"
+    return f"{quote}{name.replace(quote, 2 * quote)}{quote}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The records for which a predicate holds, such as `label in {1, 5} and size < 1MB`.
+    """The records for which a predicate holds, such as `label in {1, 5} and __size__ < 1MB`.
 
     The daemons evaluate it over their own records: nothing of the others is read or sent.
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.contents import TFRECORD, Contents, lacking_columns
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.record_set import RecordSet
@@ -338,8 +338,7 @@ def _contents_of(holdings: Sequence[Holding]) -> Contents:
     contents = holdings[0].contents
     for holding in holdings[1:]:
         contents = contents.joined(holding.contents, holding.peer)
-    lacking = lacking_columns([(holding.peer, holding.contents) for holding in holdings])
-    return replace(contents, lacking=lacking) if lacking else contents
+    return contents
 
 
 def _entry(row: ShardRow) -> ShardEntry:

@@ -4,27 +4,31 @@ Covers: the choice of both forms, ids, seeds, records that cannot be decoded. Do
 and in which thread this happens (emlio.receiver.batches.makers), decoding images.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
 from emlio.example.faults import without
-from emlio.formats.contents import TFRECORD
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
 from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
-from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords
+from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords, add_usual
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
 from emlio.receiver.records.decoded import IDS, SEEDS, SOURCES, Decoded
 from emlio.receiver.records.mixture import KnownContents, MixedContents
 
 __all__ = ["Assembler"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 Seeder = Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.uint64]]
 
@@ -64,15 +68,18 @@ class Assembler:
         self._raw = raw
         self._fields = fields
         self._records: RecordForm
+        self._contents: KnownContents = TFRECORD
+        self._unseen: frozenset[str] = frozenset()
+        self._usual: Contents | None = None
         self._mixture: MixedContents | None = None
         self._mixed: MixedRecords | None = None
         self._policy = policy
+        self._ids = ids
+        self._seeder = seeder
         self.know(TFRECORD)
         self._form: BatchForm = Arrays() if to_tensor is None else Tensors(to_tensor)
         if collate_fn is not None:
             self._form = Collated(collate_fn)
-        self._ids = ids
-        self._seeder = seeder
 
     def know(self, contents: KnownContents) -> None:
         """Decode records of this format, or of the datasets of a mixture, from now on.
@@ -85,12 +92,24 @@ class Assembler:
             self._mixture = contents
         if self._raw:
             self._records = RowRecords() if self._raw == "rows" else RawRecords()
-        elif isinstance(contents, MixedContents):
+            return
+        if isinstance(contents, MixedContents):
             self._mixed = MixedRecords(contents, self._fields)
         else:
             self._records = form_of(contents, self._fields)
-        for one in contents.contents if isinstance(contents, MixedContents) else (contents,):
-            self._policy.check_columns(self._fields or (), one.lacking)
+            self._usual = contents if self._fields is None else None
+        each = contents.contents if isinstance(contents, MixedContents) else (contents,)
+        known = {name for one in each for name in one.schema}
+        self._check_added(known if self._fields is None else self._fields)
+        self._contents, self._unseen = contents, frozenset(self._fields or ()) - known
+
+    def _check_added(self, names: Collection[str]) -> None:
+        for name, added, argument in ((IDS, self._ids, "ids"), (SEEDS, self._seeder is not None, "seeds")):
+            if added and name in names:
+                raise ConfigError(
+                    f"{argument}=True adds a column {name!r} to the batches, and the records have one of this name. Leave out "
+                    f"{argument}=True, or load other columns with fields="
+                )
 
     def _form_of(self, ids: npt.NDArray[np.int64]) -> RecordForm:
         return self._records if self._mixed is None else self._mixed.of(ids)
@@ -113,10 +132,6 @@ class Assembler:
                 faults = form.faults(pieces)
                 if not faults:
                     raise
-                absent = form.absent(pieces) if len(faults) == len(good) else None
-                if absent is not None:
-                    record = int(batch.ids[good[absent.place]])
-                    raise self._policy.absent(record, absent.name, absent.there, others=absent.records > 1) from None
                 reasons |= {int(good[place]): reason for place, reason in faults.items()}
                 pieces = without(pieces, tuple(faults))
                 good = _others(batch.count, reasons)
@@ -139,6 +154,11 @@ class Assembler:
         pieces: Sequence[Piece],
         form: RecordForm,
     ) -> Decoded:
+        if self._usual is not None:
+            add_usual(columns, self._usual, len(ids))
+        if self._unseen:
+            self._warn_of_absent(columns, pieces, ids)
+        self._check_added(columns)
         if self._ids:
             columns[IDS] = ids
         if self._ids and self._mixture is not None:
@@ -149,6 +169,24 @@ class Assembler:
         notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
         unlike = form.unlike if isinstance(form, MixedBatch) else ""
         return Decoded(epoch=epoch, columns=columns, ids=ids, draws=draws, bad=0, notes=notes, unlike=unlike)
+
+    def _warn_of_absent(self, columns: Mapping[str, Any], pieces: Sequence[Piece], ids: npt.NDArray[np.int64]) -> None:
+        """Name once the requested columns that no record of the first batch has: they may be misspelled."""
+        absent = [name for name in sorted(self._unseen) if all(value is None for value in columns[name])]
+        self._unseen = frozenset()
+        if not absent:
+            return
+        first, of = without(pieces, range(1, len(ids))), self._contents
+        form = MixedRecords(of, None).of(ids[:1]) if isinstance(of, MixedContents) else form_of(of, None)
+        there = sorted(form.columns(first, 1))
+        for name in absent:
+            _LOG.warning(
+                "no record of the first batch has the requested column %r, which is None there; %s has %s%s",
+                name,
+                self._policy.describe(int(ids[0])),
+                ", ".join(map(repr, there)) or "none",
+                like(name, there),
+            )
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the batch of these samples: a transform's outputs, or the records themselves."""

@@ -84,7 +84,14 @@ def _collate_dicts(samples: Sequence[dict[Any, Any]], to_tensor: Callable[[Any],
             f"samples that are dicts must have equal keys, got {list(samples[0])} and {list(unlike)}. Pass a collate_fn "
             "that knows what to do with them"
         )
-    return {key: default_collate([sample[key] for sample in samples], to_tensor) for key in samples[0]}
+    return {key: _values([sample[key] for sample in samples], to_tensor) for key in samples[0]}
+
+
+def _values(values: Sequence[Any], to_tensor: Callable[[Any], Any] | None) -> Any:
+    if all(value is not None for value in values):
+        return default_collate(values, to_tensor)
+    # Some records lack this value: the others stay single values, as in a batch without a transform.
+    return [to_tensor(value) if to_tensor is not None and isinstance(value, np.ndarray) else value for value in values]
 
 
 def _stack_tensors(samples: Sequence[Any]) -> Any:

@@ -79,9 +79,15 @@ class Collated:
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, np.ndarray):
         return _to_tensor(cast("npt.NDArray[Any]", column), make)
-    if column and isinstance(column[0], np.ndarray):
-        return [_to_tensor(value, make) for value in column]
-    return column
+    values = cast("Sequence[Any]", column)
+    if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in values):
+        # Beside None, where a record has no value.
+        return [_one_tensor(value, make) for value in values]
+    return values
+
+
+def _one_tensor(value: Any, make: Callable[[Any], Any]) -> Any:
+    return _to_tensor(cast("npt.NDArray[Any]", value), make) if isinstance(value, np.ndarray) else value
 
 
 def _to_tensor(array: npt.NDArray[Any], make: Callable[[Any], Any]) -> Any:

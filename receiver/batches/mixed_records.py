@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
-from emlio.example.faults import Absent
+from emlio.formats.contents import Contents
 from emlio.formats.record_form import RecordForm
-from emlio.formats.registry import form_of
+from emlio.formats.registry import form_of, has_own_columns
 from emlio.receiver.records.decoded import ABSENT
 from emlio.receiver.records.mixture import MixedContents
 
-__all__ = ["MixedBatch", "MixedRecords"]
+__all__ = ["MixedBatch", "MixedRecords", "add_usual"]
 
 
 class MixedRecords:
@@ -36,6 +36,7 @@ class MixedRecords:
             ConfigError: a dataset has no such column.
         """
         self._mixture = mixture
+        self._whole = fields is None
         self._forms: list[RecordForm] = []
         for name, contents in zip(mixture.names, mixture.contents, strict=True):
             try:
@@ -45,7 +46,7 @@ class MixedRecords:
 
     def of(self, ids: npt.NDArray[np.int64]) -> "MixedBatch":
         """Return what decodes the batch of these records."""
-        return MixedBatch(self._forms, self._mixture.names, self._mixture.datasets(ids))
+        return MixedBatch(self._forms, self._mixture, self._mixture.datasets(ids), whole=self._whole)
 
 
 class MixedBatch:
@@ -55,10 +56,13 @@ class MixedBatch:
         unlike: why the columns are not those of all records; "" if they are.
     """
 
-    def __init__(self, forms: Sequence[RecordForm], names: Sequence[str], datasets: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, forms: Sequence[RecordForm], mixture: MixedContents, datasets: npt.NDArray[np.int64], *, whole: bool
+    ) -> None:
         self.unlike = ""
         self._forms = forms
-        self._names = names
+        self._names = mixture.names
+        self._contents = mixture.contents if whole else ()
         numbers: list[int] = np.unique(datasets).tolist()
         self._rows = [(number, np.flatnonzero(datasets == number)) for number in numbers]
 
@@ -68,6 +72,8 @@ class MixedBatch:
             (number, rows, self._forms[number].columns(_only(pieces, rows, count), len(rows)))
             for number, rows in self._rows
         ]
+        for number, rows, columns in made if self._contents else ():
+            add_usual(columns, self._contents[number], len(rows))
         names = dict.fromkeys(name for _, _, columns in made for name in columns)
         for number, _, columns in made:
             lacking = next((name for name in names if name not in columns), None)
@@ -93,22 +99,13 @@ class MixedBatch:
         }
         return dict(sorted(found.items()))
 
-    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
-        """See `RecordForm`."""
-        count = sum(len(rows) for _, rows in self._rows)
-        for number, rows in self._rows:
-            absent: Absent | None = self._forms[number].absent(_only(pieces, rows, count))
-            if absent is not None:
-                return replace(absent, place=int(rows[absent.place]))
-        return None
-
     def _joined(self, name: str, parts: Sequence[tuple[int, npt.NDArray[np.int64], Any]], count: int) -> Any:
         """Return one column of all records, given that of each dataset."""
         (first, rows, column), *others = parts
         if len(rows) == count:
             return column
         for number, _, other in others:
-            if _kind(other) != _kind(column):
+            if _kind(other) != _kind(column) and _kind(other) and _kind(column):
                 self.unlike = self.unlike or (
                     f"the datasets of a mixture must have columns of the same types: {name!r} holds {_kind(column)} in "
                     f"{self._names[first]!r} and {_kind(other)} in {self._names[number]!r}. Leave it out with fields=, or pass a "
@@ -128,12 +125,23 @@ class MixedBatch:
         return items
 
 
+def add_usual(columns: dict[str, Any], contents: Contents, count: int) -> None:
+    """Add the columns of a dataset's schema that no record of a batch has, so that they do not come and go."""
+    for name in contents.schema if has_own_columns(contents) else ():
+        if name not in columns and name.rpartition("/")[0] not in columns:  # a part of an array
+            columns[name] = [None] * count
+
+
 def _kind(column: Any) -> str:
-    """Return the type of a column's values, and whether they are single ones."""
-    first: Any = column[0]
+    """Return the type of a column's values, and whether they are single ones; "" if no record has one."""
+    first: Any = next((value for value in column if value is not None), None)
+    if first is None:
+        return ""
     if isinstance(first, np.ndarray | np.generic):
         kind = str(cast("npt.NDArray[Any]", first).dtype)
         return kind if isinstance(first, np.generic) else f"arrays of {kind}"
+    if isinstance(first, bool | int | float):  # beside a record without one
+        return str(np.asarray(first).dtype)
     return "bytes" if isinstance(first, memoryview) else type(first).__name__
 
 

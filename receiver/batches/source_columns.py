@@ -43,23 +43,25 @@ class SourceColumns:
         """Return the positions of records that do not fit, in rising order, with the reasons."""
         faults: dict[int, str] = {}
         for name, column in decoded.columns.items():
-            kind = _kind(column)
-            usual = self._kinds.setdefault(name, kind)
-            if kind != usual:
-                # All records: in one batch a feature has one type, or the records to blame are gone
-                # already.
-                reason = f"feature {name!r} must hold {usual} as in earlier batches, got {kind}"
-                found = dict.fromkeys(range(len(column)), reason)
-            elif kind == "bytes":
-                found = {place: f"feature {name!r} {reason}" for place, reason in _not_one(column)}
-            elif name in self._vectors:
-                found = {}
+            kinds = _kinds(column)
+            held = Counter(kind for kind in kinds if kind)
+            others = "earlier batches" if name in self._kinds else "other records"
+            usual = self._kinds.get(name) or (self._kinds.setdefault(name, held.most_common(1)[0][0]) if held else "")
+            for place, kind in enumerate(kinds if len(held) > 1 or kinds[0] != usual or "" in kinds else ()):
+                if not kind:
+                    faults.setdefault(place, f"has no feature {name!r}, which the pipeline needs")
+                elif kind != usual:
+                    faults.setdefault(place, f"feature {name!r} must hold {usual} as in {others}, got {kind}")
+            if usual == "bytes":
+                found = _not_one(name, column)
+            elif name in self._vectors or not usual:
+                continue
             else:
-                found = self._other_widths(name, column)
+                found = self._other_widths(name, column, faults)
             for place, reason in found.items():
                 faults.setdefault(place, reason)
         for name in self._images:
-            if self._kinds[name] != "bytes":
+            if self._kinds.get(name, "bytes") != "bytes":
                 raise ConfigError(f"feature {name!r} must hold images, got {self._kinds[name]}")
             for place, encoded in enumerate(decoded.columns[name]):
                 fault = None if place in faults else image_fault(_only(encoded))
@@ -67,16 +69,18 @@ class SourceColumns:
                     faults[place] = f"{name}: {fault}"
         return dict(sorted(faults.items()))
 
-    def _other_widths(self, name: str, column: Any) -> dict[int, str]:
+    def _other_widths(self, name: str, column: Any, faults: Mapping[int, str]) -> dict[int, str]:
         width = _width(column)
         if width is not None and self._widths.setdefault(name, width) == width:
             return {}
-        widths = [np.size(values) for values in column]
-        usual = self._widths.setdefault(name, Counter(widths).most_common(1)[0][0])
+        widths = {place: np.size(values) for place, values in enumerate(column) if place not in faults}
+        if not widths:
+            return {}
+        usual = self._widths.setdefault(name, Counter(widths.values()).most_common(1)[0][0])
         return {
             place: f"feature {name!r} must hold {usual} numbers as in other records, got {held}. If the pipeline "
             "accepts any number, name the feature in inputs(vectors=...)"
-            for place, held in enumerate(widths)
+            for place, held in widths.items()
             if held != usual
         }
 
@@ -88,6 +92,8 @@ class SourceColumns:
         if self._kinds[name] == "bytes":
             return [np.frombuffer(_only(value), np.uint8) for value in column]
         if name in self._vectors:
+            if isinstance(column, list):
+                return [np.atleast_1d(values) for values in cast("list[Any]", column)]  # type: ignore[redundant-cast]
             return column.reshape(len(column), -1) if _width(column) == 1 else column
         if not isinstance(column, list):
             return column
@@ -95,11 +101,14 @@ class SourceColumns:
         return stacked.reshape(-1) if self._widths[name] == 1 else stacked
 
 
-def _kind(column: Any) -> str:
-    """Return the type of a column's values, in words."""
-    first: Any = cast("Any", column)[0] if isinstance(column, list) else column
-    dtype = getattr(first, "dtype", None)
-    return "bytes" if dtype is None else str(dtype)
+def _kinds(column: Any) -> list[str]:
+    """Return the types of a column's values, in words; "" for None."""
+    if not isinstance(column, list):
+        return [str(column.dtype)] * len(column)
+    values = cast("Sequence[Any]", column)
+    if {type(value) for value in values} == {memoryview}:
+        return ["bytes"] * len(values)
+    return ["" if value is None else str(getattr(value, "dtype", "bytes")) for value in values]
 
 
 def _width(column: Any) -> int | None:
@@ -109,13 +118,13 @@ def _width(column: Any) -> int | None:
     return 1 if column.ndim == 1 else int(column.shape[1])
 
 
-def _not_one(column: Sequence[Any]) -> list[tuple[int, str]]:
+def _not_one(name: str, column: Sequence[Any]) -> dict[int, str]:
     lists = [(place, cast("Any", value)) for place, value in enumerate(column) if isinstance(value, list)]
-    return [
-        (place, f"must hold one bytes value for a pipeline, holds {len(value)}")
+    return {
+        place: f"feature {name!r} must hold one bytes value for a pipeline, holds {len(value)}"
         for place, value in lists
         if len(value) != 1
-    ]
+    }
 
 
 def _only(value: Any) -> Any:

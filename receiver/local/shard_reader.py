@@ -106,7 +106,7 @@ class LocalShards:
         self._clock = clock
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         try:
-            matches = tuple(find_matches(self._dataset, question).tobytes() for question in questions)
+            matches = tuple(find_matches(self._dataset, question).bits.tobytes() for question in questions)
             self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
         except BaseException:
             self._dataset.close()

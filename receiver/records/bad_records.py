@@ -7,19 +7,15 @@ Covers: the policy that `on_error` names, and the error that names the record. D
 finding bad records.
 """
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.arguments import like
-from emlio.errors import ConfigError, CorruptRecordError
+from emlio.errors import CorruptRecordError
 
 __all__ = ["BadRecordPolicy", "RecordFault", "RecordPlace", "first_fault"]
-
-_LOG = logging.getLogger("emlio.receiver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,50 +104,6 @@ class BadRecordPolicy:
     def describe(self, record_id: int) -> str:
         """Return the record's place, in words."""
         return self._locate(record_id).text
-
-    def check_columns(self, fields: Sequence[str], lacking: Mapping[str, str]) -> None:
-        """Check that all daemons' records have the requested features; warn if bad records are left out or replaced.
-
-        Args:
-            fields: the features.
-            lacking: those that the records of a daemon do not have, with that daemon.
-
-        Raises:
-            ConfigError: one is not in the records of a daemon, and bad records are errors.
-        """
-        name = next((name for name in fields if name in lacking), None)
-        if name is None:
-            return
-        text = (
-            f"requested features (fields=, or a pipeline's inputs) must be in the records of all daemons: those of "
-            f"{lacking[name]} have no {name!r}, as the mappings of their shards say"
-        )
-        if self.on_error == "raise":
-            raise ConfigError(text)
-        _LOG.warning("%s; they are bad records", text)
-
-    def absent(
-        self, record_id: int, name: str, there: Sequence[str], *, others: bool
-    ) -> ConfigError | CorruptRecordError:
-        """Return the error for a requested feature that no record has.
-
-        No policy helps against a misspelled name.
-
-        Args:
-            record_id: one of the records.
-            name: the name of the feature.
-            there: the features of that record.
-            others: whether other records were checked. A single record may be a bad one.
-        """
-        found = self._locate(record_id)
-        text = (
-            f"requested features (fields=, or a pipeline's inputs) must be in the records: {found.text} has no "
-            f"{name!r}{', nor has any other of its batch' if others else ''}, only "
-            f"{', '.join(map(repr, there)) or 'none'}{like(name, there)}"
-        )
-        if others:
-            return ConfigError(text)
-        return CorruptRecordError(text, shard=found.shard, record=found.record, offset=found.offset)
 
     def error(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> CorruptRecordError:
         """Return the error that names the first of these records."""

@@ -278,10 +278,9 @@ def _choice() -> Iterator[tuple[str, bytes]]:
     yield "text-weights", f"\1choice weights={weights.digest}:3 samples=5".encode()
     for name, content in (("list", some.content), ("bits", many.content), ("weights", weights.content)):
         yield f"content-{name}", b"\2" + content
-    absent = np.array([True, False])
     for name, column in (
-        ("numbers", Numbers(values=np.arange(3))),
-        ("absent", Numbers(values=np.array([0.5, 1.5]), absent=absent)),
+        ("numbers", Numbers.of(np.arange(3))),
+        ("absent", Numbers(bits=np.arange(4, dtype=np.uint64), kinds=np.arange(4, dtype=np.uint8), unit="us")),
         ("texts", Texts(codes=np.array([0, -1], np.int32), words=["cat"])),
         ("none", None),
     ):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from emlio import DaliPipeline, EmlioLoader, Recovery
-from emlio.errors import ConfigError, CorruptRecordError
+from emlio.errors import CorruptRecordError
 from emlio_testing.format_files import tar_of
 
 _RECORDS, _BAD = 30, 17
@@ -38,7 +38,7 @@ def _make(folder: Path, kind: str) -> None:
         lines = ["{" if n == _BAD else f'{{"n": {n}}}' for n in numbers]
         (folder / "a.jsonl").write_text("\n".join(lines))
     elif kind == "tar":
-        members = [(f"{n:02d}.{'png' if n == _BAD else 'cls'}", str(n).encode()) for n in numbers]
+        members = [(f"{n:02d}.cls", b"no number" if n == _BAD else str(n).encode()) for n in numbers]
         (folder / "a.tar").write_bytes(tar_of(members))
     else:
         for n in numbers:
@@ -46,11 +46,12 @@ def _make(folder: Path, kind: str) -> None:
             (folder / f"{n:02d}.{kind}").write_bytes(data[:-3] if n == _BAD else data)
 
 
-_COLUMNS = {"jsonl": "n", "tar": "cls", "npy": "array", "npz": "n"}
+_COLUMNS = {"jsonl": "n", "tar": "image/class/label", "npy": "array", "npz": "n"}
 
 
 def _numbers(folder: Path, kind: str, on_error: str, **options: Any) -> list[int]:
-    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "to": "numpy", **options}
+    fields = [_COLUMNS[kind]] if kind == "tar" else None
+    arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "to": "numpy", "fields": fields, **options}
     with EmlioLoader(str(folder), recovery=Recovery(on_error=on_error, timeout="20s"), **arguments) as loader:
         found = [one for batch in loader for one in batch[_COLUMNS[kind]]]
         stats = loader.stats()
@@ -87,10 +88,11 @@ def test_a_batch_of_bad_records_only_is_an_error(tmp_path: Path, on_error: str) 
         _numbers(tmp_path, "jsonl", on_error)
 
 
-def test_a_field_that_is_nowhere_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
-    _make(tmp_path / "data", "jsonl")
-    with pytest.raises(ConfigError, match="has no 'typo', nor has any other of its batch, only 'n'"):
-        _numbers(tmp_path / "data", "jsonl", "skip", fields=["typo"])
+def test_a_field_that_is_nowhere_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+    with EmlioLoader(str(tmp_path), batch_size=2, to="numpy", fields=["typo"], epochs=1) as loader:
+        assert [batch["typo"] for batch in loader] == [[None, None]]
+    assert "no record of the first batch has the requested column 'typo'" in caplog.text
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------

@@ -277,7 +277,7 @@ def _damages(cache: Path) -> list[Callable[[], object]]:
         put(index, text.replace(b"0.jsonl", b"9.jsonl")),
     ]
     found += [put(index, text.replace(b'"told":false', b'"told":true')), put(index, text.replace(b"jsonl", b"tar", 1))]
-    found.append(put(index, text.replace(b'"version":1', b'"version":2')))
+    found.append(put(index, text.replace(b'"version":2', b'"version":3')))
     found.append(lambda: shutil.rmtree(index.parent))
     return found
 

@@ -1,24 +1,37 @@
+from fractions import Fraction as Exact
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.fraction import Fraction
-from emlio.planner.choice.matching import Column, Numbers, Texts, match
-from emlio.planner.choice.predicate import MOST_CHARACTERS, columns_in, parse_predicate
+from emlio.planner.choice.matching import ABSENT, FLOAT, LARGE, WHOLE, Column, Numbers, Texts, match
+from emlio.planner.choice.predicate import MOST_CHARACTERS, Compare, Member, columns_in, parse_predicate
+from emlio.planner.choice.wanted import ClassWeights
 from emlio.planner.choice.where import Where, join_matches
 
+
+def _numbers(*values: float | None, **names: Any) -> Numbers:
+    kinds = [
+        ABSENT if one is None else FLOAT if isinstance(one, float) else LARGE if one >= 2**63 else WHOLE
+        for one in values
+    ]
+    types = {ABSENT: "u8", FLOAT: "f8", LARGE: "u8", WHOLE: "i8"}
+    bits = [np.array(one or 0, types[kind]).view(np.uint64) for one, kind in zip(values, kinds, strict=True)]
+    return Numbers(bits=np.array(bits, np.uint64), kinds=np.array(kinds, np.uint8), **names)
+
+
 COLUMNS: dict[str, Column] = {
-    "size": Numbers(values=np.array([500, 999_999, 1_000_000, 2_000_000])),
-    "label": Numbers(
-        values=np.array([1, 5, 7, 0]),
-        absent=np.array([False, False, False, True]),
-        names={1: "cat", 5: "dog", 7: "cow"},
-    ),
-    "score": Numbers(values=np.array([0.5, -1.5, np.nan, 3.0])),
+    "size": Numbers.of(np.array([500, 999_999, 1_000_000, 2_000_000])),
+    "label": _numbers(1, 5, 7, None, names={1: "cat", 5: "dog", 7: "cow"}),
+    "score": _numbers(0.5, -1.5, float("nan"), 3.0),
     "shard": Texts(codes=np.array([0, 0, 1, -1], np.int32), words=["a.tar", "b.tar"]),
-    "image/height": Numbers(values=np.array([10, 20, 30, 2**62 + 1])),
-    "my column": Numbers(values=np.array([1, 2, 3, 4])),
+    "image/height": _numbers(10, 20, 30, 2**62 + 1),
+    "my column": _numbers(1, 2, 3, 4),
 }
 
 
@@ -114,9 +127,60 @@ def test_a_value_of_another_kind_is_refused(text: str, words: str) -> None:
 
 
 def test_whole_numbers_beyond_64_bits_are_members_of_a_column_of_floats() -> None:
-    columns = {"x": Numbers(values=np.array([2.0**64, 3.0, 0.5]))}
+    columns = {"x": _numbers(2.0**64, 3.0, 0.5)}
     for text, wanted in ((f"x in {{{2**64}, 3}}", [0, 1]), (f"x not in {{{2**64}, 0.5}}", [1]), ("x in {3}", [1])):
         assert np.flatnonzero(match(parse_predicate(text), columns)).tolist() == wanted, text
+
+
+_EDGES = [0, 1, -1, 2**53, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 9007199254740993]
+_HELD = st.one_of(
+    st.sampled_from(_EDGES),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False),
+    st.sampled_from([0.5, 2.0**63]),
+)
+
+
+@given(st.lists(st.one_of(st.none(), _HELD), min_size=1, max_size=8), st.data())
+def test_numbers_are_compared_exactly(values: list[float | None], data: st.DataObject) -> None:
+    near = [one + by for one in values if isinstance(one, int) for by in (-1, 0, 1)]
+    number = data.draw(st.one_of(_HELD, st.sampled_from(near or [0]), st.integers(-(2**70), 2**70)))
+    text = f"{number:.17e}" if isinstance(number, float) else str(number)
+    if text.startswith(("inf", "-inf")):
+        text = text[:-3] + "1e999"
+    exact = number if number in (np.inf, -np.inf) else Exact(text) if abs(number) >= 2**53 else number
+    columns: dict[str, Column] = {"x": _numbers(*values)}
+    for sign, holds in (
+        ("== {}", lambda one: one == exact),
+        ("!= {}", lambda one: one != exact),
+        ("< {}", lambda one: one < exact),
+        ("<= {}", lambda one: one <= exact),
+        ("> {}", lambda one: one > exact),
+        (">= {}", lambda one: one >= exact),
+        ("in {{{}, 7}}", lambda one: one in (exact, 7)),
+        ("not in {{{}, 7}}", lambda one: one not in (exact, 7)),
+    ):
+        found = match(parse_predicate(f"x {sign.format(text)}"), columns)
+        assert found.tolist() == [one is not None and holds(one) for one in values], (sign, text)
+
+
+def test_a_number_with_a_fraction_is_not_rounded_beyond_2_to_the_53() -> None:
+    columns: dict[str, Column] = {"x": _numbers(2**53, 2**53 + 1, 2**53 + 2)}
+    for text, wanted in (
+        ("x > 9007199254740992.5", [1, 2]),
+        ("x == 9007199254740993.0", [1]),
+        ("x <= 9.007199254740993e15", [0, 1]),
+    ):
+        assert np.flatnonzero(match(parse_predicate(text), columns)).tolist() == wanted, text
+
+
+@pytest.mark.parametrize("name", ['it\'s "so"', "''", '"', "a`b"])
+def test_texts_and_columns_may_hold_every_quote(name: str) -> None:
+    for quote in ("'", '"'):
+        tree = parse_predicate(f"`{name.replace('`', '``')}` == {quote}{name.replace(quote, 2 * quote)}{quote}")
+        assert tree == Compare(name, "==", name)
+    weights = ClassWeights({name: 1.0, "*": 0.0}, name)
+    assert [parse_predicate(one) for one in weights.questions] == [Member(name, (name,), negated=False)]
 
 
 def test_the_columns_of_a_predicate_are_known() -> None:

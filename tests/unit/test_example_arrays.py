@@ -110,19 +110,32 @@ def test_a_record_whose_parts_do_not_fit_is_the_one_that_is_blamed(
     assert ExampleRecords(fields).columns([pieces], 3)["x"].shape == (3, 2, 2)
 
 
-def test_faults_of_arrays_and_of_other_features_are_found_together() -> None:
+def test_only_arrays_that_do_not_fit_are_faults() -> None:
     records = [{**_stored("x", np.zeros(2)), "y": number} for number in range(5)]
     records[1] = {**records[1], "y": b"text"}
     records[3] = {**records[3], "x/data": b"1"}
-    assert list(_faults(records)) == [1, 3]
-    assert list(_faults(records, ["y"])) == [1]
-    assert _faults(records[::4]) == {}
+    assert list(_faults(records)) == [3]
+    assert _faults(records, ["y"]) == {}
+    assert _columns(records, ["y"])["y"] == [0, b"text", 2, 3, 4]
+    del records[2]["x/dtype"]
+    assert list(_faults(records)) == [2, 3]
 
 
-def test_a_field_that_no_record_has_is_told_with_the_columns_that_there_are() -> None:
-    absent = ExampleRecords(["z"]).absent([_piece([_stored("x", np.zeros(2))])])
-    assert absent is not None
-    assert (absent.name, absent.there) == ("z", ("x",))
+@pytest.mark.parametrize("fields", [None, ["x", "y"]], ids=["all", "chosen"])
+def test_an_array_that_a_record_lacks_is_none(fields: list[str] | None) -> None:
+    records: list[dict[str, Any]] = [
+        {**_stored("x", np.arange(number + 1)), "y": number} if number % 2 else {"y": number} for number in range(4)
+    ]
+    columns = _columns(records, fields)
+    assert columns["y"].tolist() == [0, 1, 2, 3]
+    assert [None if one is None else one.tolist() for one in columns["x"]] == [None, [0, 1], None, [0, 1, 2, 3]]
+
+
+def test_a_name_may_be_an_array_in_one_record_and_a_feature_in_another() -> None:
+    columns = _columns([{"x": 5}, _stored("x", np.zeros(2)), {"y": 1}], ["x"])
+    assert columns["x"][0] == 5
+    assert columns["x"][1].tolist() == [0, 0]
+    assert columns["x"][2] is None
 
 
 def test_records_that_are_no_examples_are_told_as_before() -> None:

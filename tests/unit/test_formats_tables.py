@@ -178,13 +178,38 @@ _FIRST = pa.table({"a": pa.array([1], pa.int64()), "t": pa.array([0], pa.timesta
     [
         ({"a": ["x"], "t": _FIRST["t"]}, "column 'a' must be as in other files, is of string"),
         ({"a": pa.array([1], pa.int32()), "t": _FIRST["t"]}, "column 'a' must be as in other files, is of int32"),
-        ({"b": [1], "t": _FIRST["t"]}, "columns must be some of b, t, got 'a'"),
         ({"a": [1], "t": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))}, "column 't' must be as in other files"),
     ],
 )
 def test_files_with_other_columns_are_refused_when_the_index_is_made(other: dict[str, Any], reason: str) -> None:
     with pytest.raises(DatasetError, match=rf"b\.parquet: {reason}"):
         _index({"a.parquet": _parquet(_FIRST), "b.parquet": _parquet(pa.table(other))})
+
+
+@pytest.mark.parametrize(("chosen", "name", "write"), _WAYS)
+def test_a_column_that_a_file_lacks_is_null_in_its_rows(chosen: Tables, name: str, write: Callable[..., bytes]) -> None:
+    parts = [
+        pa.table({"a": [1, 2], "none": pa.nulls(2), "s": pa.nulls(2)}),
+        pa.table({"text": ["x", None], "s": [{"bytes": b"1", "n": 1}, None], "a": [3, None]}),
+        pa.table({"list": [[1.5]], "pair": pa.array([[1, 2]], pa.list_(pa.int8(), 2)), "none": pa.array([True])}),
+    ]
+    found = records_in(chosen, {f"{number}{name}": write(part, 1) for number, part in enumerate(parts)})
+    columns = ["a", "text", "s.bytes", "s.n", "list", "pair", "none"]
+    assert [list(row) for row in found] == [columns] * 5
+    wanted = [row for part in parts for row in part.flatten().to_pylist()]
+    assert [[_plain(row[column]) for column in columns] for row in found] == [
+        [row.get(column) for column in columns] for row in wanted
+    ]
+
+
+def test_columns_may_be_chosen_of_any_file_and_one_of_nulls_alone_is_named() -> None:
+    files = {"a.parquet": _parquet(pa.table({"a": [1], "n": pa.nulls(1)})), "b.parquet": _parquet(pa.table({"b": [2]}))}
+    rows = records_in(parquet_tables, files, options={"columns": "b"})
+    assert rows == [{"b": None}, {"b": 2}]
+    with pytest.raises(
+        DatasetError, match=r"must hold values, n is none that does\. Serve the others with \?columns=a,b"
+    ):
+        _index(files)
 
 
 def test_a_struct_whose_parts_have_dots_is_read() -> None:

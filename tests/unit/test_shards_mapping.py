@@ -1,7 +1,6 @@
 """Mappings: what is accepted, what is refused, and how it is said."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import Contents, FieldType, lacking_columns
+from emlio.formats.contents import FieldType
 from emlio.formats.token_form import stored_tokens
 from emlio.shards.tfrecord.contents import contents_of
 from emlio.shards.tfrecord.mapping import (
@@ -131,19 +130,6 @@ def test_a_daemon_without_mappings_does_not_contradict_one_that_knows_the_tokens
     assert told.joined(untold, "b").settings == untold.joined(told, "b").settings == told.settings
     with pytest.raises(DatasetError, match="must serve the dataset in the same format"):
         told.joined(contents_of([parse(tokens="int32")]), "b")
-
-
-def test_columns_are_lacking_at_a_daemon_whose_mappings_do_not_tell_them() -> None:
-    def told(*names: str) -> Contents:
-        return Contents(format="tfrecord", schema={name: FieldType("int64") for name in names})
-
-    assert lacking_columns([("a", told("x", "y")), ("b", told("x", "z")), ("c", told("x", "y"))]) == {
-        "y": "b",
-        "z": "a",
-    }
-    assert lacking_columns([("a", told("x", "y")), ("b", told())]) == {}, "without mappings nothing is known"
-    assert lacking_columns([("a", told("x/data")), ("b", told("x"))]) == {"x": "a"}, "a part of an array"
-    assert lacking_columns([("a", replace(told("x"), format="tar")), ("b", replace(told("y"), format="tar"))]) == {}
 
 
 def test_a_mapping_that_cannot_be_read_is_named(tmp_path: Path) -> None:

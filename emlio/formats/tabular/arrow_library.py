@@ -10,7 +10,7 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,7 +24,7 @@ from emlio.extras import how_to_install
 from emlio.formats.tabular.arrow_rows import ArrowRows
 from emlio.formats.tabular.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
-__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "open_table"]
+__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "TableColumns", "joined_columns", "open_table"]
 
 Kind = Literal["parquet", "arrow"]
 
@@ -110,25 +110,29 @@ class Table(ABC):
         """The part of the file that all its groups need, for later openings; never None."""
         return self._where
 
-    def columns(self, names: list[str] | None) -> PackedColumns:
-        """Return the columns that can be served, and the names of classes; see `ArrowRows.columns`."""
-        found = self._rows.columns(self.schema, names)
+    def columns(self, names: list[str] | None) -> "TableColumns":
+        """Return the columns, those of them that can be served, and the names of classes; see `ArrowRows.columns`."""
+        found = PackedColumns(columns=self._rows.columns(self.schema, names))
         label = found.named(LABEL_NAMES, "numbers")
-        return PackedColumns(columns=found.columns, classes=[] if label is None else self._classes(label))
+        return TableColumns(
+            served=PackedColumns(columns=found.columns, classes=[] if label is None else self._classes(label)),
+            types=self._types(),
+        )
 
     def compare(self, columns: PackedColumns) -> None:
-        """Compare the file's columns with those of the first file.
+        """Compare the columns that the file has with those of the dataset.
 
         Raises:
             DatasetError: they differ.
         """
-        found = self.columns([column.name for column in columns.columns])
-        for mine, wanted in zip(found.columns, columns.columns, strict=True):
-            if mine != wanted:
-                raise DatasetError(
-                    f"{self._where}: column {wanted.name!r} must be as in other files, is of {self._types()[wanted.name]}"
-                )
-        if found.classes != columns.classes:
+        wanted = {column.name: column for column in columns.columns}
+        about = self.columns(list(wanted))
+        found = about.served
+        other = next((column.name for column in found.columns if column != wanted[column.name]), None)
+        if other is not None:
+            raise DatasetError(f"{self._where}: column {other!r} must be as in other files, is of {about.types[other]}")
+        label = columns.named(LABEL_NAMES, "numbers")
+        if label == found.named(LABEL_NAMES, "numbers") and found.classes != columns.classes:
             raise DatasetError(
                 f"{self._where}: the names of classes must be as in other files, {columns.classes[:9]}, are "
                 f"{found.classes[:9]}"
@@ -137,10 +141,10 @@ class Table(ABC):
     def sizes(self, group: Group, columns: PackedColumns) -> npt.NDArray[np.int64]:
         """Return the bytes of each row of a group, as `rows` makes them."""
         # Lists of one length are read as well, since nulls in them must be found now and not in training.
-        read = [column for column in columns.columns if not column.fixed or column.length is not None]
+        read = self._roots(column for column in columns.columns if not column.fixed or column.length is not None)
         if not read:
             return np.full(group.rows, columns.head.itemsize, np.int64)
-        return self._rows.sizes(self._read(group.place, self._roots(read)), columns)
+        return self._rows.sizes(self._read(group.place, read), columns)
 
     def rows(self, place: int, columns: PackedColumns) -> npt.NDArray[np.uint8]:
         """Return the rows of a group, one after the other."""
@@ -161,19 +165,12 @@ class Table(ABC):
         return {field.name: str(field.type) for field in self._rows.flat(self.schema.empty_table()).schema}
 
     def _roots(self, columns: Iterable[PackedColumn]) -> list[str]:
-        """Return the columns of the schema that these columns are, or are parts of.
-
-        Raises:
-            DatasetError: there is none for one of them.
-        """
+        """Return the columns of the schema that these columns are, or are parts of, as far as the file has them."""
         of: dict[str, str] = {}
         for number, name in enumerate(self.schema.names):
             one = self._arrow.schema([self.schema.field(number)]).empty_table()
             of |= dict.fromkeys(self._rows.flat(one).schema.names, name)
-        missing = next((column.name for column in columns if column.name not in of), None)
-        if missing is not None:
-            raise DatasetError(f"{self._where}: must still have column {missing!r}")
-        return sorted({of[column.name] for column in columns})
+        return sorted({of[column.name] for column in columns if column.name in of})
 
 
 class _Parquet(Table):
@@ -296,3 +293,47 @@ def _checked(table: Any, names: list[str] | None) -> Any:
     chosen = table if names is None else table.select(names)
     chosen.validate(full=True)
     return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumns:
+    """The columns of one file.
+
+    Attributes:
+        served: those that are served.
+        types: the types of all, by name, as people write them.
+    """
+
+    served: PackedColumns
+    types: Mapping[str, str]
+
+
+def joined_columns(where: str, tables: Sequence[TableColumns], names: Sequence[str] | None) -> PackedColumns:
+    """Return the columns of a dataset: those of any of its files. A row of a file that lacks one has a null.
+
+    Args:
+        where: the first file, for errors.
+        tables: the columns of each file.
+        names: those wanted; None for all.
+
+    Raises:
+        DatasetError: one that is wanted is in no file, or there is none.
+    """
+    types = {name: kind for table in reversed(tables) for name, kind in table.types.items()}
+    strange = next((name for name in names or () if name not in types), None)
+    if strange is not None:
+        raise DatasetError(f"{where}: columns must be some of {', '.join(types)}, got {strange!r}")
+    found: dict[str, PackedColumn] = {}
+    for table in tables:
+        for column in table.served.columns:
+            found.setdefault(column.name, column)
+    # Of nulls only, in every file; a struct of them may have parts elsewhere.
+    empty = [name for name in (types if names is None else names) if name not in found]
+    empty = [name for name in empty if not any(other.startswith(f"{name}.") for other in found)]
+    if empty or not found:
+        able = f". Serve the others with ?columns={','.join(found)}" if found else ""
+        raise DatasetError(f"{where}: columns must hold values, {', '.join(empty) or 'there'} is none that does{able}")
+    columns = PackedColumns(columns=[found[name] for name in (found if names is None else names)])
+    label = columns.named(LABEL_NAMES, "numbers")
+    classes = (table.served.classes for table in tables if table.served.named(LABEL_NAMES, "numbers") == label)
+    return PackedColumns(columns=columns.columns, classes=[] if label is None else next(classes))

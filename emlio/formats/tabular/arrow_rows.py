@@ -38,26 +38,25 @@ class ArrowRows:
             table = table.flatten()
         return table
 
-    def columns(self, schema: Any, names: list[str] | None) -> PackedColumns:
-        """Return the columns that can be served.
+    def columns(self, schema: Any, names: list[str] | None) -> list[PackedColumn]:
+        """Return the columns that are served. A column of nulls alone is as if the file lacked it.
 
         Args:
             schema: of the file, pyarrow's.
             names: those wanted, parts of structs with a dot; None for all.
 
         Raises:
-            DatasetError: one is of a type that cannot be served, or there is no such column.
+            DatasetError: one is of a type that cannot be served.
         """
         flat = self.flat(schema.empty_table()).schema
         fields = {field.name: field for field in flat}
         if len(fields) < len(flat):
             raise DatasetError(f"{self._where}: columns must have different names")
-        chosen = list(fields) if names is None else names
-        strange = next((name for name in chosen if name not in fields), None)
-        if strange is not None:
-            raise DatasetError(f"{self._where}: columns must be some of {', '.join(fields)}, got {strange!r}")
+        chosen = [name for name in (fields if names is None else names) if name in fields]
         found: list[PackedColumn] = []
         for name in chosen:
+            if self._arrow.types.is_null(fields[name].type):
+                continue
             column = self._column(name, fields[name].type)
             if column is None:
                 able = [one for one in fields if self._column(one, fields[one].type) is not None]
@@ -66,9 +65,7 @@ class ArrowRows:
                     f"{fields[name].type}. Serve the others with ?columns={','.join(able)}"
                 )
             found.append(column)
-        if not found:
-            raise DatasetError(f"{self._where}: must have a column, has none")
-        return PackedColumns(columns=found)
+        return found
 
     def _column(self, name: str, kind: Any) -> PackedColumn | None:
         """Return how a column is sent; None if it cannot be."""
@@ -128,17 +125,18 @@ class ArrowRows:
 
     def sizes(self, table: Any, columns: PackedColumns) -> npt.NDArray[np.int64]:
         """Return the bytes of each row, as `rows` makes them, given the columns that have lengths."""
-        varying = [column for column in columns.columns if not column.fixed]
         table = self.flat(table)
         found = np.full(table.num_rows, columns.head.itemsize, np.int64)
-        for column in varying:
-            values = self._whole(table, column)
-            found += self._lengths(column, values)
-            if column.kind == "array":
-                self._check_list(column, values.flatten())
         for column in columns.columns:
-            if column.length is not None:
-                self._check_list(column, self._whole(table, column).flatten())
+            if column.fixed and column.length is None:
+                continue
+            values = self._whole(table, column)
+            if values is None:
+                continue
+            if not column.fixed:
+                found += self._lengths(column, values)
+            if column.kind == "array" or column.length is not None:
+                self._check_list(column, values.flatten())
         return found
 
     def rows(self, table: Any, columns: PackedColumns) -> npt.NDArray[np.uint8]:
@@ -150,6 +148,9 @@ class ArrowRows:
         parts: list[Any] = []
         for number, column in enumerate(columns.columns):
             values = self._whole(table, column)
+            if values is None:
+                nulls[:, number] = 1
+                continue
             nulls[:, number] = self._nulls(values)
             if column.fixed:
                 head[f"c{number}"] = self._numbers(column, values)
@@ -171,10 +172,12 @@ class ArrowRows:
         return made
 
     def _whole(self, table: Any, column: PackedColumn) -> Any:
-        """Return a column as one array, its values plain, texts and bytes with offsets of 8 bytes."""
+        """Return a column as one array, its values plain, texts and bytes with offsets of 8 bytes; None without values."""
         if table.schema.get_field_index(column.name) < 0:
-            raise DatasetError(f"{self._where}: must still have column {column.name!r}")
+            return None
         values = table.column(column.name)
+        if self._arrow.types.is_null(values.type):
+            return None
         if self._arrow.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         if self._column(column.name, values.type) != column:

@@ -8,6 +8,7 @@ plan's order (emlio.reading.group_source), pyarrow (emlio.formats.tabular.arrow_
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
@@ -19,13 +20,15 @@ from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RecordForm
-from emlio.formats.tabular.arrow_library import Kind, open_table
+from emlio.formats.tabular.arrow_library import Kind, TableColumns, joined_columns, open_table
 from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 
 __all__ = ["Tables", "arrow_tables", "parquet_tables", "role_columns"]
 
 _BESIDE: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
 """Files of these kinds lie beside tables, as Hugging Face's datasets stores them."""
+
+_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +63,14 @@ class Tables:
         if not found:
             raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
         wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
-        name, number = found[0]
-        with files.open(number) as file, open_table(file, self.kind, name) as table:
-            columns = table.columns(wanted)
+
+        def described(one: tuple[str, int]) -> TableColumns:
+            with files.open(one[1]) as file, open_table(file, self.kind, one[0]) as table:
+                return table.columns(wanted)
+
+        # Files may have other columns than the first one. Each is opened, which in a bucket is a wait.
+        with ThreadPoolExecutor(min(_THREADS, len(found)), "emlio-columns") as threads:
+            columns = joined_columns(found[0][0], list(threads.map(described, found)), wanted)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
             settings=columns.encoded(),

@@ -4,24 +4,25 @@ Covers: which features there are, the values of one feature of each record, labe
 cover: keeping them (kept.py), numbers from the index (matches.py).
 """
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.example.decode import parse_example
+from emlio.formats.contents import TFRECORD
+from emlio.formats.each_record import LABEL
 from emlio.formats.path_text import path_text
-from emlio.formats.registry import form_of
+from emlio.formats.registry import form_of, has_own_columns
 from emlio.shards.columns.values import Collected
 from emlio.shards.dataset import Dataset, RangeShard
-from emlio.shards.features import sample_features
-from emlio.shards.range_records import columns_of, read_ranges
+from emlio.shards.features import sample_features, spread
+from emlio.shards.range_records import checked_ranges, columns_of, read_ranges
 from emlio.shards.tfrecord.verify import read_records
 
-__all__ = ["Reading", "feature_names", "read_features"]
+__all__ = ["Reading", "feature_names", "of_notes", "read_features"]
 
 Reading = Callable[[int], None]
 """Called now and then with the number of bytes read; may raise to end the reading."""
@@ -29,38 +30,55 @@ Reading = Callable[[int], None]
 _NOTE_LABEL: Final = struct.Struct("<i")
 _AT_ONCE: Final = 4096
 _SAMPLED_SHARDS: Final = 8
+_SAMPLED_RECORDS: Final = 8
 
 
 def feature_names(dataset: Dataset) -> frozenset[str]:
-    """Return the features that records have, by the index or by a few records."""
-    if dataset.contents.schema:
-        return frozenset(dataset.contents.schema)
-    if dataset.checksums is None:
+    """Return the features that records have, by the index and by a few records, and `LABEL` if one stands for it."""
+    contents = dataset.contents
+    names = set(contents.schema)
+    if contents.format == TFRECORD.format:
+        if names or dataset.bucket is not None:
+            return frozenset(names)
         shards = [shard for shard in dataset.tfrecord_shards if shard.records]
-        step = max(len(shards) // _SAMPLED_SHARDS, 1)
-        return frozenset(sample_features(shards[::step]))
-    form = form_of(dataset.contents, None)
-    for number, shard in enumerate(dataset.shards):
-        for _, piece in read_ranges(dataset, number, range(min(shard.records, 1))):
-            return frozenset(columns_of(form, piece))
-    return frozenset()
+        return frozenset(sample_features([shards[place] for place in spread(len(shards), _SAMPLED_SHARDS)]))
+    try:
+        labels = form_of(contents, [LABEL])
+    except ConfigError:
+        labels = None
+    # Where the index knows all columns, one record tells whether there is a label.
+    each = _SAMPLED_RECORDS if has_own_columns(contents) else 1
+    filled = [number for number, shard in enumerate(dataset.shards) if shard.records]
+    for place in spread(len(filled), _SAMPLED_SHARDS if each > 1 and dataset.bucket is None else 1):
+        number = filled[place]
+        for _, piece in read_ranges(dataset, number, spread(dataset.shards[number].records, each)):
+            if each > 1 or not names:
+                names.update(columns_of(form_of(contents, None), piece))
+            if labels is not None and columns_of(labels, piece)[LABEL] is not None:
+                names.add(LABEL)
+    return frozenset(names)
+
+
+def of_notes(dataset: Dataset, names: frozenset[str]) -> bool:
+    """Return whether these columns are known of files that are records, without reading them."""
+    return (
+        names <= {"label", "path"}
+        and dataset.notes is not None
+        and not has_own_columns(dataset.contents)
+        and all(isinstance(shard, RangeShard) and shard.whole_files for shard in dataset.shards)
+    )
 
 
 def read_features(dataset: Dataset, names: frozenset[str], reading: Reading) -> Mapping[str, Collected]:
     """Return the values of features over all records, in the order of shards and numbers in them.
 
     Raises:
-        DatasetError: a record cannot be read or decoded.
+        DatasetError: a record cannot be read or decoded, or has a value that cannot be held.
     """
     collected = {name: Collected(dataset.records) for name in names}
     first = 0
     for number, shard in enumerate(dataset.shards):
-        if (
-            names <= {"label", "path"}
-            and isinstance(shard, RangeShard)
-            and shard.whole_files
-            and dataset.notes is not None
-        ):
+        if of_notes(dataset, names):
             rows = _of_notes(dataset, number)
         elif dataset.checksums is None:
             rows = _of_examples(dataset, number, reading)
@@ -68,8 +86,12 @@ def read_features(dataset: Dataset, names: frozenset[str], reading: Reading) -> 
             rows = _of_ranges(dataset, number, names, reading)
         for record, values in rows:
             for name, into in collected.items():
-                if (value := values.get(name)) is not None:
-                    into.put(first + record, value)
+                try:
+                    into.put(first + record, values.get(name))
+                except DatasetError as error:
+                    raise DatasetError(
+                        f"shard {shard.name} of {dataset.place}: record {record}: column {name!r} {error}"
+                    ) from None
         first += shard.records
     return collected
 
@@ -95,19 +117,6 @@ def _of_examples(dataset: Dataset, number: int, reading: Reading) -> Iterator[tu
             raise DatasetError(f"{shard.path}: record {record}: {error}") from None
         reading(len(data))
         yield record, values
-    _check_unchanged(dataset, number)
-
-
-def _check_unchanged(dataset: Dataset, number: int) -> None:
-    """Refuse values of a file that is not the indexed one: they would be kept as a column of the indexed one."""
-    files = dataset.file_table
-    try:
-        now = os.stat(files.path(number))
-    except OSError as error:
-        raise DatasetError(f"{files.path(number)}: cannot be read: {error.strerror or error}") from error
-    files.check_unchanged(number, now)
-    if now.st_ctime_ns != files.ctimes_ns[number]:
-        files.check_content(number, dataset.folder)
 
 
 def _of_ranges(
@@ -115,10 +124,15 @@ def _of_ranges(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     form = form_of(dataset.contents, sorted(names))
     shard = dataset.shards[number]
-    for record, piece in read_ranges(dataset, number, range(shard.records)):
+    for record, piece, fault in checked_ranges(dataset, number):
+        where = f"shard {shard.name} of {dataset.place}: record {record}"
+        if fault is not None:
+            raise CorruptRecordError(
+                f"{where}: {fault}", shard=shard.name, record=record, offset=int(shard.starts[record])
+            )
         try:
             values = columns_of(form, piece)
         except DatasetError as error:
-            raise DatasetError(f"shard {shard.name} of {dataset.place}: record {record}: {error}") from None
+            raise DatasetError(f"{where}: {error}") from None
         reading(int(piece.ends[0] - piece.starts[0]))
         yield record, values

@@ -1,7 +1,7 @@
 """The records of a dataset for which a predicate holds.
 
-Columns: `size`, the bytes of a record; `shard`, the name of its shard; `number`, its number in the shard; and features. What
-the index knows costs nothing. For another feature all records are read once, and the column is kept beside the index.
+Columns: `__size__`, the bytes of a record; `__shard__`, the name of its shard; `__number__`, its number in the shard; features.
+What the index knows costs nothing. For another feature all records are read once, and the column is kept beside the index.
 
 Covers: finding the columns of a predicate, and its matches as bits. Does not cover: the language
 (emlio.planner.choice.predicate), reading features (features.py).
@@ -10,6 +10,7 @@ Covers: finding the columns of a predicate, and its matches as bits. Does not co
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -18,110 +19,161 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.arguments import like
-from emlio.errors import ClosedError, ConfigError
+from emlio.errors import ClosedError, ConfigError, DatasetError
+from emlio.formats.contents import TFRECORD
 from emlio.formats.each_record import LABEL
+from emlio.formats.registry import has_own_columns
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
-from emlio.shards.columns.features import feature_names, read_features
-from emlio.shards.columns.kept import KeptColumns
+from emlio.shards.columns.features import feature_names, of_notes, read_features
+from emlio.shards.columns.kept import KeptColumns, files_identity
 from emlio.shards.dataset import Dataset
 from emlio.units import format_size
 
-__all__ = ["find_matches"]
+__all__ = ["Found", "find_matches"]
 
 _LOG = logging.getLogger("emlio.shards")
 _NEWS_S: Final = 10.0
 _NAMED: Final = 40
+_INDEX_COLUMNS: Final = {plain: name for name in ("size", "number", "shard") for plain in (name, f"__{name}__")}
+"""What the index knows of each record, by the names in predicates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """The records for which a predicate holds.
+
+    Attributes:
+        bits: one for each record of the dataset, the lowest of each byte first.
+        identity: of the files whose records were read; empty if the index knew the columns.
+    """
+
+    bits: npt.NDArray[np.uint8]
+    identity: bytes
 
 
 def find_matches(
-    dataset: Dataset, predicate: str, *, cache_dir: Path | None = None, ending: Event | None = None
-) -> npt.NDArray[np.uint8]:
-    """Return a bit for each record of a dataset, the lowest of each byte first.
+    dataset: Dataset,
+    predicate: str,
+    *,
+    cache_dir: Path | None = None,
+    ending: Event | None = None,
+    known: Found | None = None,
+) -> Found:
+    """Return the records of a dataset for which a predicate holds.
 
     Args:
         dataset: an open one.
         predicate: the predicate.
         cache_dir: the folder of indexes; by default the user's.
         ending: ends the reading of records when it is set.
+        known: what was found earlier, which is returned if the files are still the same.
 
     Raises:
         ConfigError: the predicate is not valid, or names a column that is not there.
-        DatasetError: records cannot be read.
+        DatasetError: records cannot be read, or changed since the dataset was indexed.
         ClosedError: `ending` was set.
     """
     tree = parse_predicate(predicate)
     wanted = columns_in(tree)
-    found = _of_index(dataset, wanted)
-    missing = wanted - found.keys()
+    names = _Names(dataset)
+    index = {name: _INDEX_COLUMNS[name] for name in wanted if name in _INDEX_COLUMNS and names.is_of_index(name)}
+    columns = {name: _of_index(dataset, of) for name, of in index.items()}
+    missing = wanted - columns.keys()
+    reads = not of_notes(dataset, missing)
+    identity = files_identity(dataset) if missing and reads else b""
+    if known is not None and known.identity == identity:
+        return known
     if missing:
-        found |= _of_features(dataset, missing, cache_dir, ending or Event())
-    return np.packbits(match(tree, found), bitorder="little")
+        columns |= _of_features(dataset, missing, names, KeptColumns(dataset, identity, cache_dir), ending or Event())
+        if identity and files_identity(dataset) != identity:
+            raise DatasetError(f"{dataset.place}: its files must not change while a column of their records is read")
+    return Found(bits=np.packbits(match(tree, columns), bitorder="little"), identity=identity)
 
 
-def _of_index(dataset: Dataset, wanted: frozenset[str]) -> dict[str, Column]:
-    """Return the wanted columns that the index knows."""
+class _Names:
+    """The names of a dataset's own columns, looked for once."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._own: frozenset[str] | None = None
+
+    @property
+    def own(self) -> frozenset[str]:
+        if self._own is None:
+            self._own = feature_names(self._dataset)
+        return self._own
+
+    def is_of_index(self, name: str) -> bool:
+        """Return whether a name of a column of the index means it, and no column of the dataset.
+
+        Raises:
+            ConfigError: it may mean either.
+        """
+        own = name in self.own
+        if own and name.startswith("__"):
+            raise ConfigError(
+                f"{name!r} in a predicate is what the index knows, and {self._dataset.name} has a column of this name"
+            )
+        contents = self._dataset.contents
+        if not own and not name.startswith("__") and has_own_columns(contents) and contents.format != TFRECORD.format:
+            raise ConfigError(
+                f"column {name!r} must be written `__{name}__` for what the index knows: in the format {contents.format} each "
+                "record may have a column of this name"
+            )
+        return not own
+
+
+def _of_index(dataset: Dataset, of: str) -> Column:
+    """Return a column that the index knows."""
     shards = dataset.shards
     records = np.array([shard.records for shard in shards], np.int64)
-    found = dict[str, Column]()
-    if "size" in wanted:
+    if of == "size":
         frame = dataset.contents.frame_bytes
         sizes = [np.asarray(shard.ends) - np.asarray(shard.starts) - frame for shard in shards]
-        found["size"] = Numbers(values=np.concatenate([np.zeros(0, np.int64), *sizes]))
-    if "number" in wanted:
-        numbers = np.arange(int(records.sum())) - np.repeat(np.cumsum(records) - records, records)
-        found["number"] = Numbers(values=numbers)
-    if "shard" in wanted:
-        codes = np.repeat(np.arange(len(shards), dtype=np.int32), records)
-        found["shard"] = Texts(codes=codes, words=[shard.name for shard in shards])
-    return found
+        return Numbers.of(np.concatenate([np.zeros(0, np.int64), *sizes]))
+    if of == "number":
+        return Numbers.of(np.arange(int(records.sum())) - np.repeat(np.cumsum(records) - records, records))
+    codes = np.repeat(np.arange(len(shards), dtype=np.int32), records)
+    return Texts(codes=codes, words=[shard.name for shard in shards])
 
 
 def _of_features(
-    dataset: Dataset, wanted: frozenset[str], cache_dir: Path | None, ending: Event
+    dataset: Dataset, wanted: frozenset[str], names: _Names, kept: KeptColumns, ending: Event
 ) -> Mapping[str, Column]:
-    kept = KeptColumns(dataset, cache_dir)
-    found = dict[str, Column | None]()
-    label = _label_feature(dataset, wanted)
+    """Return columns of the records, kept ones or read now."""
+    label = "label"
+    if not wanted.isdisjoint({"label", LABEL}) and LABEL in names.own and "label" not in names.own:
+        label = LABEL  # in pictures in Examples, and where the label has another name
     wanted = frozenset(label if name == "label" else name for name in wanted)
-    for name in wanted:
-        known, column = kept.find(name)
-        if known:
-            found[name] = column
+    found = {name: column for name in wanted for known, column in [kept.find(name)] if known}
     unknown = wanted - found.keys()
     if unknown:
-        there = feature_names(dataset)
-        for name in sorted(unknown - there):
-            _refuse(dataset, name, there)
-        for name, values in read_features(dataset, frozenset(unknown), _Progress(dataset, unknown, ending).add).items():
+        for name in sorted(unknown - names.own):
+            if not has_own_columns(dataset.contents) or (dataset.bucket is not None and dataset.checksums is None):
+                raise _absent(dataset, name, names.own)
+            _LOG.warning("no record of %s that was looked at has %r: all are read to look for it", dataset.name, name)
+        for name, values in read_features(dataset, unknown, _Progress(dataset, unknown, ending).add).items():
             found[name] = values.column(name)
             kept.keep(name, found[name])
     columns = dict[str, Column]()
     for name, column in found.items():
+        if column is None and name not in names.own:
+            raise _absent(dataset, name, names.own)
         if column is None:
-            raise ConfigError(
-                f"column {name!r} must hold single numbers or texts of at most 1 KiB, in {dataset.name} no record has one"
-            )
+            raise ConfigError(f"column {name!r} must hold single numbers or texts, in {dataset.name} no record has one")
         if name == label and isinstance(column, Numbers):
-            column = Numbers(values=column.values, absent=column.absent, names=dataset.contents.label_names)
+            column = replace(column, names=dataset.contents.label_names)
         columns[name] = column
     if label in columns:
         columns["label"] = columns[label]
     return columns
 
 
-def _label_feature(dataset: Dataset, wanted: frozenset[str]) -> str:
-    """Return the feature that holds the class of a record: of pictures in Examples it has a longer name."""
-    if wanted.isdisjoint({"label", LABEL}):
-        return "label"
-    there = feature_names(dataset)
-    return LABEL if LABEL in there and "label" not in there else "label"
-
-
-def _refuse(dataset: Dataset, name: str, there: frozenset[str]) -> None:
-    known = sorted({"size", "shard", "number", *there})
+def _absent(dataset: Dataset, name: str, own: frozenset[str]) -> ConfigError:
+    known = sorted({"size", "shard", "number", *own})
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-    raise ConfigError(
+    return ConfigError(
         f"a predicate must name columns of the dataset, which has {', '.join(known[:_NAMED])}{more}; {dataset.name} has no "
         f"{name!r}{like(name, known)}"
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
-from emlio.planner.choice.matching import Column, Numbers, Texts
+from emlio.planner.choice.matching import ABSENT, FLOAT, LARGE, WHOLE, Column, Numbers, Texts
 
 __all__ = ["LONGEST_TEXT", "MOST_TEXTS", "Collected", "pack_column", "unpack_column"]
 
@@ -25,48 +25,54 @@ LONGEST_TEXT: Final = 1024
 MOST_TEXTS: Final = 1 << 28
 """Bytes of the distinct texts of a column."""
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_TEXT: Final = 4
 
 
 class Collected:
     """The values of one column, shard by shard. Used by one thread."""
 
     def __init__(self, records: int) -> None:
-        self._numbers = np.zeros(records, np.float64)
-        self._whole = np.zeros(records, np.int64)
-        self._codes = np.full(records, -1, np.int32)
-        self._present = np.zeros(records, np.bool_)
+        self._bits = np.zeros(records, np.uint64)
+        self._whole, self._floats = self._bits.view(np.int64), self._bits.view(np.float64)
+        self._kinds = np.full(records, ABSENT, np.uint8)
         self._words: dict[str, int] = {}
         self._words_bytes = 0
-        self._kinds: set[str] = set()
+        self._unit = ""
 
     def put(self, record: int, value: object) -> None:
-        """Add the value of a record; nothing if it is no single number or short text.
+        """Add the value of a record; None, or a list of nothing, is none.
 
         Raises:
-            DatasetError: texts have too many bytes.
+            DatasetError: it cannot be held; the message goes on after the column's name.
         """
-        one = _single(value)
+        one: Any = _single(value)
+        time: Any = one
+        if isinstance(one, np.datetime64 | np.timedelta64):
+            if np.isnat(time):
+                return
+            if isinstance(one, np.datetime64):
+                self._unit = np.datetime_data(time.dtype)[0]
+            one = int(time.astype(np.int64))
+        if one is None:
+            return
         if isinstance(one, str):
             code = self._words.get(one)
             if code is None:
                 self._words_bytes += len(one)
                 if self._words_bytes > MOST_TEXTS:
-                    raise DatasetError(f"the texts of a column must have at most {MOST_TEXTS >> 20} MiB together")
+                    raise DatasetError(f"must have texts of at most {MOST_TEXTS >> 20} MiB together")
                 code = self._words[one] = len(self._words)
-            self._codes[record] = code
-            self._kinds.add("text")
-        elif isinstance(one, int):
-            if not -(2**63) <= one < 2**63:
-                return
-            self._whole[record] = self._numbers[record] = one
-            self._kinds.add("int")
+            self._bits[record], kind = code, _TEXT
         elif isinstance(one, float):
-            self._numbers[record] = one
-            self._kinds.add("float")
+            self._floats[record], kind = one, FLOAT
+        elif -(2**63) <= one < 2**63:
+            self._whole[record], kind = one, WHOLE
+        elif one < 2**64 and one > 0:
+            self._bits[record], kind = one, LARGE
         else:
-            return
-        self._present[record] = True
+            raise DatasetError(f"must hold whole numbers from -2^63 to 2^64 - 1 to be compared, holds {one}")
+        self._kinds[record] = kind
 
     def column(self, name: str) -> Column | None:
         """Return the column; None if no record has a value.
@@ -74,40 +80,51 @@ class Collected:
         Raises:
             DatasetError: some values are numbers and others texts.
         """
-        if not self._kinds:
+        there = self._kinds != ABSENT
+        texts = self._kinds == _TEXT
+        if not there.any():
             return None
-        if "text" in self._kinds:
-            if len(self._kinds) > 1:
-                raise DatasetError(f"column {name!r} must hold numbers or texts, it has both")
-            return Texts(codes=self._codes, words=list(self._words))
-        absent = None if self._present.all() else ~self._present
-        return Numbers(values=self._numbers if "float" in self._kinds else self._whole, absent=absent)
+        if not texts.any():
+            return Numbers(bits=self._bits, kinds=self._kinds, unit=self._unit)
+        if (texts != there).any():
+            raise DatasetError(f"column {name!r} must hold numbers or texts, it has both")
+        return Texts(codes=np.where(there, self._whole, -1).astype(np.int32), words=list(self._words))
 
 
-def _single(given: object) -> int | float | str | None:
-    """Return a value as a number or a text; None if it is neither."""
+def _single(given: object) -> Any:
+    """Return a value as a number, a time of NumPy's or a text; None if there is none.
+
+    Raises:
+        DatasetError: it is something else.
+    """
     value: Any = given
     if isinstance(value, np.ndarray):
-        array = cast("npt.NDArray[Any]", value)
-        value = array.reshape(-1)[0] if array.size == 1 else None
-    elif isinstance(value, list | tuple):
+        value = cast("npt.NDArray[Any]", value).reshape(-1)
+    if isinstance(value, np.ndarray | list | tuple):
         items = cast("list[object]", value)
-        value = items[0] if len(items) == 1 else None
+        if len(items) > 1:
+            raise DatasetError(f"must hold single numbers or texts to be compared, holds {len(items)} values")
+        value = items[0] if len(items) else None
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return cast("Any", value)
     if isinstance(value, np.generic):
         value = cast("Any", value.item())
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, bytes | bytearray | memoryview):
         data = cast("bytes", value)
-        if len(data) > LONGEST_TEXT:
-            return None
-        try:
-            return bytes(data).decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, str):
-        return value if len(value.encode(errors="replace")) <= LONGEST_TEXT else None
-    return value if isinstance(value, int | float) else None
+        # Bytes that are no UTF-8 are held, as in names of files.
+        value = str(data, "utf-8", "surrogateescape") if len(data) <= LONGEST_TEXT else data
+    if isinstance(value, str) and len(value.encode(errors="surrogatepass")) <= LONGEST_TEXT:
+        return value
+    if value is None or isinstance(value, int | float):
+        return value
+    other: Any = value
+    size = f" of {len(other):,} bytes" if isinstance(value, str | bytes | bytearray | memoryview) else ""
+    raise DatasetError(
+        f"must hold single numbers or texts of at most {LONGEST_TEXT >> 10} KiB to be compared, holds a value of type "
+        f"{type(other).__name__}{size}"
+    )
 
 
 def pack_column(column: Column | None) -> bytes:
@@ -115,16 +132,11 @@ def pack_column(column: Column | None) -> bytes:
     head: dict[str, object] = {"version": _VERSION, "kind": "none"}
     body = b""
     if isinstance(column, Texts):
-        body = column.codes.astype("<i4").tobytes()
-        words = json.dumps(list(column.words)).encode()
         head |= {"kind": "text", "records": len(column.codes)}
-        body += words
+        body = column.codes.astype("<i4").tobytes() + json.dumps(list(column.words)).encode()
     elif column is not None:
-        kind = "<i8" if column.values.dtype == np.int64 else "<f8"
-        body = column.values.astype(kind).tobytes()
-        head |= {"kind": kind, "records": len(column.values), "absent": column.absent is not None}
-        if column.absent is not None:
-            body += np.packbits(column.absent, bitorder="little").tobytes()
+        head |= {"kind": "numbers", "records": len(column.kinds), "unit": column.unit}
+        body = column.bits.astype("<u8").tobytes() + column.kinds.tobytes()
     encoded = json.dumps(head).encode()
     rest = len(encoded).to_bytes(4, "little") + encoded + body
     return crc32c(rest).to_bytes(4, "little") + rest
@@ -149,11 +161,7 @@ def unpack_column(data: bytes) -> Column | None:
         if head["kind"] == "text":
             codes = np.frombuffer(data, "<i4", count, begin).astype(np.int32)
             return Texts(codes=codes, words=[str(word) for word in json.loads(data[begin + 4 * count :])])
-        values = np.frombuffer(data, head["kind"], count, begin)
-        absent = None
-        if head["absent"]:
-            packed = np.frombuffer(data, np.uint8, -1, begin + 8 * count)
-            absent = np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
-        return Numbers(values=values.astype(values.dtype.newbyteorder("=")), absent=absent)
+        bits = np.frombuffer(data, "<u8", count, begin).astype(np.uint64)
+        return Numbers(bits=bits, kinds=np.frombuffer(data, np.uint8, count, begin + 8 * count), unit=str(head["unit"]))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DatasetError(f"a kept column must be as it was written: {error}") from None

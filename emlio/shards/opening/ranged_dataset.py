@@ -309,7 +309,7 @@ def _packed(
     made: Sequence[_Made],
     before: RangeIndex | None,
     unwritten: Sequence[str],
-) -> tuple[About, dict[str, npt.NDArray[Any]], npt.NDArray[np.uint32]]:
+) -> tuple[About, dict[str, npt.NDArray[Any]], npt.NDArray[np.uint64]]:
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])
     rows: list[tuple[str, int, int, int, int, str, bool]] = []

@@ -6,19 +6,21 @@ Covers: shards without a valid index, which are scanned; mappings. Does not cove
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.contents import FieldType
 from emlio.open_limits import refusal_of
 from emlio.shards.dataset import Dataset, Shard
+from emlio.shards.features import sample_features, spread
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.tfrecord.contents import contents_of
+from emlio.shards.tfrecord.contents import contents_of, schema_of
 from emlio.shards.tfrecord.discover import Discovery, discover
 from emlio.shards.tfrecord.mapping import ShardMapping, content_digest
 from emlio.shards.tfrecord.scan import Framing, scan
@@ -28,6 +30,8 @@ from emlio.units import counted
 __all__ = ["open_tfrecords"]
 
 _LOG = logging.getLogger(__name__)
+_SAMPLED_SHARDS = 8
+_SAMPLED_BYTES = 1 << 22
 _SCANS = 4
 """The limit of scans of a shard whose ctime changes during the scan although its content does not.
 """
@@ -66,6 +70,8 @@ def open_tfrecords(
             f"dataset directory {folder.path}: must hold records, there are none in its {counted(len(shards), 'shard')}"
         )
     contents = contents_of(shard.mapping for shard in shards if shard.mapping is not None)
+    if not contents.schema:
+        contents = replace(contents, schema=_sampled_schema(shards))
     return Dataset(name=name, folder=folder, shards=shards, missing=found.missing, contents=contents)
 
 
@@ -111,6 +117,15 @@ def _open_shards(
             refused[0],
         )
     return tuple(known[file] for file in found.present)
+
+
+def _sampled_schema(shards: tuple[Shard, ...]) -> Mapping[str, FieldType]:
+    """Return the features of some records, as far as they can be read; other records may have others."""
+    filled = [shard for shard in shards if shard.records and int(np.diff(shard.offsets[:2])[0]) < _SAMPLED_BYTES]
+    try:
+        return schema_of(sample_features([filled[place] for place in spread(len(filled), _SAMPLED_SHARDS)]))
+    except DatasetError:
+        return {}  # what is wrong is said where the records are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ def kept_checksums(
     arrays: Mapping[str, npt.NDArray[Any]],
     before: RangeIndex | None,
     unwritten: Sequence[str],
-) -> npt.NDArray[np.uint32]:
+) -> npt.NDArray[np.uint64]:
     """Return a table of checksums, with the earlier ones of files that nothing has written to.
 
     A file that was changed on purpose has a new mtime, or is a new file. One with another ctime only keeps its
@@ -109,7 +109,7 @@ def kept_checksums(
         before: the earlier index, if there is one.
         unwritten: the columns that are the same as long as nothing writes to a file on purpose.
     """
-    table = np.zeros(sum(row[4] for row in rows), np.uint32)
+    table = np.zeros(sum(row[4] for row in rows), np.uint64)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
     for name, first, count, base, records, _, whole in rows:
         row = old.get(name)

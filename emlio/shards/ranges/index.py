@@ -30,7 +30,7 @@ from emlio.shards.ranges.array_folders import ArrayFolders, is_array_folder
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 
-_VERSION = 1
+_VERSION = 2
 _CHECKSUMS = "checksums"
 _MOST_BYTES = 64 << 20
 _TRIES = 10
@@ -77,13 +77,13 @@ class RangeIndex:
     Attributes:
         about: what it is of.
         arrays: by name, mapped and read-only.
-        checksums: (records,) mapped and writable: what is written stays on disk, if the cache folder can be
-            written.
+        checksums: (records,) entries of `Checksums`, mapped and writable: what is written stays on disk, if the
+            cache folder can be written.
     """
 
     about: About
     arrays: Mapping[str, npt.NDArray[Any]]
-    checksums: npt.NDArray[np.uint32]
+    checksums: npt.NDArray[np.uint64]
 
     @property
     def is_stored(self) -> bool:
@@ -153,7 +153,7 @@ def _load_arrays(place: Path, about: About) -> RangeIndex | None:
         arrays[name] = array
     records = sum(shard[4] for shard in about.shards)
     checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
-    if checksums.dtype != np.uint32 or checksums.shape != (records,):
+    if checksums.dtype != np.uint64 or checksums.shape != (records,):
         return None
     return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
@@ -175,7 +175,7 @@ def _mapped(path: Path, mode: str = "rb", *, writable: bool = False, private: bo
     return found
 
 
-def _map_checksums(path: Path) -> npt.NDArray[np.uint32]:
+def _map_checksums(path: Path) -> npt.NDArray[np.uint64]:
     try:
         return _mapped(path, "r+b", writable=True)
     except PermissionError:
@@ -188,7 +188,7 @@ def _crc(about: About) -> int:
 
 
 def save_index(
-    place: Path, about: About, arrays: Mapping[str, npt.NDArray[Any]], checksums: npt.NDArray[np.uint32]
+    place: Path, about: About, arrays: Mapping[str, npt.NDArray[Any]], checksums: npt.NDArray[np.uint64]
 ) -> RangeIndex:
     """Store an index in place of the one before, and return it as `load_index` does.
 
@@ -205,7 +205,7 @@ def save_index(
                 flat = np.ascontiguousarray(array)
                 np.save(folder / f"{name}.npy", flat, allow_pickle=False)
                 crcs[name] = crc32c(flat.view(np.uint8).data if flat.size else b"")
-            np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint32), allow_pickle=False)
+            np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint64), allow_pickle=False)
             kept = msgspec.structs.replace(about, arrays=crcs, folder=folder.name)
             kept = msgspec.structs.replace(kept, crc=_crc(kept))
             write_atomically(place, (msgspec.json.encode(kept),))

@@ -15,7 +15,7 @@ from tests.fuzz.target import Target
 __all__ = ["TARGET", "fuzz"]
 
 _SET = RecordSet.of_ids(np.array([1, 2, 3]))
-_NUMBERS = Numbers(values=np.arange(5), names={1: "cat"})
+_NUMBERS = Numbers.of(np.arange(5), names={1: "cat"})
 _TEXTS = Texts(codes=np.array([0, 1, -1, 0, 1], np.int32), words=["a", "b"])
 
 
