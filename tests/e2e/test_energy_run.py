@@ -147,23 +147,13 @@ def test_a_recorder_that_cannot_start_is_a_warning_and_the_command_runs(tmp_path
     assert epoch["total"]["joules"] is None
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def heard(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
-    """A signal that processes hear, also where whoever runs the tests is deaf to it (nohup): a shell would remain so for ever."""
-    number: signal.Signals = request.param
-    before = signal.getsignal(number)
-    if before is signal.SIG_IGN:
-        signal.signal(number, signal.SIG_DFL)
-    yield number
-    signal.signal(number, before)
-
-
-def test_a_signal_is_passed_on_and_the_report_still_comes(heard: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_passed_on_and_the_report_still_comes(number: signal.Signals, tmp_path: Path) -> None:
     script = "trap 'echo \\\"told\\\"; exit 9' TERM INT HUP; echo '\"ready\"'; while :; do sleep 0.1; done"
     words = ("energy", "run", "--out", str(tmp_path / "job"), "--", "sh", "-c", script)
     with RankProcess(COMMAND, *words, environment={"HOME": str(tmp_path)}) as process:
         assert process.line(0, SOON_S) == "ready"
-        process.send_signal(heard)
+        process.send_signal(number)
         assert process.finish(SOON_S) == 9
         assert process.lines() == ["ready", "told"]
     assert document(tmp_path / "job")["job"]["exit_status"] == 9
