@@ -51,6 +51,7 @@ def test_a_rank_reads_at_its_pace_while_each_attack_does_what_it_says(data: Path
     assert all(did.values()), did
 
 
+@pytest.mark.slow
 def test_a_quick_run_tells_all_of_each_attack_and_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.json"
     argv = ["attacks", "--quick", "--attacks", "nothing,pings", "--data", str(tmp_path / "data"), "--json", str(path)]
