@@ -58,7 +58,7 @@ def load(daemon: DaemonProcess, name: str, **options: object) -> EmlioLoader:
 def test_an_idle_daemon_ends_at_once_and_takes_its_ready_file_with_it(
     small: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with DaemonProcess({"small": small}, folder=tmp_path) as daemon:
+    with DaemonProcess({"small": small}, "--drain-timeout", "60s", folder=tmp_path) as daemon:
         assert list(tmp_path.glob("ready-*"))
         begun = time.monotonic()
         daemon.send_signal(number)
@@ -274,7 +274,7 @@ def test_a_rank_that_vanished_is_forgotten_within_the_heartbeat_timeout(large: P
             gone = time.monotonic()
             rank.send_signal(signal.SIGKILL if fate == "killed" else signal.SIGSTOP)
             daemon.wait_for_log("ended: the rank was silent for", 30.0)
-            assert 1.0 < time.monotonic() - gone
+            assert time.monotonic() - gone > 1.0
             assert settles(lambda: daemon.lanes == 3, 30.0), "only the other rank's lanes may be left"
             assert sum(len(batch["record"]) for batch in batches) == 3000 - 10, "the other rank goes on"
         assert settles(lambda: held(daemon) == before, 30.0), f"{before} before, {held(daemon)} after"

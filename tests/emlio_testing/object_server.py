@@ -142,12 +142,13 @@ def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
             return
     raise EmlioError(f"the S3 server did not start within {_START_S} s, exit status {process.poll()}")
 
+
 def _build() -> int:
     """Build versitygw unless it is there; return an exit status."""
     from emlio_bench.race.needs.environments import cache_folder, find_program, make_program
 
     def carry_out(_: str, command: Sequence[str]) -> None:
-        print("Building versitygw, an S3 server for tests, with Go: about two minutes, once", file=sys.stderr)
+        sys.stderr.write("Building versitygw, an S3 server for tests, with Go: about two minutes, once\n")
         subprocess.run(command, check=True)
 
     cache = cache_folder(None, os.environ)
@@ -155,7 +156,7 @@ def _build() -> int:
         if not find_program("versitygw", cache):
             make_program("versitygw", cache, carry_out)
     except (EmlioError, OSError, subprocess.CalledProcessError) as error:
-        print(f"Tests that need versitygw, an S3 server, are skipped: {error}", file=sys.stderr)
+        sys.stderr.write(f"Tests that need versitygw, an S3 server, are skipped: {error}\n")
     return 0
 
 
