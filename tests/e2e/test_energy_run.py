@@ -147,7 +147,7 @@ def test_a_recorder_that_cannot_start_is_a_warning_and_the_command_runs(tmp_path
     assert epoch["total"]["joules"] is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_passed_on_and_the_report_still_comes(number: signal.Signals, tmp_path: Path) -> None:
     script = "trap 'echo \\\"told\\\"; exit 9' TERM INT HUP; echo '\"ready\"'; while :; do sleep 0.1; done"
     words = ("energy", "run", "--out", str(tmp_path / "job"), "--", "sh", "-c", script)
