@@ -104,6 +104,7 @@ def test_a_commands_output_and_status_are_its_own_and_the_report_goes_beside(tmp
     assert "recorder.sock" not in names
 
 
+@pytest.mark.slow
 def test_the_same_report_comes_of_what_was_stored(tmp_path: Path) -> None:
     energy("run", "--out", "job", "--quiet", "--", "sleep", "1", home=tmp_path)
     told = energy("report", "job", "--all", home=tmp_path)
@@ -225,6 +226,7 @@ def test_a_training_is_reported_epoch_by_epoch_and_its_stages_add_up(tmp_path: P
     assert energy("compare", "job", "job/report.json", home=tmp_path).status == 0
 
 
+@pytest.mark.slow
 def test_ranks_of_one_node_share_its_recorder_and_are_one_node(tmp_path: Path, records: Path) -> None:
     words = ("--out", "job", "--", sys.executable, "-c", RANKS, TRAIN, records)
     done = energy("run", *words, home=tmp_path)

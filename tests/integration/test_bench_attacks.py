@@ -23,6 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow  # the attacks themselves are tested each time, in tests/e2e/attacks
 @pytest.mark.parametrize(
     "attacks",
     [

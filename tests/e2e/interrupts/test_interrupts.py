@@ -35,7 +35,7 @@ def test_strikes_at_random_moments_change_nothing() -> None:
 @pytest.mark.parametrize("operation", ["_round", "_close"])
 def test_a_strike_that_comes_while_strikes_are_ended_is_caught_as_any_other(operation: str) -> None:
     """The loader's work has ended, and a function of the harness begins: Python looks for signals there, too."""
-    loader = SimpleNamespace(close=lambda: None, state_dict=lambda: {})
+    loader = SimpleNamespace(close=lambda: None, state_dict=dict)
     walk = Walk(lambda: cast(Any, loader), cast(Any, SimpleNamespace(begins=(0, 10))))
     walk._loader = cast(Any, loader)
     walk._iterator = iter(())
