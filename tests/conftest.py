@@ -33,7 +33,11 @@ hypothesis.settings.load_profile("emlio")
 os.environ["EMLIO_CACHE"] = ""
 
 
-# In a shell's background it is ignored, and so it would be in every process that a test starts and interrupts.
+# A shell's background and nohup leave signals ignored, and so they would be in every process that a test starts. One that
+# this process handles has its default in a new program; workers that pytest starts end with it.
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN or "PYTEST_XDIST_WORKER" in os.environ:
+        signal.signal(_number, lambda *_: None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -100,7 +100,7 @@ def run_ranks(daemons: list[DaemonProcess], order: str, epochs: int, options: st
             )
             for rank in range(RANKS)
         ]
-        ends = [rank.finish(60.0) for rank in ranks]
+        ends = [rank.finish() for rank in ranks]
         assert ends == [0] * RANKS, "\n".join(rank.log for rank in ranks)
         return [rank.lines() for rank in ranks]
 

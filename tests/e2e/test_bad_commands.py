@@ -14,28 +14,25 @@ from pathlib import Path
 import pytest
 
 from emlio_testing.datasets import make_dataset
-from emlio_testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess, start_python
 from emlio_testing.proxy import free_ports
 
-DEADLINE_S = 15
+DEADLINE_S = 30
 OF_X = "dataset x cannot be opened: "
 
 
 def refused(*arguments: str, bind: str = "tcp://127.0.0.1:0", environment: dict[str, str] | None = None) -> str:
     """Run a daemon that must not come up, and return the one line it ends with."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "emlio.daemon.cli", "--bind", bind, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, **(environment or {})},
-        check=False,
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
-    last = ended.stderr.splitlines()[-1]
-    assert last.startswith("emlio-daemon: error: "), ended.stderr
+    words = ["-m", "emlio.daemon.cli", "--bind", bind, *arguments]
+    with start_python(words, {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output, said = process.stdout.read(), process.stderr.read()
+        assert process.wait(DEADLINE_S) == 2, said
+    assert "Traceback" not in said
+    assert output == ""
+    last = said.splitlines()[-1]
+    assert last.startswith("emlio-daemon: error: "), said
     return last.removeprefix("emlio-daemon: error: ")
 
 

@@ -25,7 +25,7 @@ from emlio_testing.datasets import make_dataset, numbered_payload
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess
 
-SOON_S = 5.0
+SOON_S = 20.0
 SECRET = bytes(32)
 
 

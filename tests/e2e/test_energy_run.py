@@ -104,6 +104,7 @@ def test_a_commands_output_and_status_are_its_own_and_the_report_goes_beside(tmp
     assert "recorder.sock" not in names
 
 
+@pytest.mark.slow
 def test_the_same_report_comes_of_what_was_stored(tmp_path: Path) -> None:
     energy("run", "--out", "job", "--quiet", "--", "sleep", "1", home=tmp_path)
     told = energy("report", "job", "--all", home=tmp_path)
@@ -147,23 +148,13 @@ def test_a_recorder_that_cannot_start_is_a_warning_and_the_command_runs(tmp_path
     assert epoch["total"]["joules"] is None
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def heard(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
-    """A signal that processes hear, also where whoever runs the tests is deaf to it (nohup): a shell would remain so for ever."""
-    number: signal.Signals = request.param
-    before = signal.getsignal(number)
-    if before is signal.SIG_IGN:
-        signal.signal(number, signal.SIG_DFL)
-    yield number
-    signal.signal(number, before)
-
-
-def test_a_signal_is_passed_on_and_the_report_still_comes(heard: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_passed_on_and_the_report_still_comes(number: signal.Signals, tmp_path: Path) -> None:
     script = "trap 'echo \\\"told\\\"; exit 9' TERM INT HUP; echo '\"ready\"'; while :; do sleep 0.1; done"
     words = ("energy", "run", "--out", str(tmp_path / "job"), "--", "sh", "-c", script)
     with RankProcess(COMMAND, *words, environment={"HOME": str(tmp_path)}) as process:
         assert process.line(0, SOON_S) == "ready"
-        process.send_signal(heard)
+        process.send_signal(number)
         assert process.finish(SOON_S) == 9
         assert process.lines() == ["ready", "told"]
     assert document(tmp_path / "job")["job"]["exit_status"] == 9
@@ -235,6 +226,7 @@ def test_a_training_is_reported_epoch_by_epoch_and_its_stages_add_up(tmp_path: P
     assert energy("compare", "job", "job/report.json", home=tmp_path).status == 0
 
 
+@pytest.mark.slow
 def test_ranks_of_one_node_share_its_recorder_and_are_one_node(tmp_path: Path, records: Path) -> None:
     words = ("--out", "job", "--", sys.executable, "-c", RANKS, TRAIN, records)
     done = energy("run", *words, home=tmp_path)

@@ -53,8 +53,18 @@ def test_it_takes_paragraphs_of_a_users_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "words", "said"),
     [
-        ("tokens.py", ("--steps", "0"), "argument --steps: must be a whole number of at least 1, got '0'"),
-        ("tokens.py", ("--vocabulary", "10"), "--vocabulary must be at least 28 for the documents of this run"),
+        pytest.param(
+            "tokens.py",
+            ("--steps", "0"),
+            "argument --steps: must be a whole number of at least 1, got '0'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "tokens.py",
+            ("--vocabulary", "10"),
+            "--vocabulary must be at least 28 for the documents of this run",
+            marks=pytest.mark.slow,
+        ),
         ("text.py", ("--text", "nofile.txt"), "--text must be a file of UTF-8 text: [Errno 2] No such file"),
     ],
 )

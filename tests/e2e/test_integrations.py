@@ -127,6 +127,7 @@ def with_lightning(address: str) -> list[object]:
     return [address, "--batch-size", BATCH, "--devices", TWO, "--epochs", EPOCHS]
 
 
+@pytest.mark.slow  # that of Accelerate is tested each time
 @needs("lightning", "PIL")
 def test_lightning_gives_two_ranks_each_record_once(lightning: Path, pictures: Path) -> None:
     assert_whole_epochs(seen(lightning / "seen"))
@@ -157,7 +158,7 @@ def with_transformers(address: str) -> list[object]:
     return [*TORCHRUN, TWO, script, address, "--batch-size", BATCH, "--epochs", EPOCHS]
 
 
-@pytest.mark.slow  # Lightning and Accelerate are tested each time
+@pytest.mark.slow  # that of Accelerate is tested each time
 @needs("transformers", "accelerate", "PIL")
 def test_transformers_gives_two_ranks_each_record_once(transformers: Path, pictures: Path) -> None:
     assert_whole_epochs(seen(transformers / "seen"))

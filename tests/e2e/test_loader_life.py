@@ -14,7 +14,7 @@ from emlio_testing.processes import DaemonProcess, RankProcess
 
 pytestmark = pytest.mark.usefixtures("fresh_starts")
 
-AT_ONCE_S = 2.0
+AT_ONCE_S = 15.0  # what it must not wait for takes a minute
 
 BEGIN = """
 import json, os, sys, threading
@@ -36,7 +36,7 @@ def ended_by_hand(rank: RankProcess) -> None:
     """It ended by Ctrl-C, at once, with Python's own report of that and nothing else."""
     begun = time.monotonic()
     rank.send_signal(signal.SIGINT)
-    assert rank.finish(20.0) == -signal.SIGINT, rank.log
+    assert rank.finish() == -signal.SIGINT, rank.log
     assert time.monotonic() - begun < AT_ONCE_S
     assert rank.log.splitlines()[-1] == "KeyboardInterrupt"
     assert rank.log.count("Traceback") == 1
@@ -117,7 +117,7 @@ say({"status": os.waitstatus_to_exitcode(status), "seen": sorted(seen)})
     )
     with RankProcess(script, daemon.address("small")) as rank:
         forked, told = rank.line(0, 10.0), rank.line(1, 10.0)
-        assert rank.finish(10.0) == 0, rank.log
+        assert rank.finish() == 0, rank.log
     assert told == {"status": 7, "seen": list(range(500))}
     assert forked["said"].pop("close") is None, "closing is harmless everywhere"
     for name, (kind, text) in forked["said"].items():
@@ -141,7 +141,7 @@ os.wait()
     )
     with RankProcess(script, daemon.address("small")) as rank:
         assert rank.line(0, 10.0) == list(range(500))
-        assert rank.finish(10.0) == 0, rank.log
+        assert rank.finish() == 0, rank.log
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_script_that_never_closes_the_loader_still_exits(daemon: DaemonProcess
     with RankProcess(script, daemon.address("small")) as rank:
         assert rank.line(0) == "ends"
         begun = time.monotonic()
-        assert rank.finish(10.0) == status, rank.log
+        assert rank.finish() == status, rank.log
         assert time.monotonic() - begun < AT_ONCE_S
         assert rank.log.count("Traceback") == (1 if status == 1 else 0), rank.log
         assert "Exception ignored" not in rank.log
@@ -246,7 +246,7 @@ def test_ctrl_c_ends_a_rank_whose_transform_does_not_return(daemon: DaemonProces
         rank.send_signal(signal.SIGINT)
         assert rank.line(1) == "caught"
         assert time.monotonic() - begun < 2 * AT_ONCE_S
-        assert rank.finish(30.0) == -signal.SIGINT, rank.log
+        assert rank.finish() == -signal.SIGINT, rank.log
         assert time.monotonic() - begun < 2 * AT_ONCE_S
         assert rank.log.count("dream (<string>:") == 1, "it says once what still runs"
         assert rank.log.count("Traceback") == 1

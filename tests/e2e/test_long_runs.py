@@ -223,7 +223,7 @@ def wave(daemon: DaemonProcess, count: int) -> None:
             if fate == "killed":
                 process.send_signal(signal.SIGKILL)
         for process, fate in zip(processes, fates, strict=True):
-            assert process.finish(30.0) == (-signal.SIGKILL if fate == "killed" else 0), process.log
+            assert process.finish() == (-signal.SIGKILL if fate == "killed" else 0), process.log
 
 
 def rests(daemon: DaemonProcess) -> bool:
@@ -233,7 +233,7 @@ def rests(daemon: DaemonProcess) -> bool:
 
 def at_rest(daemon: DaemonProcess) -> Held:
     """What it holds once all is given back that it does not need."""
-    assert settles(lambda: daemon.lanes == 0, 10.0)
+    assert settles(lambda: daemon.lanes == 0, 30.0)
     assert daemon.calms_down()
     return held(daemon.pid)
 

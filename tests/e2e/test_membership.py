@@ -74,7 +74,7 @@ def test_a_daemon_that_is_added_sends_its_share_and_one_that_is_not_named_any_mo
         seen = ids_of(batches, 20)
         loader.use_daemons(first.address("data", second))
         second.wait_for_log("began")
-        assert settles(lambda: sent_by(second), 10)
+        assert settles(lambda: sent_by(second), 30.0)
         seen += ids_of(batches, 100)
         loader.use_daemons(second.address("data"))
         first.wait_for_log("ended: the rank sent goodbye")
@@ -100,7 +100,7 @@ def test_one_that_alone_holds_a_shard_stays_until_another_does(
         seen = ids_of(batches, 20)
         loader.use_daemons(second.address("data"))
         second.wait_for_log("began")
-        assert settles(lambda: sent_by(second), 10)
+        assert settles(lambda: sent_by(second), 30.0)
         seen += ids_of(batches, 100)
         assert "ended" not in first.log
         with start(whole, tmp_path) as third:
@@ -128,7 +128,7 @@ def test_one_that_cannot_be_reached_or_holds_other_shards_is_added_in_vain(
         loader.use_daemons(f"emlio://{first.peer},{wrong.peer},127.0.0.1:{taken.getsockname()[1]}/data")
         wrong.wait_for_log("began")
         seen += ids_of(batches, BATCHES - 20)
-        assert settles(lambda: "all copies of" in caplog.text, 10)
+        assert settles(lambda: "all copies of" in caplog.text, 30.0)
         assert loader.stats().lost_daemons == 0
     assert seen == undisturbed[:RECORDS]
 

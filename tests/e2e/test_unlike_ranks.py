@@ -86,7 +86,7 @@ def test_a_process_with_another_option_fails_and_says_which_and_whose(
     first = start(0, "waits")
     assert first.line(0) == "made"
     second = start(1, "ends", **other)
-    assert second.finish(60.0) == 1
+    assert second.finish() == 1
     told = second.log
     assert "RefusedError" in told
     assert f":{second.pid} (127.0.0.1)) has {here}, rank 0 (" in told

@@ -19,7 +19,7 @@ __all__ = ["NEW", "OLD", "RECORDS", "SOON_S", "DaemonSite", "load", "make_number
 BATCH = 10
 RECORDS = 3000
 SLOW = ("--message-size", "64KiB", "--memory", "4MiB", "--heartbeat-timeout", "500ms")
-SOON_S = 10.0
+SOON_S = 30.0
 
 
 def make_numbered(folder: Path, first: int, records: int = RECORDS, shards: int = 3, *, mapped: bool = True) -> Path:

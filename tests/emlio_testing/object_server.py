@@ -1,21 +1,19 @@
-"""A real S3 server for tests: versitygw, which keeps objects as files of a folder.
+"""Real S3 servers for tests: versitygw, a Go program that scripts/test builds, and moto, which pip installs.
 
-Covers: finding or building its program, starting and stopping it, putting objects. Does not cover:
-faults (emlio_testing.object_proxy).
-
-The program is looked for in $EMLIO_VERSITYGW, on PATH and in ~/.cache/emlio-tests/bin. If it is in
-none of them, and Go is installed, it is built into the last, which takes about two minutes, once.
+`python -m emlio_testing.object_server` builds versitygw if Go is installed.
 """
 
-import fcntl
+import http.client
 import os
-import shutil
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,21 +24,20 @@ __all__ = ["ACCESS_KEY", "SECRET_KEY", "ObjectServer", "object_server"]
 
 ACCESS_KEY = "testing-access"
 SECRET_KEY = "not-to-be-printed-7f3a"
-_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-_PLACE = Path("~/.cache/emlio-tests/bin").expanduser()
-_START_S = 20.0
-_BUILD_S = 540.0
+_START_S = 60.0
 
 
 class ObjectServer:
     """A running server with one bucket, "data".
 
     Attributes:
+        kind: "versitygw" or "moto", which accepts any credentials.
         port: on 127.0.0.1.
-        folder: the bucket's objects as files.
+        folder: the one that the test gave.
     """
 
-    def __init__(self, port: int, folder: Path) -> None:
+    def __init__(self, kind: str, port: int, folder: Path) -> None:
+        self.kind = kind
         self.port = port
         self.folder = folder
 
@@ -58,17 +55,8 @@ class ObjectServer:
     def put(self, name: str, data: bytes) -> None:
         """Put an object, by a request, so that it has an entity tag."""
         import obstore
-        from obstore.store import S3Store
 
-        store = S3Store(
-            "data",
-            endpoint=f"http://127.0.0.1:{self.port}",
-            region="us-east-1",
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-            client_options={"allow_http": True},
-        )
-        obstore.put(store, name, data)
+        obstore.put(self._store(), name, data)
 
     def put_folder(self, folder: Path, prefix: str) -> None:
         """Put all files of a folder, under the names that they have in it."""
@@ -78,52 +66,62 @@ class ObjectServer:
 
     def remove(self, name: str) -> None:
         """Remove an object."""
-        (self.folder / name).unlink()
+        import obstore
+
+        obstore.delete(self._store(), name)
+
+    def _store(self) -> Any:
+        from obstore.store import S3Store
+
+        return S3Store(
+            "data",
+            endpoint=f"http://127.0.0.1:{self.port}",
+            region="us-east-1",
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            client_options={"allow_http": True},
+        )
 
 
-def _program() -> str:
-    """Return the server's program, or skip the test."""
-    for place in (os.environ.get("EMLIO_VERSITYGW"), shutil.which("versitygw"), str(_PLACE / "versitygw")):
-        if place and os.access(place, os.X_OK):
-            return place
-    go = shutil.which("go") or "/usr/local/go/bin/go"
-    if not os.access(go, os.X_OK):
-        pytest.skip("no S3 server: neither versitygw nor go is installed; set EMLIO_VERSITYGW to its program")
-    _PLACE.mkdir(parents=True, exist_ok=True)
-    with (_PLACE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of tests in other processes, one builds
-        if not (_PLACE / "versitygw").exists():
-            built = subprocess.run(
-                [go, "install", _MODULE],
-                env={**os.environ, "GOBIN": str(_PLACE)},
-                capture_output=True,
-                text=True,
-                timeout=_BUILD_S,
-                check=False,
-            )
-            if built.returncode:
-                pytest.skip(f"no S3 server: versitygw cannot be built: {built.stderr[-300:]}")
-    return str(_PLACE / "versitygw")
+def _command(kind: str, port: int, folder: Path) -> Sequence[str] | None:
+    """Return the command of a server, or None if it is not installed."""
+    if kind == "moto":
+        installed = find_spec("moto") is not None and find_spec("flask_cors") is not None
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)] if installed else None
+    from emlio_bench.race.needs.environments import cache_folder, find_program
+
+    program = os.environ.get("EMLIO_VERSITYGW") or find_program("versitygw", cache_folder(None, os.environ))
+    return [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(folder)] if program else None
 
 
 @contextmanager
-def object_server(folder: Path) -> Generator[ObjectServer]:
-    """Run a server that keeps its bucket below a folder; skip the test if there is no program."""
+def object_server(folder: Path, *kinds: str) -> Generator[ObjectServer]:
+    """Run a server with one bucket; skip the test if there is none.
+
+    Args:
+        folder: an existing folder for what the server keeps.
+        kinds: the servers that will do, "versitygw" or "moto", the best first; by default both.
+    """
     pytest.importorskip("obstore", reason="no client for buckets: obstore is not installed")
-    program = _program()
-    bucket = folder / "buckets" / "data"
-    bucket.mkdir(parents=True)
+    kinds = kinds or ("versitygw", "moto")
+    buckets = folder / "buckets"
     (port,) = free_ports(1, "127.0.0.1")
+    commands = {kind: command for kind in kinds if (command := _command(kind, port, buckets)) is not None}
+    if not commands:
+        pytest.skip(f"no S3 server: {' or '.join(kinds)} is not installed; scripts/test makes what Go and pip can make")
+    kind, command = next(iter(commands.items()))
+    (buckets / "data").mkdir(parents=True)
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)],
-            env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
-            stdout=log,
-            stderr=log,
-        )
+        environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         _wait(process, port)
-        yield ObjectServer(port, bucket)
+        if kind == "moto":
+            bucket = http.client.HTTPConnection("127.0.0.1", port, timeout=_START_S)
+            bucket.request("PUT", "/data")
+            bucket.getresponse().read()
+            bucket.close()
+        yield ObjectServer(kind, port, folder)
     finally:
         process.terminate()
         try:
@@ -143,3 +141,24 @@ def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
         else:
             return
     raise EmlioError(f"the S3 server did not start within {_START_S} s, exit status {process.poll()}")
+
+
+def _build() -> int:
+    """Build versitygw unless it is there; return an exit status."""
+    from emlio_bench.race.needs.environments import cache_folder, find_program, make_program
+
+    def carry_out(_: str, command: Sequence[str]) -> None:
+        sys.stderr.write("Building versitygw, an S3 server for tests, with Go: about two minutes, once\n")
+        subprocess.run(command, check=True)
+
+    cache = cache_folder(None, os.environ)
+    try:
+        if not find_program("versitygw", cache):
+            make_program("versitygw", cache, carry_out)
+    except (EmlioError, OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.write(f"Tests that need versitygw, an S3 server, are skipped: {error}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_build())

@@ -23,6 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow  # the attacks themselves are tested each time, in tests/e2e/attacks
 @pytest.mark.parametrize(
     "attacks",
     [
@@ -51,6 +52,7 @@ def test_a_rank_reads_at_its_pace_while_each_attack_does_what_it_says(data: Path
     assert all(did.values()), did
 
 
+@pytest.mark.slow
 def test_a_quick_run_tells_all_of_each_attack_and_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.json"
     argv = ["attacks", "--quick", "--attacks", "nothing,pings", "--data", str(tmp_path / "data"), "--json", str(path)]

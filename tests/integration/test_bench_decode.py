@@ -14,6 +14,7 @@ _MISSING = [module for module in ("nvidia.dali", "torch", "PIL") if not is_insta
 _TWO = ("dali-tfrecord", "emlio-daemon")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(_MISSING), reason=f"needs {', '.join(_MISSING)}")
 @pytest.mark.parametrize(
     ("subjects", "lines"),

@@ -17,6 +17,7 @@ from emlio_bench.subjects.loader import Loader
 from emlio_bench.subjects.sockets import Sockets
 
 
+@pytest.mark.slow
 def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     assert "data in memory, 100 kB" in text
 
 
+@pytest.mark.slow
 def test_a_sample_protected_otherwise_than_it_says_is_no_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

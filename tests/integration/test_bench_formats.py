@@ -35,6 +35,7 @@ def measured(argv: list[str], out: Path) -> FormatsResults:
     return msgspec.json.decode((out / RESULTS).read_bytes(), type=FormatsResults)
 
 
+@pytest.mark.slow
 def test_all_formats_are_read_over_loopback_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = measured(["--ways", "loopback"], tmp_path)
     text = capsys.readouterr().out

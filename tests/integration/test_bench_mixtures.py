@@ -21,6 +21,7 @@ def fonts() -> None:
     png_bytes(blank_figure(3, 2, title="A title in bold")[0])
 
 
+@pytest.mark.slow
 def test_both_mixtures_are_read_as_planned_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reason = why_not()
     if reason is not None:

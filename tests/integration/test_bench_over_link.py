@@ -19,6 +19,7 @@ def link() -> None:
         pytest.skip(f"an emulated link {reason}")
 
 
+@pytest.mark.slow
 def test_a_start_takes_round_trips_in_both_modes_and_of_both_checkouts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_delivery_over_a_link_compares_both_checkouts(
     assert all(value > 0 for figure in results.figures for value in figure.values)
 
 
+@pytest.mark.slow
 def test_memory_of_a_slow_rank_is_measured_for_each_number_of_lanes(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     argv = ["memory", "--quick", "--rtt", "1ms", "--lanes", "1,3", "--rate", "50MB", "--json", str(path)]

@@ -85,7 +85,9 @@ def check_exact(epochs: list[Epoch], finished: Finished) -> None:
     assert finished.peak_rss_bytes > 1 << 20
 
 
-@pytest.mark.parametrize("system", [Remote(), Local()], ids=lambda system: system.name)
+@pytest.mark.parametrize(
+    "system", [pytest.param(Remote(), id="emlio"), pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow)]
+)
 def test_ours_reads_each_record_once(system: System, forms: Path, tmp_path: Path) -> None:
     for setting in system.settings(0):
         epochs, finished = run(system, setting, forms, tmp_path)

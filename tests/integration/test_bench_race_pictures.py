@@ -32,8 +32,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         pytest.param(Remote(), id="emlio"),
         pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow),
-        pytest.param(DaliLocal(), id="dali-local"),
-        pytest.param(PaperWay(), id="paper"),
+        pytest.param(DaliLocal(), id="dali-local", marks=pytest.mark.slow),
+        pytest.param(PaperWay(), id="paper", marks=pytest.mark.slow),
         pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
     ],
 )

@@ -65,8 +65,9 @@ def test_a_shrunk_resnet_learns_a_batch_by_heart() -> None:
     assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.slow
 @NEEDS_DALI
-@pytest.mark.parametrize("name", ["emlio", pytest.param("dali-tfrecord", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["emlio", "dali-tfrecord"])
 def test_each_step_has_a_loss_and_its_time(name: str, forms: Path) -> None:
     system: System = Remote() if name == "emlio" else DaliFiles(form="tfrecord", mount=forms)
     run = run_over_relay(system, CONTEST, forms)

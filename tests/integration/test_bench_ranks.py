@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from emlio_bench.cli import main
 from emlio_bench.harness.results import read_results
 
 
+@pytest.mark.slow
 def test_light_ranks_join_and_read_at_their_pace(tmp_path: Path) -> None:
     path = tmp_path / "ranks.json"
     assert main(["ranks", "--quick", "--json", str(path), "--data", str(tmp_path)]) == 0

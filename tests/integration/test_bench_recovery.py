@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Figure, Results, write_results
 from emlio_bench.recovery import events
@@ -17,6 +19,7 @@ def read(address: str, batches: int) -> Ended:
         return rank.ends()
 
 
+@pytest.mark.slow
 def test_a_rank_that_reads_the_same_has_the_same_digest_wherever_it_comes_from(tmp_path: Path) -> None:
     make_dataset(tmp_path / "one", records=100, shards=2, payload=50)
     make_dataset(tmp_path / "two", records=100, shards=2, payload=lambda record: record.to_bytes(50, "big"))

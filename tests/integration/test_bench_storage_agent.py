@@ -115,6 +115,7 @@ def test_systems_are_served_there_and_read_here(store: OtherHost, tmp_path: Path
     assert not (tmp_path / "here").exists(), "the training host needs no data"
 
 
+@pytest.mark.slow
 def test_half_of_the_records_are_made_here(store: OtherHost, tmp_path: Path) -> None:
     contest = replace(CONTEST, corpus=Corpus(records=3000, record_bytes=2000), halves=True)
     counted: list[float] = []

@@ -54,7 +54,7 @@ def from_memory(tmp_path_factory: pytest.TempPathFactory) -> FromMemory:
     return FromMemory(files=files, order=order, run=train_from_memory(order, no_progress))
 
 
-@pytest.mark.slow  # the one pixel below is trained over loopback, too
+@pytest.mark.slow  # over a link it is tested each time
 def test_fed_over_loopback_a_training_has_the_bits_it_has_from_memory(tmp_path: Path) -> None:
     json, picture = tmp_path / "r.json", tmp_path / "r.png"
     argv = ["convergence", "--quick", "--ways", "memory,loopback", "--json", str(json), "--plot", str(picture)]
@@ -88,6 +88,7 @@ def test_fed_over_a_link_of_30_ms_a_training_has_the_bits_it_has_from_memory(fro
     assert run.link.to_training_bytes > 2 * from_memory.files.record_bytes
 
 
+@pytest.mark.slow
 def test_one_pixel_of_one_digit_on_the_disk_shows_in_the_losses(from_memory: FromMemory, tmp_path: Path) -> None:
     training, _ = read_arrays(from_memory.files.arrays)
     pixels = training.pixels.copy()

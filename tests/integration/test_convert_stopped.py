@@ -38,7 +38,7 @@ def _files(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
-@pytest.mark.parametrize("command", ["convert", "synth"])
+@pytest.mark.parametrize("command", ["convert", pytest.param("synth", marks=pytest.mark.slow)])
 def test_an_interrupt_leaves_whole_shards_only_and_the_same_command_goes_on(tmp_path: Path, command: str) -> None:
     out, reference = tmp_path / "out", tmp_path / "reference"
     if command == "convert":

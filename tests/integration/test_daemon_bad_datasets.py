@@ -23,7 +23,7 @@ from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 
-_SOON_S = 10.0
+_SOON_S = 30.0
 _ERRORS = [
     (MemoryError(), "opening it takes more memory than there is"),
     (RecursionError("too deep"), r"RecursionError\('too deep'\)"),

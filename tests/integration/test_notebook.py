@@ -100,9 +100,9 @@ def test_of_a_cell_that_is_run_again_only_the_last_loader_is_left(address: str, 
         kernel.run(_CELL)
         assert kernel.last is None
     assert kernel.names["seen"] == [4] * 15
-    assert settles(lambda: _receivers() == 1 and sessions.open == 1, 10.0)
+    assert settles(lambda: _receivers() == 1 and sessions.open == 1, 30.0)
     kernel.forget()
-    assert settles(lambda: _receivers() == 0 and sessions.open == 0, 10.0)
+    assert settles(lambda: _receivers() == 0 and sessions.open == 0, 30.0)
 
 
 @pytest.mark.parametrize("where", ["loop", "wait", "get"])
@@ -136,9 +136,9 @@ def test_a_cell_that_was_interrupted_and_run_again_leaves_nothing_of_the_first(
     kernel.names.update(transform=_as_it_comes, stop=lambda: None)
     kernel.run(_CELL)
     assert kernel.names["seen"][-5:] == [4] * 5
-    assert settles(lambda: _receivers() == 1 and sessions.open == 1, 10.0), (_receivers(), sessions.open)
+    assert settles(lambda: _receivers() == 1 and sessions.open == 1, 30.0), (_receivers(), sessions.open)
     kernel.forget()
-    assert settles(lambda: _receivers() == 0, 10.0)
+    assert settles(lambda: _receivers() == 0, 30.0)
     if where == "wait":
         thread.join()
 

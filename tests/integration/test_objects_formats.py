@@ -22,8 +22,6 @@ from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.object_proxy import ObjectProxy
 from emlio_testing.object_server import ACCESS_KEY, SECRET_KEY, ObjectServer, object_server
 
-pytestmark = pytest.mark.timeout(900)  # the server may have to be built first
-
 _RECORDS = 61
 _LARGE_RECORDS = 6000
 _LARGE_BYTES = 100_000
@@ -68,7 +66,13 @@ def _record(number: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def large(server: ObjectServer) -> ObjectServer:
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with object_server(tmp_path_factory.mktemp("large"), "versitygw") as running:
+        _put_large(running)
+        yield running
+
+
+def _put_large(server: ObjectServer) -> None:
     for shard in range(16):
         numbers = range(_LARGE_RECORDS * shard // 16, _LARGE_RECORDS * (shard + 1) // 16)
         records = {number: _record(number) for number in numbers}
@@ -80,7 +84,6 @@ def large(server: ObjectServer) -> ObjectServer:
                 member.size = len(record)
                 archive.addfile(member, io.BytesIO(record))
         server.put(f"large-tar/{shard:05d}.tar", packed.getvalue())
-    return server
 
 
 def _epoch(loader: EmlioLoader, column: str) -> list[int]:
@@ -88,6 +91,7 @@ def _epoch(loader: EmlioLoader, column: str) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "column"), [("large-tfrecord", "record"), ("large-tar", "bin")])
 def test_600_mb_come_once_though_requests_fail_and_with_a_cache_nothing_is_read_again(
     large: ObjectServer, name: str, column: str, tmp_path: Path

@@ -200,7 +200,7 @@ def test_a_record_may_be_overwritten_once_it_is_given(tmp_path: Path) -> None:
         for number in range(2_000):
             buffer[:] = bytes([number % 256]) * len(buffer)
             writer.write(buffer)
-    with EmlioLoader(str(tmp_path / "data"), batch_size=100, epochs=1, shuffle=False, raw="rows") as loader:
+    with EmlioLoader(str(tmp_path / "data"), batch_size=100, epochs=1, shuffle=False, raw="rows", to="numpy") as loader:
         number = 0
         for batch in loader:
             for row in batch["record"]:

@@ -19,7 +19,7 @@ def _run(*words: object, timeout_s: float) -> str:
     return run_python("-m", "tests.e2e.closings", *words, timeout_s=timeout_s, environment={"PYTHONPATH": path})
 
 
-@pytest.mark.parametrize("protection", ["clear", "sealed"])
+@pytest.mark.parametrize("protection", [pytest.param("clear", marks=pytest.mark.slow), "sealed"])
 @pytest.mark.timeout(300)  # it takes a few seconds; on a machine whose cores are busy with other things, more
 def test_loaders_close_in_mid_flow(protection: str) -> None:
     words = ("--closings", 20, "--protection", protection, "--count", 4000, "--loaders", 2)

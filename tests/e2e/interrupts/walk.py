@@ -24,16 +24,6 @@ _STRIKES_A_LOADER = 200
 _DETAILS = 8
 
 
-def _disarmed(moments: AtMoments) -> BaseException | None:
-    """Disarm, and return the strike that came in the last moment before."""
-    try:
-        moments.disarm()
-    except BaseException as error:  # noqa: BLE001  # it is compared with the one that was raised
-        moments.disarm()
-        return error
-    return None
-
-
 class Walk:
     """One way's walk. A thing that hangs ends the process, with all stacks on standard error.
 
@@ -77,18 +67,20 @@ class Walk:
         struck, caught = moments.struck, None
         got, box, ended = self._got, [None], False
         try:
-            moments.arm()
-            if self._iterator is None:
-                self._iterator = iter(self._now())
-            if by_hand:
-                for box[0] in self._iterator:
-                    got.append(box[0])
-            else:
-                got.extend(self._iterator)
-            ended = True
+            try:
+                moments.arm()
+                if self._iterator is None:
+                    self._iterator = iter(self._now())
+                if by_hand:
+                    for box[0] in self._iterator:
+                        got.append(box[0])
+                else:
+                    got.extend(self._iterator)
+                ended = True
+            finally:
+                moments.disarm()  # a strike may still come where it begins, and is caught as all others are
         except BaseException as error:  # noqa: BLE001  # it is compared with the one that was raised
             caught = error
-        caught = _disarmed(moments) or caught
         if box[0] is not None and (not got or got[-1] is not box[0]):
             got.append(box[0])
         wrong = self._blame(moments, caught, struck)
@@ -107,11 +99,13 @@ class Walk:
         faulthandler.dump_traceback_later(_HANGS_S, exit=True)
         struck, caught = moments.struck, None
         try:
-            moments.arm()
-            self._now().close()
+            try:
+                moments.arm()
+                self._now().close()
+            finally:
+                moments.disarm()
         except BaseException as error:  # noqa: BLE001  # see above
             caught = error
-        caught = _disarmed(moments) or caught
         self._blame(moments, caught, struck)
 
     # ---- at each place --------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _SET_AFTER_START: Final = (
 
 _UNBUFFERED: Final = "PYTHONUNBUFFERED"
 _MOST_BYTES: Final = 100
-_END_S: Final = 10.0
+_END_S: Final = 60.0
 
 
 class ForkedProcess:

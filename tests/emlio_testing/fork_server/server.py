@@ -20,6 +20,9 @@ from typing import Any
 __all__ = ["main"]
 
 _MOST_BYTES = 1 << 20
+_NOT_FOR_THE_SERVER = {signal.SIGINT, signal.SIGHUP}
+"""Ctrl-C and the end of a terminal are for the tests, which end what they started."""
+
 _STANDARD = 3
 """Standard input, output and error come first among a request's descriptors; the status pipe is the last."""
 
@@ -120,7 +123,7 @@ def _serve(channel: socket.socket) -> dict[str, Any] | None:
                 for number, descriptor in enumerate(standard):
                     os.dup2(descriptor, number)
                     os.close(descriptor)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_FOR_THE_SERVER)
                 return asked
             handle = children.add(pid, status)
             socket.send_fds(channel, [json.dumps([asked["number"], pid]).encode()], [handle])
@@ -159,8 +162,8 @@ def main(words: Sequence[str]) -> dict[str, Any] | None:
         words: the descriptor of the channel, and names of modules.
     """
     descriptor, *modules = words
-    # Ctrl-C is for the tests, which end what they started. A thread that an import starts blocks it, too.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # A thread that an import starts blocks them, too.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_THE_SERVER)
     _load(modules)
     request = _serve(socket.socket(fileno=int(descriptor)))
     if request is not None:
