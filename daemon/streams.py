@@ -38,7 +38,7 @@ from emlio.wire.data import tail_room
 from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from emlio.wire.seal import CIPHERS, StreamSeal
 
-__all__ = ["Streams"]
+__all__ = ["Streams", "opening_of"]
 
 _MESSAGES_IN_MEMORY = 4
 _LEAST_MESSAGE_BYTES = 64 << 10
@@ -217,7 +217,7 @@ class Streams:
             shards=served.files,
             message_bytes=message_bytes,
             clock=self._clock,
-            opening=_opening(lanes, message_bytes, self._most_messages),
+            opening=opening_of(lanes, message_bytes, self._most_messages),
             most_bytes=self._most_message_bytes,
             chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
         )
@@ -368,7 +368,7 @@ def _held(message_bytes: int) -> int:
     return held_bytes(message_bytes, message_bytes // 64)
 
 
-def _opening(lanes: int, message_bytes: int, most_messages: int) -> Opening:
+def opening_of(lanes: int, message_bytes: int, most_messages: int) -> Opening:
     """Return the rule for the first messages of a stream.
 
     A single lane has none: its path is short, and connections there are fast from the start. Half of

@@ -42,10 +42,10 @@ from emlio_bench.mixtures.run import run_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
 from emlio_bench.pace import run as pace
-from emlio_bench.paper.report import first_words, write_paper_report
+from emlio_bench.paper.report import first_words, is_paper, write_paper_report
 from emlio_bench.paper.run import run_paper
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.outcome import Race
+from emlio_bench.race.outcome import Race, read_run
 from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio_bench.race.run.race import run_race
 from emlio_bench.race.run.settings import RaceSettings
@@ -104,15 +104,22 @@ def _compare(paths: Sequence[Path], settings: CompareSettings) -> _Ended:
 
 
 def _report(paths: Sequence[Path], settings: ReportSettings) -> _Ended:
+    results = read_run(paths[0])
+    if isinstance(results, Race) and is_paper(results):
+        beside = paths[0] if paths[0].is_dir() else paths[0].parent
+        return _Ended(said=_paper_report(results, settings.out or beside))
     return _Ended(said=run_report(paths, settings))
 
 
 def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
     race = run_paper(settings, os.environ, _tell)
-    written = write_paper_report(race, settings.out)
+    return _Ended(said=_paper_report(race, settings.out), failed=_why_failed(race, settings.out))
+
+
+def _paper_report(race: Race, folder: Path) -> str:
+    written = write_paper_report(race, folder)
     names = ", ".join(file.name for file in written[:3])
-    said = f"{first_words(race)}\n\n{settings.out}: {names} and {len(written) - 3} pictures"
-    return _Ended(said=said, failed=_why_failed(race, settings.out))
+    return f"{first_words(race)}\n\n{folder}: {names} and {len(written) - 3} pictures"
 
 
 def _formats(paths: Sequence[Path], settings: FormatsSettings) -> _Ended:

@@ -66,7 +66,7 @@ th { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bo
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 td.word, th.word { text-align: left; }
 td.long { white-space: normal; min-width: 15rem; }
-td.long:first-child { min-width: 9.5rem; }
+td.long:first-child { min-width: min(22rem, 42vw); }
 tr.ours td, tr.ours td:first-child { background: var(--ours); font-weight: 600; }
 td.missed { color: var(--mark); font-weight: 600; }
 summary { cursor: pointer; color: var(--muted); font-size: 0.9rem; }

@@ -27,6 +27,8 @@ _FILES: Final[Subject] = ("dali-file", "default")
 _SHARDS: Final[Subject] = ("dali-tfrecord", "default")
 _PERCENT_FLAT: Final = 1.0
 _PERCENT_LOCAL: Final = 1.0
+_OF_TIME: Final = 0.9
+"""Where this part of a difference in energy is energy at rest, the ratio repeats that of the epochs."""
 
 
 def claims(race: Race) -> tuple[Check, ...]:
@@ -186,20 +188,20 @@ def _energy(rows: Sequence[Standing], task: str, training: Training, baseline: S
     if found is None:
         return required.unknown(_why_no_ratio(ours, other))
     note = f"{found.text} more at rest + above rest"
-    if not found.times.bound and found.times.least < bound <= found.times.most:
-        return Check(
-            required=required,
-            outcome=Outcome.NOT_MEASURED,
-            contest=ours.contest.name,
-            figure=found.times,
-            why="its error allows both",
-            note=note,
+    outcome, why = None, ""
+    if found.rest_joules >= _OF_TIME * (found.rest_joules + abs(found.work_joules)):
+        times = same_round_ratio(other, ours, Quantity.FIRST_EPOCH)
+        outcome = Outcome.FOLLOWS
+        why = (
+            "nearly all of the difference is power at rest, drawn for longer: the ratio repeats that of the epochs, "
+            f"{text(times, spread=False)}"
         )
-    return required.check(
-        found.times,
-        ours.contest.name,
-        why="energy at rest grows with the epoch, so the ratio follows that of the epochs",
-        note=note,
+    elif not found.times.bound and found.times.least < bound <= found.times.most:
+        outcome, why = Outcome.NOT_MEASURED, "its error allows both"
+    if outcome is None:
+        return required.check(found.times, ours.contest.name, note=note)
+    return Check(
+        required=required, outcome=outcome, contest=ours.contest.name, figure=found.times, why=why, note=note
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from emlio.units import format_duration, format_size
+from emlio.units import format_duration
 from emlio_bench.harness.page import Picture
 from emlio_bench.harness.plot import Drawing
 from emlio_bench.harness.spread import Spread, text
@@ -64,7 +64,7 @@ _FIVE: Final = {
     "webdataset": "WebDataset",
     "tfdata-service": "tf.data service",
     "mosaic": "MosaicML Streaming",
-    "pytorch-files": "PyTorch DataLoader on a mounted folder",
+    "pytorch-files": "PyTorch DataLoader, mounted folder",
 }
 """The bars for a reader who knows no command of the benchmark, with that reader's names."""
 _PANELS: Final = (
@@ -125,8 +125,7 @@ def _five(contest: Contest, rows: Sequence[Standing]) -> Drawing | None:
     found = [best_of(row for row in rows if row.entrant.subject == subject) for subject in _FIVE if subject != OURS]
     others = sorted((row for row in found if row is not None), key=lambda row: row.order)
     ours = our_row(rows, contest)
-    mine = None if ours is None else ours.of(Quantity.FIRST_EPOCH)
-    if ours is None or mine is None or len(others) < 2:
+    if ours is None or ours.of(Quantity.FIRST_EPOCH) is None or len(others) < 2:
         return None
     bars = [
         Bar(
@@ -140,11 +139,10 @@ def _five(contest: Contest, rows: Sequence[Standing]) -> Drawing | None:
         for row in (ours, *others)
         if (of := row.of(Quantity.FIRST_EPOCH)) is not None
     ]
-    size, rtt = format_size(contest.corpus.payload_bytes), format_duration(contest.rtt_ns)
     return Drawing(
         name="five-loaders",
-        title=f"EMLIO reads {size} over a {rtt} link in {_in_seconds(mine)}, {bars[1].label} in {bars[1].said}",
-        where=f"first epoch, {contest.corpus.text}",
+        title=f"First epoch over {format_duration(contest.rtt_ns)}: EMLIO {bars[0].said}, {bars[1].label} {bars[1].said}",
+        where=contest.corpus.text,
         caption="each at its best settings; a thin line goes from the shortest to the longest run; "
         "a triangle marks runs that were stopped",
         draw=partial(draw_bars, bars, axis="seconds until the end of the first epoch"),
@@ -152,7 +150,7 @@ def _five(contest: Contest, rows: Sequence[Standing]) -> Drawing | None:
 
 
 def _in_seconds(of: Spread) -> str:
-    return f"{'more than ' if of.bound else ''}{of.median:.3g} s"
+    return f"{text(of, spread=False)} s"
 
 
 def _where(contest: Contest) -> str:

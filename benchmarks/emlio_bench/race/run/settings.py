@@ -17,6 +17,7 @@ from emlio_bench.harness.parsers import (
     whole_number,
     words_of,
 )
+from emlio_bench.race.outcome import QUICK
 from emlio_bench.race.run.scenarios import SCENARIOS
 from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS
@@ -99,7 +100,7 @@ class RaceSettings(SharedSettings):
     tuned: bool = option(
         False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
     )
-    quick: bool = option(False, "60 MB and one round: shows that all works, measures little", parse=switch, switch=True)
+    quick: bool = option(False, "60 MB and one round: shows that everything works, and judges no goals", parse=switch, switch=True)
 
     @property
     def payload_bytes(self) -> int:
@@ -123,4 +124,5 @@ class RaceSettings(SharedSettings):
             ("limit", f"{self.limit / 1e9:g} s"),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
             *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
+            *([QUICK] if self.quick else []),
         )
