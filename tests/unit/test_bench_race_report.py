@@ -231,9 +231,10 @@ def test_estimates_are_told() -> None:
 
 
 def test_several_round_trips_give_curves_and_one_gives_bars(race: Race) -> None:
-    assert drawings(race)[0].name == "g0-epochs"
-    assert "N x RTT" in drawings(race)[0].caption
+    curves = next(one for one in drawings(race) if one.name == "g0-epochs")
+    assert "N x RTT" in curves.caption
     assert [one.name for one in drawings(sample_race())] == [
+        "five-loaders",
         "g0-first-epoch",
         "g0-first-batch",
         "g0-training-cpu",
@@ -343,7 +344,7 @@ def test_a_report_is_written_beside_its_race(reported: Path) -> None:
 
 def test_every_picture_that_markdown_shows_is_a_file(reported: Path) -> None:
     shown = re.findall(r"^!\[.*\]\((.*)\)$", (reported / REPORT).read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(shown) == 6
+    assert len(shown) == 7
     assert all((reported / name).stat().st_size for name in shown)
 
 

@@ -83,12 +83,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
     parts = [
         Part(text=first_words(race)),
         Part(heading="Claim by claim", tables=(checks_table(claims(race)),)),
-        Part(
-            heading="Beside the paper's own way",
-            text="Seconds of an epoch of ours, and of the paper's algorithms 2 and 3 with one, two and four sending threads. The "
-            "last column is the fastest of them as a multiple of ours: below 1, ours is slower.",
-            tables=(table,) if (table := _beside_papers_way(race, rows)).rows else (),
-        ),
+        *_beside_papers_way(race, rows),
         Part(heading="How it was measured", points=_method(race)),
     ]
     for figure in FIGURES:
@@ -112,7 +107,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
     )
 
 
-def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> Table:
+def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> list[Part]:
     """Return our epochs and those of the paper's method, at each task and round trip at which both ran."""
     cells: list[tuple[str, ...]] = []
     for contest in (contest for task in _tasks() for contest in _contests(race, task)):
@@ -125,12 +120,18 @@ def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> Table:
         epochs = [text(row.of(Quantity.FIRST_EPOCH), spread=False) if row is not None else "-" for row in (ours, *theirs)]
         name = contest.name.rpartition("-")[0]
         cells.append((name, format_duration(contest.rtt_ns), *epochs, text(ratio, spread=False)))
-    return Table(
-        title="Beside the paper's own way",
+    heading = "Beside the paper's own way"
+    table = Table(
+        title=heading,
         header=("task", "round trip", "ours, s", "1 thread", "2 threads", "4 threads", "fastest / ours"),
         rows=tuple(cells),
         names=2,
     )
+    words = (
+        "Seconds of an epoch of ours, and of the paper's algorithms 2 and 3 with one, two and four sending threads. The last "
+        "column is the fastest of them as a multiple of ours: below 1, ours is slower."
+    )
+    return [Part(heading=heading, text=words, tables=(table,))] if cells else []
 
 
 def _tasks() -> list[Task]:
