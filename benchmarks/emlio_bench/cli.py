@@ -42,6 +42,7 @@ from emlio_bench.mixtures.run import run_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
 from emlio_bench.pace import run as pace
+from emlio_bench.paper.claims import papers_claims
 from emlio_bench.paper.report import first_words, is_paper, write_paper_report
 from emlio_bench.paper.run import run_paper
 from emlio_bench.paper.settings import PaperSettings
@@ -87,11 +88,13 @@ class _Ended:
 
 
 def _race(paths: Sequence[Path], settings: RaceSettings) -> _Ended:
-    race = run_race(settings, os.environ, _tell)
+    race = run_race(settings, os.environ, _tell, _asker(yes=settings.yes))
     said = run_report([settings.out], ReportSettings())
+    for table in papers_claims(race):
+        said += f"\n\n{table.title}\n{table.text()}"
     rtts = ",".join(format_duration(rtt_ns).replace(" ", "") for rtt_ns in settings.rtt if rtt_ns)
     if rtts:
-        said += f"\n\nThe paper's figures: emlio-bench paper --rtt {rtts}"
+        said += f"\n\nWith training steps, as in the paper: emlio-bench paper --figure 5 --rtt {rtts} --within 30m"
     return _Ended(said=said, failed=_why_failed(race, settings.out))
 
 
@@ -112,7 +115,7 @@ def _report(paths: Sequence[Path], settings: ReportSettings) -> _Ended:
 
 
 def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
-    race = run_paper(settings, os.environ, _tell)
+    race = run_paper(settings, os.environ, _tell, _asker(yes=settings.yes))
     return _Ended(said=_paper_report(race, settings.out), failed=_why_failed(race, settings.out))
 
 
@@ -132,6 +135,18 @@ def _mixtures(paths: Sequence[Path], settings: MixturesSettings) -> _Ended:
     results = run_mixtures(settings, os.environ, _tell)
     names = ", ".join(file.name for file in write_mixtures_report(results, settings.out))
     return _Ended(said=f"{render_mixtures(results)}\n\n{settings.out}: {names}")
+
+
+def _asker(*, yes: bool) -> Callable[[], bool]:
+    """Return what asks the user whether to install. Without a terminal there is nobody to ask, and it goes on."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return lambda: True
+
+    def ask() -> bool:
+        print("Install it? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    return ask
 
 
 def _tell(line: str) -> None:

@@ -10,17 +10,19 @@ from typing import Final
 
 from emlio.units import format_duration
 from emlio_bench.harness.spread import Seen, spread, text
+from emlio_bench.harness.table import Table
 from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
 from emlio_bench.paper.losses.claims import NOT_RUN, loss_claims
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.scale import Scale
-from emlio_bench.race.outcome import Race
+from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Check, Outcome, Requirement, same_round_ratio
 from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import Standing, standings
+from emlio_bench.race.report.verdict import is_plain, our_row
 
-__all__ = ["claims", "row_of"]
+__all__ = ["claims", "papers_claims", "row_of"]
 
 _FAR_NS: Final = 30_000_000
 _FILES: Final[Subject] = ("dali-file", "default")
@@ -51,6 +53,42 @@ def claims(race: Race) -> tuple[Check, ...]:
             for check in found
         )
     return found
+
+
+def papers_claims(race: Race) -> list[Table]:
+    """Return, for each plain contest of a race, the systems of the paper's figure 5 beside the paper's ratios."""
+    rows = standings(race)
+    return [
+        _figure_5(contest, own)
+        for contest in race.contests
+        if is_plain(contest) and (own := [row for row in rows if row.contest == contest])
+    ]
+
+
+def _figure_5(contest: Contest, rows: Sequence[Standing]) -> Table:
+    """Return the table of one contest: its systems read without steps, the paper's with those of ResNet-50."""
+    known = dict(RESNET.baseline_s)
+    said = f"{known[contest.rtt_ns] / RESNET.ours_s:.1f}" if contest.rtt_ns in known else "-"
+    ours = our_row(rows, contest)
+    cells: list[tuple[str, ...]] = []
+    for subject, words, paper in (
+        (OURS[0], "EMLIO", "1"),
+        ("paper", "the paper's way, one thread", "1"),
+        ("dali-file", "DALI on a mounted folder, files", said),
+        ("dali-tfrecord", "DALI on a mounted folder, TFRecord", said),
+        ("pytorch-files", "PyTorch DataLoader on a mounted folder", "-"),
+    ):
+        row = next((row for row in rows if (row.entrant.subject, row.entrant.setting) == (subject, "default")), None)
+        times = same_round_ratio(row, ours, Quantity.FIRST_EPOCH) if row is not None and ours is not None else None
+        epoch = None if row is None else row.of(Quantity.FIRST_EPOCH)
+        cells.append((words, text(epoch, spread=False), text(times, spread=False), paper))
+    return Table(
+        title=f"The systems of the paper's figure 5 over {format_duration(contest.rtt_ns) if contest.rtt_ns else '0 ms'}",
+        header=("system", "first epoch, s", "times EMLIO's", "in the paper, with ResNet-50"),
+        rows=tuple(cells),
+        names=1,
+        ours=frozenset({0}),
+    )
 
 
 def row_of(rows: Sequence[Standing], task: str, rtt_ns: int, subject: Subject) -> Standing | None:
@@ -200,9 +238,7 @@ def _energy(rows: Sequence[Standing], task: str, training: Training, baseline: S
         outcome, why = Outcome.NOT_MEASURED, "its error allows both"
     if outcome is None:
         return required.check(found.times, ours.contest.name, note=note)
-    return Check(
-        required=required, outcome=outcome, contest=ours.contest.name, figure=found.times, why=why, note=note
-    )
+    return Check(required=required, outcome=outcome, contest=ours.contest.name, figure=found.times, why=why, note=note)
 
 
 def _why_no_ratio(ours: Standing, other: Standing) -> str:

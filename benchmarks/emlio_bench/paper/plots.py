@@ -101,7 +101,9 @@ def _finding(contest: Contest, bars: Sequence[_Bar], unit: str) -> str:
     """Return what the longest round trip shows: our value, the least of the others, and the most."""
     own = [bar for bar in bars if bar.row.contest == contest]
     ours = next((bar for bar in own if bar.row.is_ours), None)
-    others = sorted((bar for bar in own if not bar.row.entrant.subject.startswith(OURS)), key=lambda bar: bar.whole.median)
+    others = sorted(
+        (bar for bar in own if not bar.row.entrant.subject.startswith(OURS)), key=lambda bar: bar.whole.median
+    )
     told = [bar for bar in (ours, *others[:1], *others[1:][-1:]) if bar is not None]
     return f"over {format_duration(contest.rtt_ns)} " + ", ".join(
         f"{_CALLED.get(subject := bar.row.entrant.subject) or labelled(subject)} {text(bar.whole, spread=False)} {unit}"

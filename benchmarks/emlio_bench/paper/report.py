@@ -117,7 +117,9 @@ def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> list[Part]:
         if ours is None or fastest is None:
             continue
         ratio = same_round_ratio(fastest, ours, Quantity.FIRST_EPOCH)
-        epochs = [text(row.of(Quantity.FIRST_EPOCH), spread=False) if row is not None else "-" for row in (ours, *theirs)]
+        epochs = [
+            text(row.of(Quantity.FIRST_EPOCH), spread=False) if row is not None else "-" for row in (ours, *theirs)
+        ]
         name = contest.name.rpartition("-")[0]
         cells.append((name, format_duration(contest.rtt_ns), *epochs, text(ratio, spread=False)))
     heading = "Beside the paper's own way"

@@ -74,4 +74,6 @@ def _seconds(value: float) -> str:
 
 def _shortfalls(missed: Sequence[Check]) -> str:
     """Return the missed checks. Their reasons are in the table of all checks."""
-    return ", ".join(f"{check.name} {text(check.figure, spread=False)} (goal {check.required.bound})" for check in missed)
+    return ", ".join(
+        f"{check.name} {text(check.figure, spread=False)} (goal {check.required.bound})" for check in missed
+    )

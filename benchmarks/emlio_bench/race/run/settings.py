@@ -100,7 +100,9 @@ class RaceSettings(SharedSettings):
     tuned: bool = option(
         False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
     )
-    quick: bool = option(False, "60 MB and one round: shows that everything works, and judges no goals", parse=switch, switch=True)
+    quick: bool = option(
+        False, "60 MB and one round: shows that everything works, and judges no goals", parse=switch, switch=True
+    )
 
     @property
     def payload_bytes(self) -> int:

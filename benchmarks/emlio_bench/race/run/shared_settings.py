@@ -38,6 +38,9 @@ class SharedSettings:
         parse=switch,
         switch=True,
     )
+    yes: bool = option(
+        False, "install what other systems need without asking; only a terminal is asked", parse=switch, switch=True
+    )
     mount: Path | None = option(
         None,
         "a folder of the storage's that is mounted here, such as NFS, for systems that read files (default: sshfs)",
