@@ -76,7 +76,8 @@ def make_missing(
         megabytes = sum(INSTALLED_MB[name] for name in missing) + (LENT_MB if lent else 0)
         tell(
             f"this installs into {cache}, once: {', '.join(missing)}. It takes about {format_size(megabytes * 1_000_000)} of "
-            f"disk and {_least_minutes(megabytes)} to {3 * _least_minutes(megabytes)} minutes; --no-install leaves these systems out"
+            f"disk and {_least_minutes(megabytes)} to {3 * _least_minutes(megabytes)} minutes; --no-install leaves these "
+            "systems out"
         )
         if not agree():
             raise ConfigError("nothing was installed; --no-install runs without these systems")

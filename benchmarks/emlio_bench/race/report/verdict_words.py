@@ -1,6 +1,6 @@
 """A summary of a race in one paragraph.
 
-Covers: the headline, the number of goals met, each missed one. Pure. Does not cover: the checks (emlio_bench.race.report.verdict).
+Covers: the headline, the number of goals met, each missed one. Pure.
 """
 
 from collections.abc import Sequence
