@@ -164,31 +164,31 @@ FOLDER_COMMANDS: Final = {
         paths=(),
         settings=FormatsSettings,
         run=_formats,
-        text="the same records in several formats, served as they lie, over loopback and a long link",
+        text="the same records in several formats, served without conversion, over loopback and a long link",
     ),
     "mixtures": FolderCommand(
         paths=(),
         settings=MixturesSettings,
         run=_mixtures,
-        text="three datasets read as one in given proportions over a long link, by this loader and by others: time and exactness",
+        text="three datasets mixed in given proportions over a long link, by this loader and others: time and exactness",
     ),
     "paper": FolderCommand(
         paths=(),
         settings=PaperSettings,
         run=_paper,
-        text="the paper's figures, each with the paper's lines, beside the paper's numbers",
+        text="the paper's figures with the paper's systems, compared with the paper's numbers",
     ),
     "race": FolderCommand(
         paths=(),
         settings=RaceSettings,
         run=_race,
-        text="this loader and the others over the same long link, in turns; what runs where no command is named",
+        text="this loader and others over the same long link, in turns; the default command",
     ),
     "report": FolderCommand(
         paths=("DIR",),
         settings=ReportSettings,
         run=_report,
-        text="a race, or a --json file, as Markdown, as one page that needs nothing besides itself, and as pictures",
+        text="a race, or a --json file, as Markdown, as one self-contained HTML page, and as pictures",
     ),
 }
 
@@ -218,7 +218,7 @@ COMMANDS: Final = {
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="emlio-bench", description="How fast, against what limit, on this machine and over loopback."
+        prog="emlio-bench", description="Benchmarks of EMLIO and of other data loaders."
     )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -361,7 +361,7 @@ def test_the_report_has_the_claims_first_and_each_task_once(tmp_path_factory: py
 
 def test_the_report_has_ours_beside_the_papers_own_way_also_where_ours_is_slower() -> None:
     race = sample({**SECONDS, ("paper", "default"): {FAR_NS: 3.0}, ("paper", "4 workers"): {FAR_NS: 1.5}})
-    (part,) = (one for one in paper_parts(race, {}) if one.heading == "Beside the paper's own way")
+    (part,) = (one for one in paper_parts(race, {}) if one.heading == "Compared with the paper's own method")
     (table,) = part.tables
     assert table.rows == (("resnet", "30 ms", "2.01", "3.00", "-", "1.50", "0.746"),)
 

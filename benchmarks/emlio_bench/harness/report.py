@@ -21,7 +21,7 @@ __all__ = ["environment_table", "label", "missed_bounds", "render", "result_part
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
     "iperf3": "iperf3, one stream",
-    "paper": "the paper's way, shard order",
+    "paper": "the paper's method, shard order",
     "sockets": "plain TCP sockets (no iperf3)",
 }
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}

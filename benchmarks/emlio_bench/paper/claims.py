@@ -73,7 +73,7 @@ def _figure_5(contest: Contest, rows: Sequence[Standing]) -> Table:
     cells: list[tuple[str, ...]] = []
     for subject, words, paper in (
         (OURS[0], "EMLIO", "1"),
-        ("paper", "the paper's way, one thread", "1"),
+        ("paper", "the paper's method, one thread", "1"),
         ("dali-file", "DALI on a mounted folder, files", said),
         ("dali-tfrecord", "DALI on a mounted folder, TFRecord", said),
         ("pytorch-files", "PyTorch DataLoader on a mounted folder", "-"),

@@ -100,10 +100,10 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
             points=tuple(f"{one.said}: {one.why}." for one in IMPOSSIBLE),
         ),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
-        Part(heading="Do not believe blindly", points=race_doubts(race)),
-        Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
-        Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
+        Part(heading="Caveats", points=race_doubts(race)),
+        Part(heading="Systems that could not run", tables=(missing,) if missing.rows else ()),
+        Part(heading="Systems, by their own description", tables=(entrants_table(entrants_of(race)),)),
+        Part(heading="Machine and settings", tables=(environment_table(race),)),
     )
 
 
@@ -122,7 +122,7 @@ def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> list[Part]:
         ]
         name = contest.name.rpartition("-")[0]
         cells.append((name, format_duration(contest.rtt_ns), *epochs, text(ratio, spread=False)))
-    heading = "Beside the paper's own way"
+    heading = "Compared with the paper's own method"
     table = Table(
         title=heading,
         header=("task", "round trip", "ours, s", "1 thread", "2 threads", "4 threads", "fastest / ours"),
@@ -164,7 +164,7 @@ def _method(race: Race) -> tuple[str, ...]:
         f"{_CHOSEN[_scale(race)]} All systems of a figure read the same number.{_trained(race)}",
         _decoding(race),
         _remote_folder(dict(race.settings)),
-        "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
+        "The paper's method is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
         *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )

@@ -16,7 +16,7 @@ from emlio_bench.race.report.standing import DEFAULT, OURS, Standing
 
 __all__ = ["Bar", "draw_bars", "labelled", "named"]
 
-_LABELS: Final = {"emlio": "EMLIO", "emlio-local": "EMLIO on one host", "paper": "the paper's way"}
+_LABELS: Final = {"emlio": "EMLIO", "emlio-local": "EMLIO on one host", "paper": "the paper's method"}
 _ROW: Final = 0.3
 _NARROW_ROW: Final = 0.42
 _FOOT: Final = 0.62

@@ -41,8 +41,8 @@ Form = Callable[[float], str]
 def checks_table(checks: Sequence[Check]) -> Table:
     """Return the table of all requirements."""
     return Table(
-        title="What must hold",
-        header=("what must hold", "outcome", "found", "bound", "contest", "why, and what belongs to it"),
+        title="Goals",
+        header=("goal", "outcome", "found", "bound", "contest", "reason and notes"),
         rows=tuple(
             (
                 check.required.words,

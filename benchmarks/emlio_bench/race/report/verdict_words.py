@@ -22,7 +22,7 @@ def first_paragraph(race: Race, checks: Sequence[Check]) -> str:
     """Return the summary for readers who read no further."""
     contest = main_contest(race)
     if contest is None:
-        return "Nobody has come to an end yet."
+        return "No run has ended yet."
     sentences = [_headline(standings(race), contest)]
     kept = [check for check in checks if check.outcome is Outcome.KEPT]
     missed = [check for check in checks if check.outcome is Outcome.MISSED]

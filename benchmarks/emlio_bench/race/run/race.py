@@ -73,7 +73,7 @@ def run_race(
     for entrant in {one.subject: one for one in unable}.values():
         tell(f"{entrant.subject} does not take part: it {entrant.missing}")
     if not able:
-        raise ConfigError("a race must have somebody who can take part, see above")
+        raise ConfigError("a race must have at least one system that can run; the reasons are above")
     race = Race(
         environment=read_environment(find_iperf()),
         settings=(*settings.told(), ("link", str(kind))),

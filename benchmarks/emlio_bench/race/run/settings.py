@@ -47,14 +47,14 @@ class RaceSettings(SharedSettings):
     )
     scenarios: tuple[str, ...] = option(
         ("read",),
-        f"what everybody has to do (default read), some of {','.join(SCENARIOS)}",
+        f"what every system does (default read), some of {','.join(SCENARIOS)}",
         parse=_scenarios,
         metavar="NAME,...",
     )
     size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
     subjects: tuple[str, ...] = option(
         USUAL_SUBJECTS,
-        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
+        f"systems that run, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
         "connections, and litdata-tokens, which reads records as blocks of tokens)",
         parse=_subjects,
         metavar="NAME,...",
@@ -76,7 +76,7 @@ class RaceSettings(SharedSettings):
         2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
     )
     rounds: int = option(
-        3, "rounds at most, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N"
+        3, "most rounds, in each of which every system runs once (default 3)", parse=whole_number, metavar="N"
     )
     within: int = option(
         660_000_000_000,
@@ -93,7 +93,7 @@ class RaceSettings(SharedSettings):
     )
     out: Path = option(
         Path("emlio-race"),
-        "where results and report go; a race that was interrupted goes on there (default emlio-race)",
+        "folder of results and report; an interrupted race continues there (default emlio-race)",
         parse=path,
         metavar="FOLDER",
     )
