@@ -217,9 +217,7 @@ COMMANDS: Final = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="emlio-bench", description="Benchmarks of EMLIO and of other data loaders."
-    )
+    parser = argparse.ArgumentParser(prog="emlio-bench", description="Benchmarks of EMLIO and of other data loaders.")
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
