@@ -239,7 +239,7 @@ def test_runs_that_lost_records_keep_no_claim_and_are_told() -> None:
     (contest,) = (one for one in flat.contests if one.name == first.contest)
     flat = replace(flat, runs=(make_run(contest, *OURS, seconds=2.0, lost=1), *rest))
     assert claim(flat, "the same at any distance, ResNet-50").outcome is Outcome.NOT_MEASURED
-    (doubts,) = (part for part in paper_parts(lossy, {}) if part.heading == "Do not believe blindly")
+    (doubts,) = (part for part in paper_parts(lossy, {}) if part.heading == "Caveats")
     assert any("320 lost" in point for point in doubts.points)
 
 
@@ -295,7 +295,7 @@ def test_the_report_names_those_whose_runs_all_failed_as_missing() -> None:
     race = replace(race, runs=failed)
     missing, part = (
         next(part for part in paper_parts(race, {}) if part.heading.startswith(words)).tables[0]
-        for words in ("Who could not", "Who took part")
+        for words in ("Systems that could not run", "Systems, by their")
     )
     assert missing.rows == (("dali-file", "default", "all its runs failed: no room"),)
     assert [row[0] for row in part.rows] == ["emlio", "dali-tfrecord"]
@@ -306,7 +306,7 @@ def test_a_link_that_is_not_as_near_as_was_asked_for_is_told_once_for_all_its_co
     near, _ = race.contests
     report = replace(make_link(near, rtt_ns=500_000), missed=())
     race = replace(race, links=((near.name, report), ("other-100µs", report)))
-    (told,) = (point for point in points(race, "Do not believe blindly") if "asked for" in point)
+    (told,) = (point for point in points(race, "Caveats") if "asked for" in point)
     assert told.startswith(f"{near.name}, other-100µs: the link is not what was asked for: round trip ")
     (links,) = (part for part in paper_parts(race, {}) if part.heading == "The link, measured first")
     assert links.tables[0].rows[0][-1].startswith("MISSED: round trip ")

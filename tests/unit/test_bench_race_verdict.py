@@ -244,7 +244,7 @@ def test_a_quick_race_judges_no_goals_and_says_so() -> None:
 def test_a_race_without_runs_says_so() -> None:
     race = make_race([CONTEST], ENTRANTS, [])
     assert main_contest(race) is None
-    assert first_paragraph(race, ()) == "Nobody has come to an end yet."
+    assert first_paragraph(race, ()) == "No run has ended yet."
 
 
 def test_all_is_well_where_every_bound_is_kept() -> None:

@@ -63,7 +63,7 @@ def result_parts(results: Results) -> tuple[Part, ...]:
         Part(tables=(environment_table(results),)),
         *(Part(tables=(_scenario_table(rows, scenario),)) for scenario in scenarios),
         Part(text=_READING if rows else ""),
-        Part(heading="Do not believe blindly", points=doubts(rows)),
+        Part(heading="Caveats", points=doubts(rows)),
         Part(tables=(_figure_table(results.figures),) if results.figures else ()),
         Part(text="\n".join(dict.fromkeys(figure.note for figure in results.figures if figure.note))),
     )
