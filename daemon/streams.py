@@ -38,7 +38,7 @@ from emlio.wire.data import tail_room
 from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from emlio.wire.seal import CIPHERS, StreamSeal
 
-__all__ = ["Streams"]
+__all__ = ["Streams", "opening_of"]
 
 _MESSAGES_IN_MEMORY = 4
 _LEAST_MESSAGE_BYTES = 64 << 10
@@ -66,8 +66,8 @@ lane; 16 MiB with one lane. They have to outlast a pause of the reading threads,
 The network's delay is covered by the kernel's buffers."""
 
 _OPENING_BYTES = 128 << 10
-"""The size of messages until each lane has had the bytes of a usual message. Smaller ones gain
-little: TCP sends its first 15 kB before any acknowledgement anyway."""
+"""The size of messages until each lane has had the bytes of a usual message, or half of the messages
+that may be under way on it. Smaller ones gain little: TCP sends its first 15 kB before any acknowledgement anyway."""
 
 _ABSENT_NAMED = 16
 
@@ -108,6 +108,7 @@ class Streams:
         self._pool = BufferPool(_with_tail(config.message_bytes(MAX_LANES)), config.memory // 4)
         self._budget = MemoryBudget(config.memory)
         self.data_port = socket.port
+        self._most_messages = min(config.high_water_mark, MOST_LANE_MESSAGES)
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
         self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
         self._ordered = 0  # the sum of these numbers
@@ -138,7 +139,7 @@ class Streams:
             session=session,
             secret=secret,
             limit_bytes=self.lane_bytes,
-            most_messages=min(self._config.high_water_mark, MOST_LANE_MESSAGES),
+            most_messages=self._most_messages,
         )
         if group.label in self._groups or not self._connected.expect(group.label, owner):
             return None
@@ -216,7 +217,7 @@ class Streams:
             shards=served.files,
             message_bytes=message_bytes,
             clock=self._clock,
-            opening=_opening(lanes, message_bytes),
+            opening=opening_of(lanes, message_bytes, self._most_messages),
             most_bytes=self._most_message_bytes,
             chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
         )
@@ -367,11 +368,14 @@ def _held(message_bytes: int) -> int:
     return held_bytes(message_bytes, message_bytes // 64)
 
 
-def _opening(lanes: int, message_bytes: int) -> Opening:
+def opening_of(lanes: int, message_bytes: int, most_messages: int) -> Opening:
     """Return the rule for the first messages of a stream.
 
-    A single lane has none: its path is short, and connections there are fast from the start.
+    A single lane has none: its path is short, and connections there are fast from the start. Half of
+    the messages that may be under way on a lane stay for usual ones: if all were short, the lanes
+    would be empty until the rank reports them as read.
     """
-    if lanes < 2 or message_bytes <= _OPENING_BYTES:
+    lane_bytes = min(message_bytes, most_messages // 2 * _OPENING_BYTES)
+    if lanes < 2 or lane_bytes <= _OPENING_BYTES:
         return NO_OPENING
-    return Opening(message_bytes=_OPENING_BYTES, total_bytes=lanes * message_bytes)
+    return Opening(message_bytes=_OPENING_BYTES, total_bytes=lanes * lane_bytes)

@@ -42,10 +42,11 @@ from emlio_bench.mixtures.run import run_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
 from emlio_bench.pace import run as pace
-from emlio_bench.paper.report import first_words, write_paper_report
+from emlio_bench.paper.claims import papers_claims
+from emlio_bench.paper.report import first_words, is_paper, write_paper_report
 from emlio_bench.paper.run import run_paper
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.outcome import Race
+from emlio_bench.race.outcome import Race, read_run
 from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio_bench.race.run.race import run_race
 from emlio_bench.race.run.settings import RaceSettings
@@ -87,11 +88,13 @@ class _Ended:
 
 
 def _race(paths: Sequence[Path], settings: RaceSettings) -> _Ended:
-    race = run_race(settings, os.environ, _tell)
+    race = run_race(settings, os.environ, _tell, _asker(yes=settings.yes))
     said = run_report([settings.out], ReportSettings())
+    for table in papers_claims(race):
+        said += f"\n\n{table.title}\n{table.text()}"
     rtts = ",".join(format_duration(rtt_ns).replace(" ", "") for rtt_ns in settings.rtt if rtt_ns)
     if rtts:
-        said += f"\n\nThe paper's figures: emlio-bench paper --rtt {rtts}"
+        said += f"\n\nWith training steps, as in the paper: emlio-bench paper --figure 5 --rtt {rtts} --within 30m"
     return _Ended(said=said, failed=_why_failed(race, settings.out))
 
 
@@ -104,15 +107,22 @@ def _compare(paths: Sequence[Path], settings: CompareSettings) -> _Ended:
 
 
 def _report(paths: Sequence[Path], settings: ReportSettings) -> _Ended:
+    results = read_run(paths[0])
+    if isinstance(results, Race) and is_paper(results):
+        beside = paths[0] if paths[0].is_dir() else paths[0].parent
+        return _Ended(said=_paper_report(results, settings.out or beside))
     return _Ended(said=run_report(paths, settings))
 
 
 def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
-    race = run_paper(settings, os.environ, _tell)
-    written = write_paper_report(race, settings.out)
+    race = run_paper(settings, os.environ, _tell, _asker(yes=settings.yes))
+    return _Ended(said=_paper_report(race, settings.out), failed=_why_failed(race, settings.out))
+
+
+def _paper_report(race: Race, folder: Path) -> str:
+    written = write_paper_report(race, folder)
     names = ", ".join(file.name for file in written[:3])
-    said = f"{first_words(race)}\n\n{settings.out}: {names} and {len(written) - 3} pictures"
-    return _Ended(said=said, failed=_why_failed(race, settings.out))
+    return f"{first_words(race)}\n\n{folder}: {names} and {len(written) - 3} pictures"
 
 
 def _formats(paths: Sequence[Path], settings: FormatsSettings) -> _Ended:
@@ -125,6 +135,18 @@ def _mixtures(paths: Sequence[Path], settings: MixturesSettings) -> _Ended:
     results = run_mixtures(settings, os.environ, _tell)
     names = ", ".join(file.name for file in write_mixtures_report(results, settings.out))
     return _Ended(said=f"{render_mixtures(results)}\n\n{settings.out}: {names}")
+
+
+def _asker(*, yes: bool) -> Callable[[], bool]:
+    """Return what asks the user whether to install. Without a terminal there is nobody to ask, and it goes on."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return lambda: True
+
+    def ask() -> bool:
+        print("Install it? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    return ask
 
 
 def _tell(line: str) -> None:
@@ -142,31 +164,31 @@ FOLDER_COMMANDS: Final = {
         paths=(),
         settings=FormatsSettings,
         run=_formats,
-        text="the same records in several formats, served as they lie, over loopback and a long link",
+        text="the same records in several formats, served without conversion, over loopback and a long link",
     ),
     "mixtures": FolderCommand(
         paths=(),
         settings=MixturesSettings,
         run=_mixtures,
-        text="three datasets read as one in given proportions over a long link, by this loader and by others: time and exactness",
+        text="three datasets mixed in given proportions over a long link, by this loader and others: time and exactness",
     ),
     "paper": FolderCommand(
         paths=(),
         settings=PaperSettings,
         run=_paper,
-        text="the paper's figures, each with the paper's lines, beside the paper's numbers",
+        text="the paper's figures with the paper's systems, compared with the paper's numbers",
     ),
     "race": FolderCommand(
         paths=(),
         settings=RaceSettings,
         run=_race,
-        text="this loader and the others over the same long link, in turns; what runs where no command is named",
+        text="this loader and others over the same long link, in turns; the default command",
     ),
     "report": FolderCommand(
         paths=("DIR",),
         settings=ReportSettings,
         run=_report,
-        text="a race, or a --json file, as Markdown, as one page that needs nothing besides itself, and as pictures",
+        text="a race, or a --json file, as Markdown, as one self-contained HTML page, and as pictures",
     ),
 }
 
@@ -195,9 +217,7 @@ COMMANDS: Final = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="emlio-bench", description="How fast, against what limit, on this machine and over loopback."
-    )
+    parser = argparse.ArgumentParser(prog="emlio-bench", description="Benchmarks of EMLIO and of other data loaders.")
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():

@@ -5,7 +5,7 @@ from emlio.energy.report.text_table import ABSENT, TextTable, figure
 
 __all__ = ["comparison_text"]
 
-_MEANS = ("", "A", "B", "B : A", "epochs' least", "most", "told apart")
+_MEANS = ("", "A", "B", "B : A", "epochs' least", "most", "significant")
 _TOLD_APART = {True: "yes", False: "no", None: ABSENT}
 _SHOWN = ("seconds", "total J", "total kJ", "J/sample")
 """The measures shown epoch by epoch; a table of all would be too wide to read."""
@@ -27,7 +27,7 @@ def comparison_text(found: Comparison, a: str, b: str) -> str:
     parts.append(_means(found).text())
     if alike := [one.name for one in found.ratios if one.told_apart is False]:
         parts.append(
-            f"A and B cannot be told apart by {', '.join(alike)}: what they may be off overlaps, or the differences of "
+            f"A and B do not differ significantly in {', '.join(alike)}: what they may be off overlaps, or the differences of "
             "single epochs vary too much. More epochs may tell."
         )
     parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and len(found.titles) > 1)

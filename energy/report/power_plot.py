@@ -25,6 +25,8 @@ _LINES: Final = {Domain.CPU: "#1f6fa8", Domain.DRAM: "#7d5ba6", Domain.GPU: "#c0
 _SHADES: Final = {Stage.TRAIN: "#cfe8cf", Stage.PREPROCESS: "#fbe3b0", Stage.READ: "#e6e6e9"}
 _INK: Final = "#333333"
 _SHADING: Final = "shades: each stage's part of the time, from the bottom up"
+_ESTIMATED: Final = "\nestimated, not measured"
+"""Beside the axis of a node without counters: a model's line may be flat and look like data."""
 _WIDTH: Final = 9.5
 _PANEL: Final = 2.2
 _MARGIN: Final = 1.1
@@ -107,7 +109,8 @@ def _draw(panel: Any, trace: PowerTrace) -> None:
     most = max((value for line in trace.lines for value in line.watts if value is not None), default=1.0)
     panel.set_ylim(0, 1.12 * max(most, 1.0))
     panel.set_xlim(trace.edges_s[0], trace.edges_s[-1])
-    panel.set_ylabel("power, W")
+    estimated = bool(trace.lines) and all(line.method is Method.ESTIMATED for line in trace.lines)
+    panel.set_ylabel(f"power, W{_ESTIMATED if estimated else ''}")
     panel.set_title(f"{trace.node} ({trace.role})", fontsize=10, color=_INK, loc="left", pad=_PAD, parse_math=False)
     panel.tick_params(axis="both", length=0, labelsize=8.5)
     panel.grid(axis="y", color="#888888", alpha=0.25, linewidth=0.8, zorder=1)  # visible both on shades and beside them

@@ -60,7 +60,7 @@ def test_ratios_are_of_as_many_values() -> None:
 def test_a_link_without_a_round_trip_is_one_of_0_ms_and_no_doubts_are_no_part() -> None:
     assert (rtt_text(0), rtt_text(30_000_000)) == ("0 ms", "30 ms")
     assert doubt_parts([]) == []
-    assert doubt_parts(["a", "b"]) == ["Do not believe blindly:\n  a\n  b"]
+    assert doubt_parts(["a", "b"]) == ["Caveats:\n  a\n  b"]
 
 
 def test_each_command_is_found_by_its_own_name() -> None:

@@ -1,12 +1,16 @@
 """The command `emlio-bench paper`: options, exit status, what a fresh checkout shows."""
 
 import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from sample_race import MS, make_entrant, make_race, make_run
 
+from emlio.errors import ConfigError
 from emlio_bench import cli
 from emlio_bench.cli import main
 from emlio_bench.paper.figures import FIGURES, OURS, Task, contest_of
@@ -38,9 +42,44 @@ def test_a_command_whose_runs_all_failed_exits_with_1(
     failed = replace(race, runs=(make_run(contest, *OURS, failure="no room"),))
     monkeypatch.setattr(cli, "write_paper_report", lambda race, folder: (out / "report.html",) * 3)
     for found, status in ((race, 0), (failed, 1)):
-        monkeypatch.setattr(cli, "run_paper", lambda settings, environment, tell, found=found: found)
+        monkeypatch.setattr(cli, "run_paper", lambda settings, environment, tell, agree, found=found: found)
         assert main(["paper", "--out", str(out)]) == status
         assert ("no run came to its end" in capsys.readouterr().err) is bool(status)
+
+
+@pytest.mark.parametrize(
+    ("flags", "terminal", "typed", "agreed", "asked"),
+    [
+        ((), False, "", True, False),
+        ((), True, "y\n", True, True),
+        ((), True, "\n", False, True),
+        (("--yes",), True, "\n", True, False),
+    ],
+    ids=["no terminal", "yes", "no", "--yes"],
+)
+def test_only_a_terminal_is_asked_whether_to_install(
+    flags: Sequence[str],
+    terminal: bool,
+    typed: str,
+    agreed: bool,
+    asked: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def run(settings: object, environment: object, tell: object, agree: Callable[[], bool]) -> object:
+        assert agree() is agreed
+        raise ConfigError("enough")
+
+    stdin = StringIO(typed)
+    monkeypatch.setattr(stdin, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    for command, name in (("race", "run_race"), ("paper", "run_paper")):
+        stdin.seek(0)
+        monkeypatch.setattr(cli, name, run)
+        assert main([command, *flags, "--out", str(tmp_path)]) == 2
+        assert ("Install it? [y/N]" in capsys.readouterr().err) is asked
 
 
 def test_an_unusable_cache_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """What other systems need and is not there yet."""
 
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from emlio.errors import ConfigError
 from emlio_bench.race.needs.making import make_missing
 
 
@@ -45,3 +47,18 @@ def test_who_interrupts_waits_for_nothing_that_is_being_made(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         make_missing(["torch"], ["versitygw"], tmp_path / "cache", interrupt)
     assert time.monotonic() - begun < 30
+
+
+def test_the_user_is_told_what_is_installed_and_how_large_it_is_before_anything_begins(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def agree() -> bool:
+        (said,) = told
+        assert "loaders, tf, versitygw" in said.replace("hf, ", "").replace("mosaic, ", "")
+        assert re.search(r"[\d.]+ GB of disk and \d+ to \d+ minutes", said)
+        assert "--no-install" in said
+        return False
+
+    with pytest.raises(ConfigError, match="nothing was installed"):
+        make_missing(["tf", "loaders"], ["versitygw"], tmp_path, told.append, agree)
+    assert list(tmp_path.iterdir()) == []

@@ -171,12 +171,14 @@ def test_every_row_of_every_markdown_table_has_its_columns(race: Race, pictures:
 
 def test_all_settings_of_a_contest_stand_in_its_complete_table(race: Race) -> None:
     for contest in race.contests:
-        part = render_race(race).partition(f"\n## {contest.name}\n")[2].partition("\n## ")[0]
-        chosen, limit, complete = tables_of(part)
+        (part,) = (one for one in race_parts(race) if one.heading == contest.name)
+        chosen, limit = part.tables
+        (complete,) = part.folded
         entrants = [one for one in race.entrants if one.missing is None and one.family != "limit"]
-        assert len(complete) - 2 == len(entrants)
-        assert len(chosen) < len(complete)
-        assert len(limit) - 2 == 2
+        assert len(complete.rows) == len(entrants)
+        assert len(chosen.rows) < len(complete.rows)
+        assert len(limit.rows) == 2
+        assert f"[Details]({PAGE}): {complete.title}." in render_race(race)
 
 
 def test_what_is_quoted_is_marked_and_who_could_not_take_part_is_told(race: Race) -> None:
@@ -231,9 +233,10 @@ def test_estimates_are_told() -> None:
 
 
 def test_several_round_trips_give_curves_and_one_gives_bars(race: Race) -> None:
-    assert drawings(race)[0].name == "g0-epochs"
-    assert "N x RTT" in drawings(race)[0].caption
+    curves = next(one for one in drawings(race) if one.name == "g0-epochs")
+    assert "N x RTT" in curves.caption
     assert [one.name for one in drawings(sample_race())] == [
+        "five-loaders",
         "g0-first-epoch",
         "g0-first-batch",
         "g0-training-cpu",
@@ -343,7 +346,7 @@ def test_a_report_is_written_beside_its_race(reported: Path) -> None:
 
 def test_every_picture_that_markdown_shows_is_a_file(reported: Path) -> None:
     shown = re.findall(r"^!\[.*\]\((.*)\)$", (reported / REPORT).read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(shown) == 6
+    assert len(shown) == 7
     assert all((reported / name).stat().st_size for name in shown)
 
 
@@ -367,4 +370,4 @@ def test_a_race_without_runs_still_has_a_report(tmp_path: Path) -> None:
     race = replace(make_race([make_contest()], [make_entrant("emlio", family="ours")], []), links=())
     written = write_race_report(race, tmp_path)
     assert len(written) == 3
-    assert "Nobody has come to an end yet." in written[0].read_text(encoding="utf-8")
+    assert "No run has ended yet." in written[0].read_text(encoding="utf-8")

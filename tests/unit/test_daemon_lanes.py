@@ -5,6 +5,7 @@ import pytest
 from emlio.daemon.lanes.group import Lane, LaneGroup, LaneState, lane_limit
 from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.limits import MOST_LANE_FRAMES_QUEUED, MOST_LANE_MESSAGES
+from emlio.daemon.streams import opening_of
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.limits import MAX_LANES
@@ -41,6 +42,16 @@ def test_a_lane_may_hold_what_fills_the_buffers_or_six_messages() -> None:
 
 def test_frames_under_way_leave_room_for_half_a_queue_that_libzmq_has_not_told_of() -> None:
     assert 2 * MOST_LANE_MESSAGES < MOST_LANE_FRAMES_QUEUED // 2
+
+
+@pytest.mark.parametrize("most_messages", [1, 2, 3, 16, MOST_LANE_MESSAGES])
+@pytest.mark.parametrize("message_bytes", [64 << 10, 2 << 20, 64 << 20])
+def test_the_short_messages_of_a_start_leave_room_for_usual_ones(most_messages: int, message_bytes: int) -> None:
+    opening = opening_of(11, message_bytes, most_messages)
+    group = group_of(11, limit_bytes=lane_limit(message_bytes, 4 << 20), most_messages=most_messages)
+    for _ in range(-(-opening.total_bytes // max(opening.message_bytes, 1))):
+        assert chosen(group, 11, opening.message_bytes) is not None
+    assert chosen(group, 11, message_bytes) is not None, "though nothing was reported as read"
 
 
 def test_lanes_have_the_names_and_the_group_of_the_secret() -> None:

@@ -98,3 +98,17 @@ def test_the_columns_of_the_shown_report_are_aligned() -> None:
         at = report.index(heading)
         table = report[at + 1 : at + 5]
         assert len({len(row) for row in table}) == 1, table
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_documents_use_the_usual_words(page: Path) -> None:
+    unusual = r"served as they lie|told apart|goes on with another number|as it lies there|^## (Who may come in|What does not go)"
+    assert re.search(unusual, page.read_text(encoding="utf-8"), re.MULTILINE) is None
+
+
+def test_the_first_claim_names_steps_and_what_a_first_epoch_pays() -> None:
+    summary = re.search(r'^description = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert summary is not None
+    assert "behind training steps" in summary[1]
+    first = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert all(words in first for words in ("training steps", "0.36 s", "1.42 s", "4.30 s"))

@@ -155,7 +155,7 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
     assert text.startswith("A: one\nB: other\n\nin the mean of 2 epochs\n")
     (total,) = [line.split() for line in text.splitlines() if line.startswith("  total J")]
     assert total == ["total", "J", "~450.0", "±50%", "~225.0", "±50%", "0.5000", "0.5000", "0.5000", "no"]
-    assert "A and B cannot be told apart by seconds, CPU J, compute J, total J, mean W, J/sample: " in text
+    assert "A and B do not differ significantly in seconds, CPU J, compute J, total J, mean W, J/sample: " in text
     (seconds,) = [line.split() for line in text.splitlines() if line.startswith("  seconds")]
     assert seconds[1:3] == ["9.000", "9.000"]
 
@@ -210,7 +210,7 @@ def test_measured_jobs_are_told_apart_by_their_epochs(tmp_path: Path) -> None:
         "total J": True,
     }
     text = comparison_text(found, "a", "b")
-    assert "A and B cannot be told apart by seconds: what they may be off overlaps" in text
+    assert "A and B do not differ significantly in seconds: what they may be off overlaps" in text
     (total,) = [line.split() for line in text.splitlines() if line.startswith("  total J")]
     assert total[-1] == "yes"
 

@@ -226,6 +226,17 @@ def test_no_text_lies_over_another_or_beyond_the_edge(
     assert drawn["outside"] == []
 
 
+def test_the_axis_of_a_node_without_counters_says_that_its_lines_are_estimates(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason='pictures need the extra "plot"')
+    script = _DRAW.replace("Method.MEASURED", "Method.ESTIMATED").replace("Method.DERIVED", "Method.ESTIMATED")
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "[[2, 1]]"], capture_output=True, text=True, check=True
+    )
+    (drawn,) = json.loads(run.stdout)
+    assert all("estimated, not measured" in labels[1] for labels in drawn["labels"])
+    assert drawn["outside"] == []
+
+
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason='pictures need the extra "plot"')
     (tmp_path / "file").touch()

@@ -152,6 +152,6 @@ COMMAND: Final = Command(
     name="delivery",
     settings=DeliverySettings,
     run=run_delivery,
-    text="throughput against the machine's limits and the paper's way",
+    text="throughput against the machine's limits and the paper's method",
     plot=plot_delivery,
 )

@@ -85,4 +85,4 @@ def _text(value: object) -> str:
 
 def doubt_parts(doubts: Sequence[str]) -> list[str]:
     """Return the part of a report that names reasons for doubt; nothing if there are none."""
-    return ["\n".join(["Do not believe blindly:", *(f"  {doubt}" for doubt in doubts)])] if doubts else []
+    return ["\n".join(["Caveats:", *(f"  {doubt}" for doubt in doubts)])] if doubts else []

@@ -30,7 +30,7 @@ from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS
 
 __all__ = ["TITLE", "formats_parts", "render_formats", "write_formats_report"]
 
-TITLE: Final = "EMLIO: formats served as they lie"
+TITLE: Final = "EMLIO: formats served without conversion"
 _FIRSTS: Final = (PICTURE_FORMS[0].name, TOKEN_FORMS[0].name)
 _READING: Final = (
     "An epoch counts from before the loader's constructor, imports done, to its last batch; the loader's host meets the daemon "

@@ -66,7 +66,7 @@ th { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bo
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 td.word, th.word { text-align: left; }
 td.long { white-space: normal; min-width: 15rem; }
-td.long:first-child { min-width: 9.5rem; }
+td.long:first-child { min-width: min(22rem, 42vw); }
 tr.ours td, tr.ours td:first-child { background: var(--ours); font-weight: 600; }
 td.missed { color: var(--mark); font-weight: 600; }
 summary { cursor: pointer; color: var(--muted); font-size: 0.9rem; }
@@ -109,7 +109,7 @@ class Part:
         points: list items.
         pictures: plots, after the text.
         tables: tables, after the plots.
-        folded: tables of details, collapsed on a web page and absent on a terminal.
+        folded: tables of details, collapsed on a web page and absent elsewhere.
     """
 
     heading: str = ""
@@ -152,9 +152,11 @@ def _markdown_blocks(part: Part) -> list[str]:
     if part.points:
         blocks.append("\n".join(f"* {escaped(point)}" for point in part.points))
     blocks += [f"![{picture.caption}]({picture.name}.svg)\n\n*{picture.caption}*" for picture in part.pictures]
-    for table in (*part.tables, *part.folded):
+    for table in part.tables:
         title = part.title_of(table)
         blocks += [f"**{title}**"] * bool(title) + [table.markdown()]
+    if part.folded:
+        blocks.append(f"[Details]({PAGE}): {', '.join(escaped(table.title) for table in part.folded)}.")
     return blocks
 
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from io import BytesIO, StringIO
 from math import log10
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 from emlio.errors import ConfigError
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 _FEW_DECADES: Final = 2.6
+_NARROW_LETTERS: Final = 38
+"""The letters of a line of a narrow title."""
 _LINE: Final = 0.17
 """The height of a line of the title, in inches."""
 _ID: Final = re.compile(r'\b(id="|xlink:href="#|url\(#)')
@@ -66,7 +69,7 @@ class Drawing:
     Attributes:
         name: name of its files.
         title: title; the part before ": " and the rest are lines of their own for a phone.
-        where: circumstances, appended to the title.
+        where: circumstances, appended to the title; may be empty.
         caption: caption, after title and circumstances.
         draw: returns a matplotlib figure; its arguments are the sheet and the title.
     """
@@ -80,14 +83,19 @@ class Drawing:
     def on(self, chosen: Sheet) -> Any:
         """Draw the plot, and return the matplotlib figure."""
         if chosen is WIDE:
-            return self.draw(chosen, f"{self.title}: {self.where}")
+            return self.draw(chosen, self._named)
         head, _, rest = self.title.partition(": ")
-        return self.draw(chosen, "\n".join(filter(None, (head, rest, self.where))))
+        lines = [line for part in (head, rest, self.where) for line in wrap(part, _NARROW_LETTERS)]
+        return self.draw(chosen, "\n".join(lines))
+
+    @property
+    def _named(self) -> str:
+        return ": ".join(filter(None, (self.title, self.where)))
 
     def picture(self) -> Picture:
         """Draw the plot for a desktop and for a phone."""
         wide = self.on(WIDE)
-        caption = f"{self.title}: {self.where}; {self.caption}"
+        caption = f"{self._named}; {self.caption}"
         return Picture(
             name=self.name,
             caption=caption,

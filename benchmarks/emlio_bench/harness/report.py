@@ -21,7 +21,7 @@ __all__ = ["environment_table", "label", "missed_bounds", "render", "result_part
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
     "iperf3": "iperf3, one stream",
-    "paper": "the paper's way, shard order",
+    "paper": "the paper's method, shard order",
     "sockets": "plain TCP sockets (no iperf3)",
 }
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
@@ -63,7 +63,7 @@ def result_parts(results: Results) -> tuple[Part, ...]:
         Part(tables=(environment_table(results),)),
         *(Part(tables=(_scenario_table(rows, scenario),)) for scenario in scenarios),
         Part(text=_READING if rows else ""),
-        Part(heading="Do not believe blindly", points=doubts(rows)),
+        Part(heading="Caveats", points=doubts(rows)),
         Part(tables=(_figure_table(results.figures),) if results.figures else ()),
         Part(text="\n".join(dict.fromkeys(figure.note for figure in results.figures if figure.note))),
     )

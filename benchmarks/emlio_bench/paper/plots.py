@@ -13,14 +13,14 @@ from emlio.units import format_duration
 from emlio_bench.harness.page import Picture
 from emlio_bench.harness.palette import INK, colour
 from emlio_bench.harness.plot import NARROW, Drawing, Sheet, blank_figure, dress
-from emlio_bench.harness.spread import Spread, number
+from emlio_bench.harness.spread import Spread, number, text
 from emlio_bench.paper.figures import FIGURES
 from emlio_bench.paper.losses.plots import loss_drawings
 from emlio_bench.race.outcome import Contest, Race
-from emlio_bench.race.report.bars import named
+from emlio_bench.race.report.bars import labelled, named
 from emlio_bench.race.report.energy_table import joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import Standing, standings
+from emlio_bench.race.report.standing import OURS, Standing, standings
 
 __all__ = ["draw_task", "drawings_of"]
 
@@ -28,10 +28,8 @@ _HEIGHT: Final = 3.6
 _LEGEND_LINE: Final = 0.2
 _GROUP: Final = 0.84
 """The width of all bars of a round trip; the distance between round trips is 1."""
-_BELOW: Final = 1.6
-"""A bar begins at the least value divided by this."""
-_ABOVE: Final = 1.8
-_LABELLED_BARS: Final = 5
+_ABOVE: Final = 1.22
+"""The ratio of the axis to the longest bar. The rest is room for the bar's figure."""
 _CALLED: Final = {
     "emlio-local": "EMLIO, data on its host",
     "emlio-streams-1": "EMLIO, one connection",
@@ -67,17 +65,17 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
     rows = [row for row in standings(race) if row.contest in contests]
     name = contests[0].name.rpartition("-")[0]
     task = f"{name} ({_figures(name)})"
-    where = contests[0].corpus.text
+    of = f"by round trip, {contests[0].corpus.text}"
     found: list[Drawing] = []
-    epochs = [_Bar(row=row, whole=of) for row in rows if (of := row.of(Quantity.FIRST_EPOCH)) is not None]
+    epochs = [_Bar(row=row, whole=whole) for row in rows if (whole := row.of(Quantity.FIRST_EPOCH)) is not None]
     if epochs:
         found.append(
             Drawing(
                 name=f"{name}-epochs",
-                title=f"{task}: seconds of an epoch",
-                where=where,
-                caption="each group a round trip, logarithmic; an open triangle: it took longer and was cut",
-                draw=partial(_draw, contests, epochs, "seconds, logarithmic"),
+                title=f"{task}: {_finding(contests[-1], epochs, 's')}",
+                where="",
+                caption=f"seconds of an epoch {of}; a triangle marks runs that were stopped before their end",
+                draw=partial(_draw, contests, epochs, "seconds of an epoch"),
             )
         )
     energy = [
@@ -89,14 +87,28 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
         found.append(
             Drawing(
                 name=f"{name}-energy",
-                title=f"{task}: joules of an epoch, both hosts",
-                where=where,
-                caption="each group a round trip, logarithmic; the line in a bar: energy at rest; "
+                title=f"{task}: {_finding(contests[-1], energy, 'J')}",
+                where="",
+                caption=f"joules of an epoch {of}, both hosts; the line in a bar is the energy at rest; "
                 + "; ".join(dict.fromkeys(_method(bar.row) for bar in energy)),
-                draw=partial(_draw, contests, energy, "joules, logarithmic"),
+                draw=partial(_draw, contests, energy, "joules of an epoch"),
             )
         )
     return tuple(found)
+
+
+def _finding(contest: Contest, bars: Sequence[_Bar], unit: str) -> str:
+    """Return what the longest round trip shows: our value, the least of the others, and the most."""
+    own = [bar for bar in bars if bar.row.contest == contest]
+    ours = next((bar for bar in own if bar.row.is_ours), None)
+    others = sorted(
+        (bar for bar in own if not bar.row.entrant.subject.startswith(OURS)), key=lambda bar: bar.whole.median
+    )
+    told = [bar for bar in (ours, *others[:1], *others[1:][-1:]) if bar is not None]
+    return f"over {format_duration(contest.rtt_ns)} " + ", ".join(
+        f"{_CALLED.get(subject := bar.row.entrant.subject) or labelled(subject)} {text(bar.whole, spread=False)} {unit}"
+        for bar in told
+    )
 
 
 def _figures(task: str) -> str:
@@ -116,23 +128,22 @@ def _method(row: Standing) -> str:
 
 def _draw(contests: Sequence[Contest], bars: Sequence[_Bar], axis: str, chosen: Sheet, title: str) -> Any:
     names = list(dict.fromkeys(_called(bar.row) for bar in bars))
-    lines = -(-len(names) // (2 if chosen is NARROW else 4))
+    signs = len(names) + any(bar.rest is not None for bar in bars)
+    lines = -(-signs // (2 if chosen is NARROW else 4))
     figure, axes = blank_figure(chosen.width, _HEIGHT + _LEGEND_LINE * lines, title=title, font=chosen.font)
     height = figure.get_figheight()
-    least = min(bar.whole.least for bar in bars) / _BELOW
-    most = max(bar.whole.most for bar in bars) * _ABOVE
-    axes.set_yscale("log")
-    axes.set_ylim(least, most)
+    axes.set_ylim(0, max(bar.whole.most for bar in bars) * _ABOVE)
     width = _GROUP / len(names)
-    labelled = len(names) <= _LABELLED_BARS and chosen is not NARROW
     for place, contest in enumerate(contests):
         for bar in (bar for bar in bars if bar.row.contest == contest):
             number_of = names.index(_called(bar.row))
             middle = place - _GROUP / 2 + width * (number_of + 0.5)
-            _one(axes, middle, width, least, bar, font=chosen.font if labelled else 0.0)
+            _one(axes, middle, width, bar, font=0.0 if chosen is NARROW else chosen.font)
     for name in names:
         row = next(bar.row for bar in bars if _called(bar.row) == name)
         axes.bar([0], [0], color=_fill(row), alpha=_alpha(row), label=name)
+    if any(bar.rest is not None for bar in bars):
+        axes.plot([], [], color=INK, linewidth=1.0, label="energy at rest")
     axes.set_xlim(-0.5, len(contests) - 0.5)
     axes.set_xticks(range(len(contests)), [format_duration(contest.rtt_ns) for contest in contests])
     axes.set_xlabel("round trip")
@@ -161,12 +172,10 @@ def _alpha(row: Standing) -> float:
     return {"2 workers": 0.7, "4 workers": 0.45}.get(row.entrant.setting, 1.0)
 
 
-def _one(axes: Any, middle: float, width: float, least: float, bar: _Bar, *, font: float) -> None:
+def _one(axes: Any, middle: float, width: float, bar: _Bar, *, font: float) -> None:
     of = bar.whole
-    axes.bar(
-        [middle], [of.median - least], 0.92 * width, bottom=least, color=_fill(bar.row), alpha=_alpha(bar.row), zorder=2
-    )
-    if bar.rest is not None and bar.rest.median > least:
+    axes.bar([middle], [of.median], 0.92 * width, color=_fill(bar.row), alpha=_alpha(bar.row), zorder=2)
+    if bar.rest is not None:
         axes.hlines(bar.rest.median, middle - 0.46 * width, middle + 0.46 * width, color=INK, linewidth=1.0, zorder=3)
     if of.bound:
         axes.plot([middle], [of.median], "^", markersize=5, markerfacecolor="none", color=INK, zorder=4)
@@ -179,6 +188,7 @@ def _one(axes: Any, middle: float, width: float, least: float, bar: _Bar, *, fon
             xytext=(0, 3),
             textcoords="offset points",
             ha="center",
-            fontsize=font - 1.5,
+            rotation=90,
+            fontsize=font - 2,
             color=INK,
         )

@@ -16,7 +16,7 @@ from emlio_bench.harness.report import environment_table
 from emlio_bench.harness.spread import Spread, text
 from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims
-from emlio_bench.paper.figures import FIGURES, Figure, Task
+from emlio_bench.paper.figures import FIGURES, OURS, PAPERS_WAY, Figure, Task
 from emlio_bench.paper.losses.curves import steps_of
 from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
@@ -24,21 +24,21 @@ from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
 from emlio_bench.paper.scale import Scale
 from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.outcome import Contest, Race
-from emlio_bench.race.report.check import Outcome
+from emlio_bench.race.report.check import Outcome, same_round_ratio
 from emlio_bench.race.report.doubts import race_doubts
 from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import OURS, Standing, entrants_of, standings
+from emlio_bench.race.report.standing import Standing, best_of, entrants_of, standings
 from emlio_bench.race.report.tables import checks_table, entrants_table, links_table, missing_table
 
-__all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
+__all__ = ["TITLE", "first_words", "is_paper", "paper_parts", "write_paper_report"]
 
 TITLE: Final = "EMLIO: the paper, figure by figure"
 _Cell = Callable[[Standing], str]
 _SHARES_FIGURE: Final = 1
 _CHOSEN: Final = {
-    Scale.TINY: "These are two batches, which show that all works and measure nothing.",
+    Scale.TINY: "These are two batches, which show that everything works and measure nothing.",
     Scale.FIT: "They were chosen so that the slowest baseline comes to its end in the time given.",
     Scale.FULL: "They are as many as the paper's baseline made requests, where its tables tell them.",
 }
@@ -51,16 +51,23 @@ def write_paper_report(race: Race, folder: Path) -> tuple[Path, ...]:
     return write_report(TITLE, paper_parts(race, pictures), race, folder)
 
 
+def is_paper(race: Race) -> bool:
+    """Return whether these are results of `emlio-bench paper`."""
+    return "scale" in dict(race.settings)
+
+
 def first_words(race: Race) -> str:
     """Return the summary for a terminal."""
     checks = claims(race)
-    kept, missed, unknown = (
+    kept, missed, unknown, follow = (
         [check for check in checks if check.outcome is outcome]
-        for outcome in (Outcome.KEPT, Outcome.MISSED, Outcome.NOT_MEASURED)
+        for outcome in (Outcome.KEPT, Outcome.MISSED, Outcome.NOT_MEASURED, Outcome.FOLLOWS)
     )
-    words = ["Scale tiny: two batches show that all works, and measure nothing."] if _scale(race) is Scale.TINY else []
-    words += [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
-    words += [f"Missed: {check.name}: {check.found} where {check.required.bound} must hold." for check in missed]
+    words = [_CHOSEN[Scale.TINY]] if _scale(race) is Scale.TINY else []
+    words += [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured"]
+    words[-1] += f"; {len(follow)} on energy follow from the time alone." if follow else "."
+    if missed:
+        words += ["Missed: " + ", ".join(f"{one.name} {one.found} (goal {one.required.bound})" for one in missed) + "."]
     return " ".join(words)
 
 
@@ -76,6 +83,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
     parts = [
         Part(text=first_words(race)),
         Part(heading="Claim by claim", tables=(checks_table(claims(race)),)),
+        *_beside_papers_way(race, rows),
         Part(heading="How it was measured", points=_method(race)),
     ]
     for figure in FIGURES:
@@ -92,11 +100,40 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
             points=tuple(f"{one.said}: {one.why}." for one in IMPOSSIBLE),
         ),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
-        Part(heading="Do not believe blindly", points=race_doubts(race)),
-        Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
-        Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
+        Part(heading="Caveats", points=race_doubts(race)),
+        Part(heading="Systems that could not run", tables=(missing,) if missing.rows else ()),
+        Part(heading="Systems, by their own description", tables=(entrants_table(entrants_of(race)),)),
+        Part(heading="Machine and settings", tables=(environment_table(race),)),
     )
+
+
+def _beside_papers_way(race: Race, rows: Sequence[Standing]) -> list[Part]:
+    """Return our epochs and those of the paper's method, at each task and round trip at which both ran."""
+    cells: list[tuple[str, ...]] = []
+    for contest in (contest for task in _tasks() for contest in _contests(race, task)):
+        own = {(row.entrant.subject, row.entrant.setting): row for row in rows if row.contest == contest}
+        ours, theirs = own.get(OURS), [own.get(subject) for subject in PAPERS_WAY]
+        fastest = best_of(row for row in theirs if row is not None)
+        if ours is None or fastest is None:
+            continue
+        ratio = same_round_ratio(fastest, ours, Quantity.FIRST_EPOCH)
+        epochs = [
+            text(row.of(Quantity.FIRST_EPOCH), spread=False) if row is not None else "-" for row in (ours, *theirs)
+        ]
+        name = contest.name.rpartition("-")[0]
+        cells.append((name, format_duration(contest.rtt_ns), *epochs, text(ratio, spread=False)))
+    heading = "Compared with the paper's own method"
+    table = Table(
+        title=heading,
+        header=("task", "round trip", "ours, s", "1 thread", "2 threads", "4 threads", "fastest / ours"),
+        rows=tuple(cells),
+        names=2,
+    )
+    words = (
+        "Seconds of an epoch of ours, and of the paper's algorithms 2 and 3 with one, two and four sending threads. The last "
+        "column is the fastest of them as a multiple of ours: below 1, ours is slower."
+    )
+    return [Part(heading=heading, text=words, tables=(table,))] if cells else []
 
 
 def _tasks() -> list[Task]:
@@ -127,7 +164,7 @@ def _method(race: Race) -> tuple[str, ...]:
         f"{_CHOSEN[_scale(race)]} All systems of a figure read the same number.{_trained(race)}",
         _decoding(race),
         _remote_folder(dict(race.settings)),
-        "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
+        "The paper's method is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
         *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )
@@ -198,7 +235,7 @@ def _hosts(race: Race) -> tuple[str, ...]:
     elif whole:
         found.append(
             f"Energy of all together: {'; '.join(whole)}. It is in the results and not in the tables: the power at rest is "
-            "unknown, and without it the hosts cannot be told apart."
+            "unknown, and without it the hosts cannot be separated."
         )
     elif race.runs:
         found.append(f"Energy was not recorded{f': {race.no_energy}' if race.no_energy else ''}.")
@@ -297,5 +334,5 @@ def _by_round_trip(title: str, contests: Sequence[Contest], rows: Sequence[Stand
             (*subject, *(found.get((contest.name, *subject), "-") for contest in contests)) for subject in subjects
         ),
         names=2,
-        ours=frozenset(place for place, (name, _) in enumerate(subjects) if name == OURS),
+        ours=frozenset(place for place, subject in enumerate(subjects) if subject[0] == OURS[0]),
     )

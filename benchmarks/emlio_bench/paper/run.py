@@ -43,13 +43,19 @@ _STREAMS: Final = (1, 16)
 _DEVICE: Final = "cuda"
 
 
-def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Callable[[str], None]) -> Race:
+def run_paper(
+    settings: PaperSettings,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    agree: Callable[[], bool] = lambda: True,
+) -> Race:
     """Run what has not run yet, and return all of it.
 
     Args:
         settings: settings of the command.
         environment: environment variables; XDG_CACHE_HOME is used if present.
         tell: called with each line of progress.
+        agree: asked whether to install what other systems need.
     """
     remove_leftovers()
     cache = usable_cache_folder(settings.cache, environment)
@@ -66,7 +72,14 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
         systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
         rtts_ns = sorted({contest.rtt_ns for contest in contests.values()})
         able, unable = entered(
-            systems, rtts_ns, cache=cache, every=True, make=not settings.no_install, tell=tell, lacks=side.lacks
+            systems,
+            rtts_ns,
+            cache=cache,
+            every=True,
+            make=not settings.no_install,
+            tell=tell,
+            agree=agree,
+            lacks=side.lacks,
         )
         wanted = {subject for task in records for subject in task.subjects}
         able = tuple(entry for entry in able if (entry.system.name, entry.setting.name) in wanted)

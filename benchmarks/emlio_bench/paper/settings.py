@@ -90,13 +90,13 @@ class PaperSettings(SharedSettings):
     )
     rounds: int = option(
         1,
-        "rounds, in each of which everybody runs once (default 1; figures 5 and 11 have more)",
+        "rounds, in each of which every system runs once (default 1; figures 5 and 11 have more)",
         parse=whole_number,
         metavar="N",
     )
     out: Path = option(
         Path("emlio-paper"),
-        "where results and report go; a run that was interrupted goes on there (default emlio-paper)",
+        "folder of results and report; an interrupted run continues there (default emlio-paper)",
         parse=path,
         metavar="FOLDER",
     )

@@ -15,7 +15,23 @@ from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished
 
-__all__ = ["Contest", "Energy", "Entrant", "Family", "HostEnergy", "HostName", "InFlight", "Race", "Run", "read_run"]
+__all__ = [
+    "QUICK",
+    "Contest",
+    "Energy",
+    "Entrant",
+    "Family",
+    "HostEnergy",
+    "HostName",
+    "InFlight",
+    "Race",
+    "Run",
+    "read_run",
+]
+
+QUICK = ("quick", "True")
+"""The setting of a race that only shows that everything works."""
+
 
 HostName = Literal["compute", "storage"]
 """A host of the race: the one that trains, or the one that has the data."""

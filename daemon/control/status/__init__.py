@@ -1,1 +1,1 @@
-"""Answers to those who ask what this daemon is doing: `emlio status`, and its metrics."""
+"""Answers to questions about what this daemon is doing: `emlio status`, and its metrics."""

@@ -26,7 +26,9 @@ from emlio.errors import ConfigError
 __all__ = [
     "ENVIRONMENTS",
     "GO_PROGRAMS",
+    "INSTALLED_MB",
     "LENDER",
+    "LENT_MB",
     "CarryOut",
     "cache_folder",
     "environment_python",
@@ -65,6 +67,12 @@ is installed with its dependencies. MosaicML Streaming needs an older NumPy and 
 others work with. Hugging Face datasets needs a newer huggingface-hub than MosaicML Streaming does.
 Grain, SPDL and TensorFlow need no PyTorch.
 """
+
+INSTALLED_MB: Final = {LENDER: 57, "mosaic": 185, "hf": 313, "loaders": 77, "tf": 1435, "versitygw": 60}
+"""The size of each environment on disk, measured, without what is lent, and about that of each program."""
+
+LENT_MB: Final = 5000
+"""The size of PyTorch with CUDA, where the lender must install it."""
 
 GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0"}
 """Programs that `go install` builds, with their versions."""

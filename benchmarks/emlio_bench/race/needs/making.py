@@ -6,17 +6,19 @@ cover: making one of them (emlio_bench.race.needs.environments).
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from emlio.errors import ConfigError, TransportError
-from emlio.units import format_duration
+from emlio.units import format_duration, format_size
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import (
+    INSTALLED_MB,
     LENDER,
+    LENT_MB,
     environment_python,
     find_program,
     make_environment,
@@ -29,6 +31,9 @@ __all__ = ["make_missing"]
 _INSTALL_S: Final = 3600.0
 """The time limit of one command."""
 
+_TOLD_S: Final = 20.0
+"""The most time between two messages of progress."""
+
 _AT_ONCE: Final = 3
 """The number of parallel jobs.
 
@@ -38,15 +43,23 @@ cores.
 
 
 def make_missing(
-    environments: Collection[str], programs: Collection[str], cache: Path, tell: Callable[[str], None]
+    environments: Collection[str],
+    programs: Collection[str],
+    cache: Path,
+    tell: Callable[[str], None],
+    agree: Callable[[], bool] = lambda: True,
 ) -> Mapping[str, str]:
-    """Make what is missing, and return the failures with their reasons, by name.
+    """Say what is missing and how large it is, make it, and return the failures with their reasons, by name.
 
     Args:
         environments: names of the environments that are needed.
         programs: names of the programs that are needed.
         cache: folder of environments and programs.
         tell: called with progress messages.
+        agree: asked, after the user was told, whether to begin.
+
+    Raises:
+        ConfigError: the answer was no.
     """
     hands = _Hands()
     absent = sorted(name for name in set(environments) if environment_python(name, cache) is None)
@@ -57,6 +70,17 @@ def make_missing(
         if find_program(name, cache) is None
     }
     failed: dict[str, str] = {}
+    lent = first if environment_python(LENDER, cache) is None else []
+    missing = list(dict.fromkeys([*lent, *absent, *wanted]))
+    if missing:
+        megabytes = sum(INSTALLED_MB[name] for name in missing) + (LENT_MB if lent else 0)
+        tell(
+            f"this installs into {cache}, once: {', '.join(missing)}. It takes about {format_size(megabytes * 1_000_000)} of "
+            f"disk and {_least_minutes(megabytes)} to {3 * _least_minutes(megabytes)} minutes; --no-install leaves these "
+            "systems out"
+        )
+        if not agree():
+            raise ConfigError("nothing was installed; --no-install runs without these systems")
     if first and environment_python(LENDER, cache) is None:
         # Other environments borrow packages from this one.
         failed |= _make({LENDER: partial(make_environment, LENDER, cache, hands.carry_out)} | wanted, hands, tell)
@@ -64,6 +88,10 @@ def make_missing(
     others = [name for name in absent if name not in first]
     wanted |= {name: partial(make_environment, name, cache, hands.carry_out) for name in others}
     return failed | _make(wanted, hands, tell)
+
+
+def _least_minutes(megabytes: int) -> int:
+    return 1 + megabytes // 2000
 
 
 class _Hands:
@@ -103,20 +131,24 @@ def _make(wanted: Mapping[str, Callable[[], object]], hands: _Hands, tell: Calla
     failed: dict[str, str] = {}
     if not wanted:
         return failed
-    tell(f"making what other systems need, once: {', '.join(wanted)}")
     begun_ns = time.monotonic_ns()
     with ThreadPoolExecutor(_AT_ONCE, "emlio-bench-make") as pool:
         running = {pool.submit(make): name for name, make in wanted.items()}
         try:
-            for left, done in enumerate(as_completed(running), 1 - len(running)):
-                name, after = running[done], format_duration(time.monotonic_ns() - begun_ns)
-                try:
-                    done.result()
-                except ConfigError as error:
-                    failed[name] = str(error)
-                    tell(f"{name} could not be made: {error}")
-                else:
-                    tell(f"{name} is made after {after}, {-left} left")
+            while running:
+                ended, _ = wait(running, timeout=_TOLD_S, return_when=FIRST_COMPLETED)
+                after = format_duration(time.monotonic_ns() - begun_ns)
+                if not ended:
+                    tell(f"installing for {after}: {', '.join(running.values())} left")
+                for done in ended:
+                    name = running.pop(done)
+                    try:
+                        done.result()
+                    except ConfigError as error:
+                        failed[name] = str(error)
+                        tell(f"{name} could not be made: {error}")
+                    else:
+                        tell(f"{name} is made after {after}, {len(running)} left")
         except BaseException:
             hands.drop()  # otherwise the pool would wait for minutes
             raise

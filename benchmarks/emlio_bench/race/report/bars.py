@@ -16,15 +16,13 @@ from emlio_bench.race.report.standing import DEFAULT, OURS, Standing
 
 __all__ = ["Bar", "draw_bars", "labelled", "named"]
 
-_LABELS: Final = {"emlio": "EMLIO", "emlio-local": "EMLIO on one host", "paper": "the paper's way"}
+_LABELS: Final = {"emlio": "EMLIO", "emlio-local": "EMLIO on one host", "paper": "the paper's method"}
 _ROW: Final = 0.3
 _NARROW_ROW: Final = 0.42
 _FOOT: Final = 0.62
 _HEAD: Final = 0.45
 _DEFAULT_ALPHA: Final = 0.5
 _BESIDE_ALPHA: Final = 0.4
-_BEFORE: Final = 2.2
-"""The ratio of the shortest bar's end to the start of a logarithmic axis."""
 _TICKS: Final = 8
 _NARROW_TICKS: Final = 4
 _ROOM: Final = 1.22
@@ -64,7 +62,7 @@ def named(row: Standing) -> str:
     return subject if only else f"{subject}, {row.entrant.setting}"
 
 
-def draw_bars(bars: Sequence[Bar], chosen: Sheet, title: str, *, axis: str, log: bool) -> Any:
+def draw_bars(bars: Sequence[Bar], chosen: Sheet, title: str, *, axis: str) -> Any:
     """Draw the bars, and return the matplotlib figure.
 
     Args:
@@ -72,25 +70,16 @@ def draw_bars(bars: Sequence[Bar], chosen: Sheet, title: str, *, axis: str, log:
         chosen: size of the plot. A narrow one has labels above the bars.
         title: title of the panel.
         axis: quantity of the bars, with its unit.
-        log: whether the axis is logarithmic.
     """
     narrow = chosen is NARROW
     rows = (_NARROW_ROW if narrow else _ROW) * len(bars)
     figure, axes = blank_figure(chosen.width, _HEAD + _FOOT + rows, title=title, font=chosen.font)
     height = figure.get_figheight()
-    least, most = min(bar.of.least for bar in bars), max(map(_longest, bars))
-    if log:
-        axes.set_xscale("log")
-        begin = least / _BEFORE
-        end = most * (most / begin) ** (0.34 if narrow else 0.16)
-    else:
-        begin, end = 0.0, (most or 1.0) * (1.55 if narrow else _ROOM)
-    axes.set_xlim(begin, end)
+    axes.set_xlim(0.0, (max(map(_longest, bars)) or 1.0) * (1.55 if narrow else _ROOM))
     axes.set_ylim(len(bars) - 0.5, -0.5)
     for place, bar in enumerate(bars):
-        _draw(axes, place, bar, begin, chosen)
-    if not log:
-        axes.locator_params(axis="x", nbins=_NARROW_TICKS if narrow else _TICKS)
+        _draw(axes, place, bar, chosen)
+    axes.locator_params(axis="x", nbins=_NARROW_TICKS if narrow else _TICKS)
     axes.set_xlabel(axis)
     axes.set_yticks([] if narrow else range(len(bars)), [] if narrow else [bar.label for bar in bars])
     dress(axes, chosen.font, grid="x")
@@ -119,21 +108,21 @@ def _label_share(bars: Sequence[Bar], chosen: Sheet) -> float:
     return min((0.57 * chosen.font / 72 * letters + 0.25) / chosen.width, 0.5)
 
 
-def _draw(axes: Any, place: int, bar: Bar, begin: float, chosen: Sheet) -> None:
+def _draw(axes: Any, place: int, bar: Bar, chosen: Sheet) -> None:
     narrow, of, fill = chosen is NARROW, bar.of, colour(bar.subject)
     thick, shift = (0.3, 0.22) if narrow else (0.56, 0.0)
     if bar.beside is not None:
         thick, shift = (0.22, 0.16) if narrow else (0.4, -0.12)
     middle = place + shift
-    plain: dict[str, Any] = {"left": begin, "linewidth": 0, "zorder": 2}
-    axes.barh(middle, of.median - begin, thick, color=fill, alpha=_DEFAULT_ALPHA if bar.pale else 1.0, **plain)
+    plain: dict[str, Any] = {"linewidth": 0, "zorder": 2}
+    axes.barh(middle, of.median, thick, color=fill, alpha=_DEFAULT_ALPHA if bar.pale else 1.0, **plain)
     if of.bound:  # an open triangle means "more than", as in the curves
         axes.plot([of.median], [middle], ">", markersize=5, markerfacecolor="none", color=INK, zorder=4)
     elif of.most > of.least:
         axes.hlines(middle, of.least, of.most, color=INK, linewidth=1.0, alpha=0.75, zorder=3)
     if bar.beside is not None:
         below, alpha = middle + thick / 2 + 0.09, _BESIDE_ALPHA if bar.pale else 0.75
-        axes.barh(below, bar.beside.median - begin, 0.16, color=MUTED, alpha=alpha, **plain)
+        axes.barh(below, bar.beside.median, 0.16, color=MUTED, alpha=alpha, **plain)
     words: dict[str, Any] = {
         "textcoords": "offset points",
         "va": "center",

@@ -22,6 +22,8 @@ class Outcome(StrEnum):
     KEPT = "kept"
     MISSED = "missed"
     NOT_MEASURED = "not measured"
+    FOLLOWS = "follows from time"
+    """The figure says no more than the lengths of the epochs, so no bound on it is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

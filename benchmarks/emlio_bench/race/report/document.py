@@ -52,16 +52,16 @@ def race_parts(race: Race, pictures: Sequence[Picture] = ()) -> tuple[Part, ...]
     return (
         Part(text=first_paragraph(race, checks)),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
-        Part(heading="Do not believe blindly", points=doubts),
+        Part(heading="Caveats", points=doubts),
         Part(heading="Pictures", text=_without_energy(race) if pictures else "", pictures=tuple(pictures)),
-        Part(heading="What must hold", tables=(checks_table(checks),)),
+        Part(heading="Goals", tables=(checks_table(checks),)),
         *_contest_parts(race, rows),
         _law_part(race, rows),
-        Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
+        Part(heading="Systems that could not run", tables=(missing,) if missing.rows else ()),
+        Part(heading="Systems, by their own description", tables=(entrants_table(entrants_of(race)),)),
         Part(heading="Quoted", tables=(quotes_table(), paper_table())),
         Part(heading="Estimates", points=estimates(race)),
-        Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
+        Part(heading="Machine and settings", tables=(environment_table(race),)),
     )
 
 
@@ -72,7 +72,7 @@ def _without_energy(race: Race) -> str:
         why = f" ({race.no_energy})" if race.no_energy else ""
         return f"Energy was not recorded{why}, so there are no bars of it."
     if all(energy.read_joules is None for energy in used):
-        return "Energy was not told apart by stage, so there are no bars of that."
+        return "Energy was not divided by stage, so there are no bars of that."
     return ""
 
 

@@ -67,7 +67,7 @@ def _of_rounds(rows: Sequence[Standing]) -> list[str]:
     few = [count for count in rounds if count < _FEW_ROUNDS]
     if not few:
         return []
-    who = "everybody" if len(few) == len(rounds) else f"{len(few)} of {len(rounds)} rows"
+    who = "all rows" if len(few) == len(rounds) else f"{len(few)} of {len(rounds)} rows"
     return [f"only {min(few)} round(s) for {who}: {_FEW_ROUNDS} or more make a median"]
 
 

@@ -20,6 +20,7 @@ from emlio_bench.race.report.curves import Curve, draw_curves
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.round_trips import fitted_laws, published_laws
 from emlio_bench.race.report.standing import DEFAULT, OURS, Standing, best_of, by_distance, shown, standings
+from emlio_bench.race.report.verdict import is_plain, our_row
 
 __all__ = ["draw_race", "drawings"]
 
@@ -39,7 +40,6 @@ class _Panel:
         quantity: quantity of the bars.
         title: title.
         axis: quantity of the axis, with its unit.
-        log: whether the axis is logarithmic.
         beside: quantity of a thinner bar below each bar.
         joined: form of the second figure beside a bar.
         scale: factor from the quantity's unit to the axis's.
@@ -48,7 +48,6 @@ class _Panel:
     quantity: Quantity
     title: str
     axis: str
-    log: bool = False
     beside: Quantity | None = None
     joined: str = " + {}"
     scale: float = 1.0
@@ -59,10 +58,17 @@ class _Panel:
         return [None if of is None else of.scaled(self.scale) for of in found]
 
 
-_SECONDS: Final = "seconds, logarithmic"
-_EPOCH: Final = _Panel(quantity=Quantity.FIRST_EPOCH, title="First epoch", axis=_SECONDS, log=True)
+_EPOCH: Final = _Panel(quantity=Quantity.FIRST_EPOCH, title="First epoch", axis="seconds")
+_FIVE: Final = {
+    OURS: "EMLIO",
+    "webdataset": "WebDataset",
+    "tfdata-service": "tf.data service",
+    "mosaic": "MosaicML Streaming",
+    "pytorch-files": "PyTorch DataLoader, mounted folder",
+}
+"""The bars for a reader who knows no command of the benchmark, with that reader's names."""
 _PANELS: Final = (
-    _Panel(quantity=Quantity.FIRST_BATCH, title="Time to first batch", axis=_SECONDS, log=True),
+    _Panel(quantity=Quantity.FIRST_BATCH, title="Time to first batch", axis="seconds"),
     _Panel(
         quantity=Quantity.TRAINING_CPU,
         title="Processor time: training host, storage host below it",
@@ -104,7 +110,47 @@ def _of_group(prefix: str, run: Sequence[Contest], rows: Sequence[Standing]) -> 
     curves = _curves(prefix, run, rows) if len({one.rtt_ns for one in run}) > 1 else None
     panels = _PANELS if curves is not None else (_EPOCH, *_PANELS)
     ours = next((row for row in own if row.is_ours), None)
-    return [curves, *(_bars(prefix, nearest, shown(own), panel) for panel in panels), _stages(prefix, nearest, ours)]
+    return [
+        _five(nearest, own),
+        curves,
+        *(_bars(prefix, nearest, shown(own), panel) for panel in panels),
+        _stages(prefix, nearest, ours),
+    ]
+
+
+def _five(contest: Contest, rows: Sequence[Standing]) -> Drawing | None:
+    """Return the plot of EMLIO beside four well-known systems at their best settings; None without two of them."""
+    if not is_plain(contest):
+        return None
+    found = [best_of(row for row in rows if row.entrant.subject == subject) for subject in _FIVE if subject != OURS]
+    others = sorted((row for row in found if row is not None), key=lambda row: row.order)
+    ours = our_row(rows, contest)
+    if ours is None or ours.of(Quantity.FIRST_EPOCH) is None or len(others) < 2:
+        return None
+    bars = [
+        Bar(
+            label=_FIVE[row.entrant.subject],
+            subject=row.entrant.subject,
+            pale=False,
+            of=of,
+            beside=None,
+            said=_in_seconds(of),
+        )
+        for row in (ours, *others)
+        if (of := row.of(Quantity.FIRST_EPOCH)) is not None
+    ]
+    return Drawing(
+        name="five-loaders",
+        title=f"First epoch over {format_duration(contest.rtt_ns)}: EMLIO {bars[0].said}, {bars[1].label} {bars[1].said}",
+        where=contest.corpus.text,
+        caption="each at its best settings; a thin line goes from the shortest to the longest run; "
+        "a triangle marks runs that were stopped",
+        draw=partial(draw_bars, bars, axis="seconds until the end of the first epoch"),
+    )
+
+
+def _in_seconds(of: Spread) -> str:
+    return f"{text(of, spread=False)} s"
 
 
 def _where(contest: Contest) -> str:
@@ -137,7 +183,7 @@ def _bars(prefix: str, contest: Contest, rows: Sequence[Standing], panel: _Panel
         title=panel.title,
         where=_where(contest),
         caption=f"{panel.axis}; a thin line goes from the least to the most round{which}.",
-        draw=partial(draw_bars, bars, axis=panel.axis, log=panel.log),
+        draw=partial(draw_bars, bars, axis=panel.axis),
     )
 
 
@@ -160,8 +206,8 @@ def _stages(prefix: str, contest: Contest, ours: Standing | None) -> Drawing | N
         title=f"Energy of both hosts by stage, {labelled(OURS)}",
         where=_where(contest),
         caption=f"{axis}. A moment belongs to one stage with all that was drawn in it: to train while a step "
-        "ran, else to read. What decodes works beside, and is not told apart.",
-        draw=partial(draw_bars, bars, axis=axis, log=False),
+        "ran, else to read. Decoding runs in parallel and is not counted separately.",
+        draw=partial(draw_bars, bars, axis=axis),
     )
 
 

@@ -41,8 +41,8 @@ Form = Callable[[float], str]
 def checks_table(checks: Sequence[Check]) -> Table:
     """Return the table of all requirements."""
     return Table(
-        title="What must hold",
-        header=("what must hold", "outcome", "found", "bound", "contest", "why, and what belongs to it"),
+        title="Goals",
+        header=("goal", "outcome", "found", "bound", "contest", "reason and notes"),
         rows=tuple(
             (
                 check.required.words,
@@ -182,7 +182,7 @@ def entrants_table(entrants: Sequence[Entrant]) -> Table:
     """Return the table of the systems' claims and the meaning of their settings."""
     able = [one for one in entrants if one.missing is None]
     return Table(
-        title="Who took part, by what each says of itself",
+        title="Systems, by their own description",
         header=(
             "system",
             "setting",
@@ -218,7 +218,7 @@ def missing_table(entrants: Sequence[Entrant]) -> Table:
         if one.missing is not None:
             missing.setdefault((one.subject, one.missing), []).append(one.setting)
     return Table(
-        title="Who could not take part",
+        title="Systems that could not run",
         header=("system", "settings", "why, and how to get it"),
         rows=tuple((subject, ", ".join(settings), why) for (subject, why), settings in missing.items()),
         names=3,

@@ -1,7 +1,6 @@
 """A summary of a race in one paragraph.
 
-Covers: the headline, the number of kept bounds, each missed bound and its reason, what was not
-measured. Pure. Does not cover: the checks (emlio_bench.race.report.verdict).
+Covers: the headline, the number of goals met, each missed one. Pure.
 """
 
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from emlio_bench.harness.spread import number, text
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import DEFAULT, Standing, best_of, standings
-from emlio_bench.race.report.verdict import is_plain, our_row
+from emlio_bench.race.report.standing import Standing, best_of, standings
+from emlio_bench.race.report.verdict import QUICK_WORDS, is_plain, is_quick, our_row
 
 __all__ = ["first_paragraph", "main_contest"]
 
@@ -23,19 +22,18 @@ def first_paragraph(race: Race, checks: Sequence[Check]) -> str:
     """Return the summary for readers who read no further."""
     contest = main_contest(race)
     if contest is None:
-        return "Nobody has come to an end yet."
+        return "No run has ended yet."
     sentences = [_headline(standings(race), contest)]
     kept = [check for check in checks if check.outcome is Outcome.KEPT]
     missed = [check for check in checks if check.outcome is Outcome.MISSED]
     unknown = [check for check in checks if check.outcome is Outcome.NOT_MEASURED]
     looked_at = len(kept) + len(missed)
-    if looked_at:
-        sentences.append(f"Kept: {len(kept)} of {looked_at} bounds.")
+    if is_quick(race):
+        sentences.append(QUICK_WORDS)
+    elif looked_at:
+        sentences.append(f"Goals met: {len(kept)} of {looked_at}, {len(unknown)} not measured.")
     if missed:
-        sentences.append(f"It falls short in {len(missed)}: {_shortfalls(missed)}.")
-    if unknown:
-        names = dict.fromkeys(check.name for check in unknown)
-        sentences.append(f"Not measured: {', '.join(names)}.")
+        sentences.append(f"Missed: {_shortfalls(missed)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -62,20 +60,12 @@ def _headline(rows: Sequence[Standing], contest: Contest) -> str:
         f"Over a link with a round trip of {format_duration(contest.rtt_ns)}" if contest.rtt_ns else "With no distance"
     )
     told = f"{where} EMLIO reads {contest.corpus.text}, from construction to the last batch, in {_seconds(mine.median)}"
-    others = [best_of(row for row in own if row.is_rival)]
-    others += [
-        row for row in own if row is not others[0] and row.entrant.family == "files" and row.entrant.setting == DEFAULT
-    ]
-    told_of = [
-        f"{row.entrant.subject} ({row.entrant.setting}) {text(theirs, spread=False)} s"
-        for row in others
-        if row is not None and (theirs := row.of(Quantity.FIRST_EPOCH)) is not None
-    ]
-    if not told_of:
+    best = best_of(row for row in own if row.is_rival)
+    theirs = None if best is None else best.of(Quantity.FIRST_EPOCH)
+    if best is None or theirs is None:
         return f"{told}."
-    best, *mounted = told_of
-    over_mount = f", over a default mount {', '.join(mounted)}" if mounted else ""
-    return f"{told}; the best of the others is {best}{over_mount}."
+    who = f"{best.entrant.subject} ({best.entrant.setting})"
+    return f"{told}; the fastest other system is {who} with {text(theirs, spread=False)} s."
 
 
 def _seconds(value: float) -> str:
@@ -83,14 +73,7 @@ def _seconds(value: float) -> str:
 
 
 def _shortfalls(missed: Sequence[Check]) -> str:
-    """Return the missed checks with their reasons, each reason once."""
-    told: set[str] = set()
-    shortfalls: list[str] = []
-    for check in missed:
-        where = f" in {check.contest}" if check.contest else ""
-        reasons = [reason for reason in check.why.split("; ") if reason and reason not in told]
-        told.update(reasons)
-        why = f" ({'; '.join(reasons)})" if reasons else ""
-        figure = f"{text(check.figure, spread=False)} {check.required.unit}"
-        shortfalls.append(f"{check.name}{where}: {figure} where {check.required.bound} must hold{why}")
-    return "; ".join(shortfalls)
+    """Return the missed checks. Their reasons are in the table of all checks."""
+    return ", ".join(
+        f"{check.name} {text(check.figure, spread=False)} (goal {check.required.bound})" for check in missed
+    )

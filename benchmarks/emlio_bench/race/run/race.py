@@ -32,13 +32,19 @@ _FORMS: Final = "data"
 _RECORDED: Final = "energy"
 
 
-def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Callable[[str], None]) -> Race:
+def run_race(
+    settings: RaceSettings,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    agree: Callable[[], bool] = lambda: True,
+) -> Race:
     """Run what has not run yet, and return the whole race.
 
     Args:
         settings: settings of the command.
         environment: environment variables; XDG_CACHE_HOME is used if present.
         tell: called with each line of progress.
+        agree: asked whether to install what other systems need.
     """
     begun_ns = time.monotonic_ns()
     remove_leftovers()
@@ -56,12 +62,18 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     )
     systems = [system for system in all_rivals(cache, settings.mount) if system.name in settings.subjects]
     able, unable = entered(
-        systems, settings.rtt, cache=cache, every=settings.all_settings, make=not settings.no_install, tell=tell
+        systems,
+        settings.rtt,
+        cache=cache,
+        every=settings.all_settings,
+        make=not settings.no_install,
+        tell=tell,
+        agree=agree,
     )
     for entrant in {one.subject: one for one in unable}.values():
         tell(f"{entrant.subject} does not take part: it {entrant.missing}")
     if not able:
-        raise ConfigError("a race must have somebody who can take part, see above")
+        raise ConfigError("a race must have at least one system that can run; the reasons are above")
     race = Race(
         environment=read_environment(find_iperf()),
         settings=(*settings.told(), ("link", str(kind))),

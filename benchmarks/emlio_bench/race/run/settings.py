@@ -17,6 +17,7 @@ from emlio_bench.harness.parsers import (
     whole_number,
     words_of,
 )
+from emlio_bench.race.outcome import QUICK
 from emlio_bench.race.run.scenarios import SCENARIOS
 from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS
@@ -46,14 +47,14 @@ class RaceSettings(SharedSettings):
     )
     scenarios: tuple[str, ...] = option(
         ("read",),
-        f"what everybody has to do (default read), some of {','.join(SCENARIOS)}",
+        f"what every system does (default read), some of {','.join(SCENARIOS)}",
         parse=_scenarios,
         metavar="NAME,...",
     )
     size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
     subjects: tuple[str, ...] = option(
         USUAL_SUBJECTS,
-        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
+        f"systems that run, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
         "connections, and litdata-tokens, which reads records as blocks of tokens)",
         parse=_subjects,
         metavar="NAME,...",
@@ -75,7 +76,7 @@ class RaceSettings(SharedSettings):
         2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
     )
     rounds: int = option(
-        3, "rounds at most, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N"
+        3, "most rounds, in each of which every system runs once (default 3)", parse=whole_number, metavar="N"
     )
     within: int = option(
         660_000_000_000,
@@ -92,14 +93,16 @@ class RaceSettings(SharedSettings):
     )
     out: Path = option(
         Path("emlio-race"),
-        "where results and report go; a race that was interrupted goes on there (default emlio-race)",
+        "folder of results and report; an interrupted race continues there (default emlio-race)",
         parse=path,
         metavar="FOLDER",
     )
     tuned: bool = option(
         False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
     )
-    quick: bool = option(False, "60 MB and one round: shows that all works, measures little", parse=switch, switch=True)
+    quick: bool = option(
+        False, "60 MB and one round: shows that everything works, and judges no goals", parse=switch, switch=True
+    )
 
     @property
     def payload_bytes(self) -> int:
@@ -123,4 +126,5 @@ class RaceSettings(SharedSettings):
             ("limit", f"{self.limit / 1e9:g} s"),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
             *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
+            *([QUICK] if self.quick else []),
         )

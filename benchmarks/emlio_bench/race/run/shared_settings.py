@@ -28,19 +28,22 @@ class SharedSettings:
 
     cache: Path | None = option(
         None,
-        "where other systems' environments and everybody's data lie (default ~/.cache/emlio-bench)",
+        "folder of other systems' environments and of all data (default ~/.cache/emlio-bench)",
         parse=path,
         metavar="FOLDER",
     )
     no_install: bool = option(
         False,
-        "make no environments for other systems: who has none does not take part",
+        "install nothing for other systems; those without an environment do not take part",
         parse=switch,
         switch=True,
     )
+    yes: bool = option(
+        False, "install what other systems need without asking; only a terminal is asked", parse=switch, switch=True
+    )
     mount: Path | None = option(
         None,
-        "a folder of the storage's that is mounted here, such as NFS, for systems that read files (default: sshfs)",
+        "a folder of the storage host that is mounted here, such as NFS, for systems that read files (default: sshfs)",
         parse=path,
         metavar="FOLDER",
     )

@@ -88,6 +88,7 @@ def entered(
     every: bool,
     make: bool,
     tell: Callable[[str], None],
+    agree: Callable[[], bool] = lambda: True,
     lacks: Callable[[Sequence[System]], Mapping[str, str]] | None = None,
 ) -> tuple[tuple[Entry, ...], tuple[Entrant, ...]]:
     """Return the entries that can run, each at its settings, and the entrants that cannot.
@@ -99,6 +100,7 @@ def entered(
         every: whether to use all settings instead of the usual ones.
         make: whether to make missing environments and programs, which takes minutes.
         tell: called with progress messages.
+        agree: asked whether to make them.
         lacks: returns what the storage side lacks for these systems, by their names; None if it is
             this machine.
     """
@@ -107,7 +109,7 @@ def entered(
     systems = tuple(systems)
     environments = {system.environment for system in systems if system.environment is not None}
     programs = {program for system in systems for program in system.programs}
-    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell) if make else {}
+    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell, agree) if make else {}
     unserved = (lacks or _lacks_here)(systems)
     for system in systems:
         needed = [*system.programs, *([system.environment] if system.environment is not None else [])]

@@ -17,7 +17,7 @@ from typing import Final
 from emlio_bench.link.contract import Link
 from emlio_bench.processes.daemon import running_daemon
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.servers.served import free_port, until_orphaned
+from emlio_bench.race.servers.served import until_orphaned
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["Local", "Remote", "serving_daemon"]
@@ -76,13 +76,13 @@ def serving_daemon(prepared: Path, link: Link, flags: Sequence[str] = ()) -> Gen
         link: link at whose storage end the daemon runs.
         flags: more flags for `emlio-daemon`.
     """
-    data_port = free_port(link.storage)
-    flags = ["--insecure", "--bind", f"tcp://{link.storage.listen}:0", "--data-port", str(data_port), *flags]
+    # The data port is the next one, as it is for users: a rank that knows nothing of the daemon tries that one.
+    flags = ["--insecure", "--bind", f"tcp://{link.storage.listen}:0", *flags]
     with running_daemon(
         prepared, flags, within=lambda command: link.storage.command(until_orphaned(command))
     ) as daemon:
         port, _, dataset = daemon.address.rpartition(":")[2].partition("/")
-        link.offer([int(port), data_port])
+        link.offer([int(port), int(port) + 1])
         yield f"emlio://{link.storage.address}:{port}/{dataset}"
 
 
