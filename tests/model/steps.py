@@ -17,7 +17,7 @@ from wires import changed, may_hear, named, welcome, words_of
 from world import DAEMONS, HEARTBEAT_NS, World, frame_of
 
 from emlio.receiver.machine.events import (
-    BatchTaken,
+    BatchesTaken,
     Begun,
     Connected,
     Event,
@@ -387,4 +387,4 @@ class Game:
         if found != due:
             self._broken = f"I1: records {due} must be handed out, got {found}"
         self._handed += batch.count
-        self._carry_out(self._machine.handle(BatchTaken(0, batch.size_bytes), NOW_NS))
+        self._carry_out(self._machine.handle(BatchesTaken(0, 1, batch.held_bytes), NOW_NS))
