@@ -191,12 +191,12 @@ class Prefetch:
         _cancel(dropped)
         return generation
 
-    def put(self, generation: int, batch: WholeBatch) -> None:
-        """Add a complete batch."""
+    def put(self, generation: int, *batches: WholeBatch) -> None:
+        """Add complete batches."""
         with self._lock:
             # Nothing may follow a batch that could not be made, or one would be missing unnoticed.
             if generation == self._generation and self._spoiled is None:
-                self._whole.append(batch)
+                self._whole.extend(batches)
         if self._maker.ahead:
             self.hunger.came()
         (self._making if self._maker.ahead else self._user).ring()

@@ -365,8 +365,8 @@ class Engine:
                 case SayCredit() | ConnectLane() | CloseLane() | LookAtLanes() | ReadHere():
                     plane = self._here.get(instruction.source, self._lanes)
                     self._events.extend(plane.carry_out(instruction))
-                case HandOut(generation=generation, batch=batch):
-                    self._prefetch.put(generation, batch)
+                case HandOut(generation=generation, batches=batches):
+                    self._prefetch.put(generation, *batches)
                 case Say() | Call() | Disconnect():
                     self._events.extend(self._control.carry_out(instruction))
                 case Note(level=level, text=text):

@@ -17,7 +17,7 @@ from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.auto_window import AutoWindow
 from emlio.receiver.placement.energy_pace import Supply
 from emlio.receiver.placement.grants import Allowance, Grants
-from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder
+from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.placement.schedule import PlanSchedule
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.credits import Place
@@ -277,12 +277,15 @@ class Intake:
         reorder, pending = self.reorder, self._pending
         if reorder is None or self._generation is None:
             return
+        found: list[WholeBatch] = []
         while (batch := reorder.take(MOST_FILLED - len(pending))) is not None:
+            found.append(batch)
             pending.append(batch.epoch)
             self._left_of_epoch += batch.epoch == pending[0]
             self._whole_bytes += batch.held_bytes
-            self._out.add(HandOut(self._generation, batch))
         self._waits = reorder.waits
+        if found:
+            self._out.add(HandOut(self._generation, found))
 
     def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
         """Return whether records that fail their check are really bad in the file.

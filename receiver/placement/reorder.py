@@ -12,7 +12,7 @@ complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead mes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -242,18 +242,28 @@ class Reorder:
 
     def _parts(
         self, epoch: int, slots: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[slice, npt.NDArray[np.bool_], npt.NDArray[np.int64]]]:
-        """Yield rising places in parts: which of them, the part's flags, and the numbers of these places there."""
-        first, last = int(slots[0]) // _PART_SLOTS, int(slots[-1]) // _PART_SLOTS
-        edges = [0, len(slots)]
-        if first != last:
-            edges[1:1] = np.searchsorted(slots, np.arange(first + 1, last + 1) * _PART_SLOTS).tolist()
-        for number, (begin, end) in enumerate(pairwise(edges), first):
-            if begin != end:
-                flags = self._here.get((epoch, number))
-                if flags is None:
-                    flags = self._here[epoch, number] = np.zeros(_PART_SLOTS, np.bool_)
+    ) -> Iterator[tuple[slice, npt.NDArray[np.bool_], slice | npt.NDArray[np.int64]]]:
+        """Yield rising places in parts: which of them, the part's flags, and where these places are there."""
+        begin, last = 0, int(slots[-1])
+        while begin < len(slots):
+            first = int(slots[begin])
+            number, place = divmod(first, _PART_SLOTS)
+            flags = self._here.get((epoch, number))
+            if flags is None:
+                flags = self._here[epoch, number] = np.zeros(_PART_SLOTS, np.bool_)
+            after = (number + 1) * _PART_SLOTS
+            end = len(slots) if last < after else int(np.searchsorted(slots, after))
+            if int(slots[end - 1]) - first == end - 1 - begin:  # as with a single daemon
+                yield slice(begin, end), flags, slice(place, place + end - begin)
+            else:
                 yield slice(begin, end), flags, slots[begin:end] - number * _PART_SLOTS
+            begin = end
+
+    def _are_new(self, epoch: int, slots: npt.NDArray[np.int64]) -> bool:
+        """Return whether none of these rising places has its record."""
+        if (epoch, int(slots[0])) < (self.next_epoch, self.next_step * self._plan.spec.batch_size):
+            return False
+        return not any(flags[places].any() for _, flags, places in self._parts(epoch, slots))
 
     def _are_here(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of these rising places have their records."""
@@ -323,8 +333,8 @@ class Reorder:
                 "the daemon sent others"
             )
         bad = {fault.position: fault.reason for fault in faults}
-        here = self._are_here(header.epoch, slots)
-        if here.any():
+        if not self._are_new(header.epoch, slots):
+            here = self._are_here(header.epoch, slots)
             if stream not in self._reopened:
                 step = int(slots[here][0]) // self._plan.spec.batch_size
                 raise RemoteProtocolError(f"{label}: a record of batch {step} of epoch {header.epoch} came twice")
@@ -352,7 +362,9 @@ class Reorder:
         while self._runs:
             epoch, slot, run = self._runs[0]
             step = slot // self._plan.spec.batch_size
-            ahead = step - self.next_step + sum(self._epoch(n).steps for n in range(self.next_epoch, epoch))
+            ahead = step - self.next_step
+            for number in range(self.next_epoch, epoch):
+                ahead += self._epoch(number).steps
             if ahead >= batches:
                 return
             heappop(self._runs)
@@ -366,18 +378,20 @@ class Reorder:
         slots = records.slots
         last_step = int(slots[-1]) // size
         if last_step >= before_step:
-            last_step = before_step - 1
             end = int(np.searchsorted(slots, before_step * size))
+            last_step = int(slots[end - 1]) // size
         run.at = end
         if first_step == last_step:
-            steps, edges, sizes = [first_step], [begin, end], [int(run.sizes[begin:end].sum())]
+            edges, sizes = [begin, end], [int(run.sizes[begin:end].sum())]
+            places = slots[begin:end] - first_step * size
         else:
-            numbers = slots[begin:end] // size
-            firsts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1))
-            steps, sizes = numbers[firsts].tolist(), np.add.reduceat(run.sizes[begin:end], firsts).tolist()
-            edges = [*(firsts + begin).tolist(), end]
-        places = slots[begin:end] % size
-        for step, size_bytes, (first, after) in zip(steps, sizes, pairwise(edges), strict=True):
+            bounds = np.arange(first_step + 1, last_step + 1) * size
+            edges = [begin, *np.searchsorted(slots, bounds).tolist(), end]
+            sizes = np.add.reduceat(run.sizes[:end], edges[:-1]).tolist()
+            places = slots[begin:end] % size
+        for step, size_bytes, (first, after) in zip(count(first_step), sizes, pairwise(edges), strict=False):
+            if first == after:
+                continue  # a batch between two others to which this stream owes nothing
             key = (run.epoch, step)
             batch = self._open.get(key) or self._begin(key)
             batch.placed += after - first
@@ -485,8 +499,8 @@ class Reorder:
     def _begin(self, key: tuple[int, int]) -> WholeBatch:
         epoch, size = self._epoch(key[0]), self._plan.spec.batch_size
         first = key[1] * size
-        count = min(size, epoch.slots - first)
-        draws = epoch.plan.seed_numbers(self._rank, first, first + count) if epoch.plan.repeats else None
-        batch = WholeBatch(epoch=key[0], step=key[1], count=count, ids=epoch.ids_from(first, count), draws=draws)
+        records = min(size, epoch.slots - first)
+        draws = epoch.plan.seed_numbers(self._rank, first, first + records) if epoch.plan.repeats else None
+        batch = WholeBatch(epoch=key[0], step=key[1], count=records, ids=epoch.ids_from(first, records), draws=draws)
         self._open[key] = batch
         return batch

@@ -132,8 +132,8 @@ class SimulatedRank:
         match instruction:
             case Call() | Say() | Disconnect():
                 self._events.extend(self._control.carry_out(instruction))
-            case HandOut(batch=batch):
-                self.batches.append(batch)
+            case HandOut(batches=batches):
+                self.batches.extend(batches)
             case Note(text=text):
                 self.notes.append(text)
             case Remember(way=way, path=path):

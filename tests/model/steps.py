@@ -346,8 +346,9 @@ class Game:
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case HandOut(batch=batch):
-                    self._hand_out(batch)
+                case HandOut(batches=batches):
+                    for batch in batches:
+                        self._hand_out(batch)
                 case Fail(error=error):
                     self._broken = f"I8: the job ends: {error}"
                 case Note(text=text):

@@ -184,7 +184,7 @@ class _Job:
         return True
 
     def _take(self, given: list[tuple[int, int, list[int]]]) -> bool:
-        self._batches += [told.batch for told in self._out.take() if isinstance(told, HandOut)]
+        self._batches += [batch for told in self._out.take() if isinstance(told, HandOut) for batch in told.batches]
         batches = self._batches
         if not batches or self._draw.random() < 0.5:
             return bool(batches)

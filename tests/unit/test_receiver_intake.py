@@ -131,7 +131,7 @@ class Rank:
         for told in self._out.take():
             assert isinstance(told, HandOut)
             assert told.generation == 1
-            self._batches.append(told.batch)
+            self._batches += told.batches
         return self._batches
 
     def take(self) -> None:
