@@ -155,9 +155,7 @@ def _content(batch: WholeBatch) -> list[int]:
     return [found[slot] for slot in range(batch.count)]
 
 
-def _deliver(
-    reorder: Reorder, arrived: list[_Message], most: int = MOST_FILLED
-) -> list[tuple[int, int, list[int]]]:
+def _deliver(reorder: Reorder, arrived: list[_Message], most: int = MOST_FILLED) -> list[tuple[int, int, list[int]]]:
     """Place what arrives within the epochs that may be open; what is too early waits on its lane, as in the window.
 
     No more than `most` batches are filled before they are taken.
