@@ -60,6 +60,7 @@ class Intake:
         totals: totals so far.
         reorder: the batches being filled; None before the first stream is opened.
         grants: the credit of each stream.
+        data_part: the part of the bound that the bytes of records take, by the sizes of shards.
         supply: how far ahead of the user batches are completed; None if only the window limits
             this.
     """
@@ -79,6 +80,7 @@ class Intake:
         self.reorder: Reorder | None = None
         self.grants = Grants(config.prefetch_bytes, place_bytes=PLACE_BYTES)
         self.supply = Supply(least_batches=2 + ahead) if config.saves_energy else None
+        self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
         self._whole_bytes = 0
         self._config = config
@@ -108,6 +110,8 @@ class Intake:
         Without a generation no batch has been requested yet, so they stay here.
         """
         self.reorder, self._generation = reorder, generation
+        size_bytes = sum(shard.size_bytes for shard in catalog.shards)
+        self.data_part = size_bytes / max(size_bytes + PLACE_BYTES * catalog.records, 1)
         self._schedule = PlanSchedule(catalog, reorder.places, self._config.epochs, place_bytes=PLACE_BYTES)
         self.grants.clear()
         self.grants.limit_bytes = (

@@ -217,8 +217,8 @@ class Grants:
         if one is None:
             return False
         # A message is sent when there is credit for all of it.
-        little = max(self.limit_bytes // (_LITTLE * len(self._streams)), one.largest_bytes)
-        return one.awaited_bytes <= little
+        little = max(self.limit_bytes // (_LITTLE * len(self._streams)), self._takes(one, one.largest_bytes))
+        return self._takes(one, one.awaited_bytes) <= little
 
 
 _LITTLE = 8

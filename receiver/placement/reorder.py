@@ -221,7 +221,7 @@ class Reorder:
         delayed on one lane while others go on.
         """
         epoch, slot = self.first_missing(stream)
-        last = max((number for number, _ in self._open), default=self.next_epoch)
+        last = max([self.next_epoch, *(number for number, _ in self._open), *(number for number, _, _ in self._runs)])
         self._reopened[stream] = range(epoch, last + 1)
         return epoch, slot
 

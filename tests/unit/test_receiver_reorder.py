@@ -127,3 +127,17 @@ def test_what_is_in_no_batch_yet_is_here_all_the_same() -> None:
     with pytest.raises(RemoteProtocolError, match="came twice"):
         _place(reorder, 1, 0, 2, 3)
     assert reorder.missing_from() == ("daemon store1",)
+
+
+def test_a_message_of_an_epoch_that_is_in_no_batch_yet_may_be_repeated_after_the_epoch() -> None:
+    reorder = _reorder(batch_size=1)
+    for epoch in range(2):
+        assert _place(reorder, 0, epoch, 0, 1)
+    assert _place(reorder, 1, 0, 3)
+    assert _place(reorder, 1, 1, 2, 3)
+    assert reorder.reopen(1) == (0, 2)
+    assert _place(reorder, 1, 0, 2, 3)
+    while reorder.take() is not None:
+        pass
+    assert reorder.next_epoch == 2
+    assert _place(reorder, 1, 1, 2, 3) == 0, "it may have been delayed on another lane"
