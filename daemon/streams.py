@@ -234,6 +234,7 @@ class Streams:
             label=label,
             dataset=served.key,
             name=served.name,
+            job=machine.hello.job,
             seal=(
                 StreamSeal(
                     cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
@@ -262,9 +263,7 @@ class Streams:
 
     def _most_message_bytes(self) -> int:
         """Return a size at which each stream can have some messages within the daemon's memory."""
-        return max(
-            self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * max(self._readers.streams, 1)), _LEAST_MESSAGE_BYTES
-        )
+        return max(self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * self._readers.most_parts), _LEAST_MESSAGE_BYTES)
 
     def lanes_of(self, asked: int, world_size: int) -> int:
         """Return the number of lanes for a rank.

@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 
 from emlio.arguments import as_whole, choice, suggests_arguments
 from emlio.errors import ConfigError
+from emlio.receiver.iteration.epoch_pass import TWO_THREADS
 from emlio.receiver.loader import EmlioLoader
 from emlio.receiver.records.decoded import IDS
 
@@ -84,7 +85,7 @@ class Iterator:
             raise ConfigError(f'auto_reset must be True, "yes", False, "no" or None, got {auto_reset!r}')
         self._resets = _RESETS[str(auto_reset).lower()]
         self._passes: list[Any] | None = None
-        self._ended = False
+        self._ended = self._inside = False
 
     def _check_policy(self, policy: str, *, padded: bool) -> None:
         if policy == "FILL" and padded:
@@ -150,15 +151,22 @@ class Iterator:
         """
         if self._ended:
             raise StopIteration
-        if self._passes is None:
-            self._passes = [iter(loader) for loader in self.loaders]
+        if self._inside:
+            raise ConfigError(TWO_THREADS)
+        self._inside = True
         try:
-            return [self._named(next(one)) for one in self._passes]
-        except StopIteration:
-            for one in self._passes[1:]:  # they have as many batches, and must end, too
-                next(one, None)
-            self._passes, self._ended = None, not self._resets
-            raise
+            if self._passes is None:
+                self._passes = [iter(loader) for loader in self.loaders]
+            passes = self._passes
+            try:
+                return [self._named(next(one)) for one in passes]
+            except StopIteration:
+                for one in passes[1:]:  # they have as many batches, and must end, too
+                    next(one, None)
+                self._passes, self._ended = None, not self._resets
+                raise
+        finally:
+            self._inside = False
 
     def reset(self) -> None:
         """Allow the next epoch. In the middle of one this does nothing but log a warning, as with DALI."""

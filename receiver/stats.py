@@ -66,7 +66,8 @@ class LoaderStats:
         round_trip_ns: measured over the control connections.
         lanes: data connections that are up.
         window_bytes: bytes that may be received or in flight now: `prefetch`.
-        peak_window_bytes: the most bytes that were ever received and not yet handed out.
+        peak_window_bytes: the most of it that was ever taken by records received and not yet handed
+            out, with 64 bytes for each.
         bad_records: received records that failed their check.
         skipped_records, replaced_records: how bad records were handled, in the batches handed to
             the user.

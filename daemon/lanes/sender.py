@@ -1,6 +1,6 @@
 """The thread that sends all messages over the lanes of all ranks.
 
-Covers: reading credits, streams in turn, lanes that come up and are lost, ending connections. Does
+Covers: reading credits, jobs and their streams in turn, lanes that come up and are lost, ending connections. Does
 not cover: the socket (emlio.daemon.network.lane_socket), the choice of a lane
 (emlio.daemon.lanes.group), admission (emlio.daemon.network.zap_thread).
 """
@@ -20,6 +20,7 @@ from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.lanes.table import LaneSession, LaneTable
 from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.network.lane_socket import LaneSocket, Outcome
+from emlio.daemon.reading.job_turns import JobTurns
 from emlio.daemon.reading.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.thread_name import show_thread_name
@@ -82,7 +83,7 @@ class LaneSender:
         self._outlets: dict[Stream, tuple[Outlet, LaneSession]] = {}
         self._former: dict[str, StreamTotals] = {}  # of streams that ended, by the name of their dataset
         self._counting = Lock()  # a stream that ends must be counted once, here or there
-        self._ready: deque[tuple[Outlet, LaneSession]] = deque()
+        self._ready: JobTurns[tuple[Outlet, LaneSession]] = JobTurns()
         self._stuck: dict[
             Lane, tuple[memoryview | bytes, ...]
         ] = {}  # full lanes, and the frames of a message still to be sent
@@ -219,7 +220,7 @@ class LaneSender:
                 while (action := self._timers.take(now_ns)) is not None:
                     self._guarded(action)
                 for _ in range(min(len(self._ready), _STREAMS_A_TURN)):
-                    self._take_turn(*self._ready.popleft(), now_ns)
+                    self._take_turn(*self._ready.take(), now_ns)
         finally:
             self._socket.close()
             self._outlets.clear()
@@ -299,15 +300,17 @@ class LaneSender:
     def _queue(self, outlet: Outlet, session: LaneSession) -> None:
         if not outlet.queued and not outlet.closed:
             outlet.queued = True
-            self._ready.append((outlet, session))
+            self._ready.add(outlet.stream.job, (outlet, session))
 
     def _take_turn(self, outlet: Outlet, session: LaneSession, now_ns: int) -> None:
         outlet.queued = False
         if outlet.closed:
             return
+        before_bytes = outlet.totals.sent_bytes
         try:
             outlet.now(now_ns)
             outlet.waits = self._send_some(outlet, session, now_ns)
+            self._ready.gave(outlet.stream.job, outlet.totals.sent_bytes - before_bytes)
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
             facts = {"session": outlet.stream.session, "dataset": outlet.stream.name}
             _LOG.exception("%s: sending failed", outlet.stream.label, extra=facts)

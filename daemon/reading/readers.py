@@ -1,7 +1,7 @@
 """The threads that read ahead of the network.
 
 Each dataset has a fixed pool of threads. It serves the streams in turn, one message at a time, each
-within its share of the memory.
+within its share of the memory. Jobs have equal shares, and the streams of a job share its part.
 
 Does not cover: the messages (emlio.reading.feed), sending (emlio.daemon.lanes.sender).
 """
@@ -10,11 +10,12 @@ import itertools
 import logging
 import time
 import traceback
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from threading import Condition, RLock, Thread
 
+from emlio.daemon.reading.job_turns import JobTurns
 from emlio.daemon.reading.stream import Stream, StreamFailure
 from emlio.errors import DatasetError, EmlioError
 from emlio.open_limits import is_used_up
@@ -31,7 +32,7 @@ class _Turns:
     """The streams of one dataset that wait for a thread, and the dataset's threads."""
 
     def __init__(self, lock: RLock, threads: list[Thread]) -> None:
-        self.waiting: deque[Stream] = deque()
+        self.waiting: JobTurns[Stream] = JobTurns()
         self._resting: list[tuple[int, int, Stream]] = []  # a heap, ordered by the end of the rest
         self._numbers = itertools.count()
         self.work = Condition(lock)
@@ -57,9 +58,10 @@ class _Turns:
         """Return the next stream to read for; if there is none, wait for one and return None."""
         now_ns = time.monotonic_ns()
         while self._resting and self._resting[0][0] <= now_ns:
-            self.waiting.append(heappop(self._resting)[2])
+            rested = heappop(self._resting)[2]
+            self.waiting.add(rested.job, rested)
         if self.waiting:
-            return self.waiting.popleft()
+            return self.waiting.take()
         self.work.wait((self._resting[0][0] - now_ns) / 1e9 if self._resting else None)
         return None
 
@@ -85,6 +87,7 @@ class Readers:
         self._on_failure = on_failure
         self._turns: dict[str, _Turns] = {}
         self._streams: set[Stream] = set()
+        self._jobs: Counter[str] = Counter()  # the streams of each job
         # Reentrant: freed memory wakes its stream, and the garbage collector may free some while
         # the lock is held.
         self._lock = RLock()
@@ -101,7 +104,9 @@ class Readers:
     def add(self, stream: Stream) -> None:
         """Begin to read for this stream."""
         with self._lock:
-            self._streams.add(stream)
+            if stream not in self._streams:
+                self._streams.add(stream)
+                self._jobs[stream.job] += 1
             if stream.dataset not in self._turns:
                 self._turns[stream.dataset] = turns = self._make(stream.dataset)
                 if self._started and not self._closing:
@@ -115,8 +120,7 @@ class Readers:
         closed. Files stay open while they are in use.
         """
         stream.close()
-        with self._lock:
-            self._streams.discard(stream)
+        self.finish(stream)
 
     @property
     def streams(self) -> int:
@@ -126,7 +130,19 @@ class Readers:
     def finish(self, stream: Stream) -> None:
         """Read nothing more for this stream; what was read is still sent."""
         with self._lock:
-            self._streams.discard(stream)
+            if stream in self._streams:
+                self._streams.discard(stream)
+                self._jobs[stream.job] -= 1
+                self._jobs += Counter()  # without those that have no stream
+
+    def _parts(self, job: str) -> int:
+        """Return which part of the memory a stream of this job may have: one in so many."""
+        return max(len(self._jobs) * self._jobs[job], 1)
+
+    @property
+    def most_parts(self) -> int:
+        """The part of the memory that each stream may have: one in so many."""
+        return max((self._parts(job) for job in list(self._jobs)), default=1)
 
     def _make(self, dataset: str) -> _Turns:
         turns = _Turns(self._lock, [])
@@ -144,7 +160,7 @@ class Readers:
             turns = self._turns.get(stream.dataset)
             if turns is None:
                 return  # memory of a stream came back after its dataset was closed
-            turns.waiting.append(stream)
+            turns.waiting.add(stream.job, stream)
             turns.work.notify()
 
     def _run(self, turns: _Turns) -> None:
@@ -157,14 +173,18 @@ class Readers:
                 stream = turns.take()
                 if stream is None or stream not in self._streams:
                     continue
-            if self._read_some(stream, turns, gatherer):
+            before_bytes = stream.read_bytes
+            goes_on = self._read_some(stream, turns, gatherer)
+            with self._lock:
+                turns.waiting.gave(stream.job, stream.read_bytes - before_bytes)
+            if goes_on:
                 self._enqueue(stream)
 
     def _read_some(self, stream: Stream, turns: _Turns, gatherer: Gatherer) -> bool:
         """Read for one stream until another waits for its turn; return whether it may go on."""
         try:
             while stream in self._streams and not self._closing:
-                if not stream.produce(gatherer, self._memory_bytes() // max(len(self._streams), 1), self._enqueue):
+                if not stream.produce(gatherer, self._memory_bytes() // self._parts(stream.job), self._enqueue):
                     return False
                 if stream.closed:
                     return False

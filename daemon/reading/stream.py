@@ -106,6 +106,7 @@ class Stream:
         search: the search for the next record, where the plan has none for a while.
         searching: whether the last call of `produce` found none.
         ended: whether the last message was read.
+        read_bytes: the memory that all its messages took.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Stream:
         label: str,
         dataset: str = "",
         name: str = "",
+        job: str = "",
         pace: PaceKeeper | None = None,
         seal: StreamSeal | None = None,
     ) -> None:
@@ -136,6 +138,7 @@ class Stream:
             label: the name of the session, for the log.
             dataset: the key of the dataset's generation; its streams share threads.
             name: the name of the dataset, under which it is counted.
+            job: the rank's job; jobs have equal shares.
             pace: decides how far to read ahead below that limit; without it the stream races.
             seal: seals its payloads; without it they are sent in the clear.
         """
@@ -144,10 +147,12 @@ class Stream:
         self.label = label
         self.dataset = dataset
         self.name = name
+        self.job = job
         self.closed = False
         self.search = Search()
         self.searching = False
         self.ended = False
+        self.read_bytes = 0
         self._feed = feed
         self._pool = pool
         self._memory = memory
@@ -222,6 +227,7 @@ class Stream:
                 return self._park(0, None)
             self._in_flight_bytes += size_bytes
             self._being_read_bytes = size_bytes
+            self.read_bytes += size_bytes
         self._planned = None
         memory, apart = self._read(message, gatherer, size_bytes)
         head = encode_data_header(self._header(message, memory.data[: message.payload_bytes]))

@@ -63,6 +63,19 @@ class Piece:
         if self.notes is not None and self.notes.shape != (len(self.starts), 2):
             raise ConfigError(f"a piece's notes must be a begin and an end per record, got {self.notes.shape}")
 
+    def part(self, begin: int, end: int, slots: npt.NDArray[np.int64]) -> "Piece":
+        """Return the records from `begin` up to `end` at other places.
+
+        They were checked with the whole: checking them again would cost more than all else for a piece of one record.
+        """
+        part, put = object.__new__(Piece), object.__setattr__
+        put(part, "buffer", self.buffer)
+        put(part, "starts", self.starts[begin:end])
+        put(part, "ends", self.ends[begin:end])
+        put(part, "slots", slots)
+        put(part, "notes", None if self.notes is None else self.notes[begin:end])
+        return part
+
 
 class ColumnDecoder:
     """A converter of pieces to columns.

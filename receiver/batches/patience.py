@@ -29,7 +29,7 @@ class Receiving(Protocol):
         ...
 
     def delivered(self, size_bytes: int) -> None:
-        """Record that the user took a batch of this size."""
+        """Record that the user took a batch, which took so much of the window."""
         ...
 
     def describe_wait(self) -> str:
@@ -83,7 +83,7 @@ class PatientBatches:
         A DALI pipeline bounds what it holds itself.
         """
         if self._prefetch.taken(made):
-            self._receiving.delivered(made.size_bytes)
+            self._receiving.delivered(made.held_bytes)
 
     def _wait(self) -> MadeBatch:
         prefetch, timeout_ns = self._prefetch, self._timeout_ns

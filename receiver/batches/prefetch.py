@@ -24,7 +24,7 @@ import numpy.typing as npt
 from emlio.errors import ClosedError
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.batches.makers import Made, Maker
-from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
 from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.promise import Promise
@@ -63,6 +63,11 @@ class MadeBatch:
     fault: RecordFault | None = None
     by_dataset: Any = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """What it took of the window."""
+        return self.size_bytes + PLACE_BYTES * self.count
+
 
 class MadeBatches(Protocol):
     """Made batches, in order, for the user's thread."""
@@ -100,7 +105,9 @@ class Prefetch:
     making a small batch.
 
     Attributes:
-        delivered: the generation and size of each taken batch, to be read by the receive thread.
+        delivered: the generation of each taken batch and what it took of the window, to be read by
+            the receive thread.
+        delivered_bytes: the sum over all batches that were ever taken.
         receiving: the work of the receive thread.
         hunger: the waits in which no batch was here.
         count: counts the records of a batch by the datasets of a mixture; set before `start`.
@@ -109,6 +116,7 @@ class Prefetch:
     def __init__(self, maker: Maker, work: WorkObserver = UNOBSERVED_WORK) -> None:
         """Create the queues; owns the maker, and tells `work` when it makes batches."""
         self.delivered: deque[tuple[int, int]] = deque()
+        self.delivered_bytes = 0
         self.receiving = TurnWork()
         self.hunger = Hunger(self.receiving)
         self.count: Callable[[npt.NDArray[np.int64]], Any] = _one_dataset
@@ -183,12 +191,12 @@ class Prefetch:
         _cancel(dropped)
         return generation
 
-    def put(self, generation: int, batch: WholeBatch) -> None:
-        """Add a complete batch."""
+    def put(self, generation: int, *batches: WholeBatch) -> None:
+        """Add complete batches."""
         with self._lock:
             # Nothing may follow a batch that could not be made, or one would be missing unnoticed.
             if generation == self._generation and self._spoiled is None:
-                self._whole.append(batch)
+                self._whole.extend(batches)
         if self._maker.ahead:
             self.hunger.came()
         (self._making if self._maker.ahead else self._user).ring()
@@ -270,10 +278,12 @@ class Prefetch:
             if batch is None or (batch.epoch, batch.step) != (made.epoch, made.step):
                 return False
             queue: deque[Any] = self._pending if self._maker.ahead else self._whole
-            note = [(self._generation, made.size_bytes)]
+            held_bytes = made.held_bytes
+            note = [(self._generation, held_bytes)]
             # Python handles signals where a call ends, so not between these lines.
             del queue[0]
             self.delivered += note
+            self.delivered_bytes += held_bytes
             self._made = None
         if self._maker.ahead:
             self._making.ring()

@@ -40,6 +40,7 @@ class LanePlane:
         self._network = network
         self._daemons = daemons
         self._lanes: dict[tuple[int, int], Lane] = {}
+        self._turns = 0
 
     def things(self) -> Iterable[Waited]:
         """See `DataPlane`."""
@@ -81,8 +82,11 @@ class LanePlane:
         return max(2 * self._daemons() * (of_source + 1) - (len(self._lanes) + 1), 0)
 
     def events(self, ready: Collection[Waited]) -> Iterator[DataEvent]:
-        """See `DataPlane`."""
-        for key, lane in list(self._lanes.items()):
+        """See `DataPlane`. The next call goes on with the lane after the last one that was read here."""
+        lanes = list(self._lanes.items())
+        first = self._turns % max(len(lanes), 1)
+        for key, lane in lanes[first:] + lanes[:first]:
+            self._turns += 1
             if lane not in ready:
                 continue
             for _ in range(_FRAMES_A_TURN):

@@ -9,7 +9,6 @@ import os
 import random
 import time
 from collections import deque
-from itertools import chain
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from uuid import uuid4
@@ -36,7 +35,7 @@ from emlio.receiver.engine.questions import DaemonQuestions
 from emlio.receiver.local.plane import LocalPlane
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.events import (
-    BatchTaken,
+    BatchesTaken,
     Begun,
     Event,
     ReportsWanted,
@@ -79,6 +78,9 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 _QUIET_MS = 5
 """After this long without a message, daemons are told of all bytes read from their lanes."""
 
+_TURN_NS = 50_000_000
+"""A turn that reads for longer ends: what daemons say is read, and they are answered, in each turn."""
+
 _ANSWER_S = 5.0
 
 _REPORT_NS = 100_000_000
@@ -99,6 +101,9 @@ class Engine:
         """Prepare the thread; with `progress`, a line is shown while shards of this host are indexed."""
         self._work = prefetch.receiving
         self._report_ns = 0
+        self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
+        self._woken = False  # the thread was woken for room, and has not looked yet
+        self._reads_on = False  # the last turn ended before everything was read
         self._config = config
         self._prefetch = prefetch
         self._clock = clock
@@ -203,7 +208,7 @@ class Engine:
         self._tell_soon(Sought(epoch, origin, generation))
 
     def delivered(self, size_bytes: int) -> None:
-        """Record that the user took a batch from the queue."""
+        """Record that the user took a batch from the queue, which took so much of the window."""
         supply = self._machine.intake.supply
         if supply is not None:
             supply.took(
@@ -213,12 +218,13 @@ class Engine:
 
     def use_room(self) -> None:
         """Wake the receive thread, if the user has freed enough room."""
-        if self._gives_room():
+        if not self._woken and self._gives_room():
+            self._woken = True  # once: while the thread waits for a processor, the user may take hundreds of batches
             self._waker.wake()
 
     def _gives_room(self) -> bool:
-        taken = list(self._prefetch.delivered)
-        return self._machine.intake.gives_room(len(taken), sum(size_bytes for _, size_bytes in taken))
+        freed_bytes = self._prefetch.delivered_bytes - self._heard_bytes
+        return self._machine.intake.gives_room(len(self._prefetch.delivered), freed_bytes)
 
     def use(self, address: Address) -> None:
         """Use the daemons of this address from now on."""
@@ -318,13 +324,23 @@ class Engine:
         self._calls.hear()
         if self._stop:
             return
-        delivered = self._prefetch.delivered
+        self._woken = False  # before looking: what is taken from now on may wake the thread again
+        delivered, taken = self._prefetch.delivered, dict[int, list[int]]()
         while delivered:
-            self._events.append(BatchTaken(*delivered.popleft()))
+            generation, size_bytes = delivered.popleft()
+            self._heard_bytes += size_bytes
+            taken.setdefault(generation, []).append(size_bytes)
+        self._events += [BatchesTaken(generation, len(sizes), sum(sizes)) for generation, sizes in taken.items()]
         self._hear()  # before reading: what would be read may not be wanted any more
-        here = [plane.events(ready) for plane in self._here.values()]
-        for event in chain(self._control.events(ready), self._lanes.events(ready), *here):
-            self._handle(event)
+        for said in self._control.events(ready):
+            self._handle(said)
+        self._reads_on = False
+        for plane in (self._lanes, *self._here.values()):
+            for event in plane.events(ready):
+                self._handle(event)
+                if time.monotonic_ns() - begun_ns > _TURN_NS:
+                    self._reads_on = True
+                    break
         hungry = self._prefetch.hungry
         if hungry and begun_ns >= self._report_ns:
             self._report_ns = begun_ns + max(_REPORT_NS, self._machine.pool.sources.round_trip_ns() or 0)
@@ -349,8 +365,8 @@ class Engine:
                 case SayCredit() | ConnectLane() | CloseLane() | LookAtLanes() | ReadHere():
                     plane = self._here.get(instruction.source, self._lanes)
                     self._events.extend(plane.carry_out(instruction))
-                case HandOut(generation=generation, batch=batch):
-                    self._prefetch.put(generation, batch)
+                case HandOut(generation=generation, batches=batches):
+                    self._prefetch.put(generation, *batches)
                 case Say() | Call() | Disconnect():
                     self._events.extend(self._control.carry_out(instruction))
                 case Note(level=level, text=text):
@@ -365,7 +381,7 @@ class Engine:
                     raise error
 
     def _timeout_ms(self) -> int | None:
-        if self._events or self._gives_room():
+        if self._events or self._reads_on or self._gives_room():
             return 0  # the user took batches after the last check, and could not know that it matters
         found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self.questions.deadline_ns())
         deadline_ns = min((at for at in found if at is not None), default=None)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.tally import Tally
@@ -18,7 +19,12 @@ from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.threads.short_traces import shorten_trace
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
-__all__ = ["Counted", "Handed", "Iteration"]
+__all__ = ["TWO_THREADS", "Counted", "Handed", "Iteration"]
+
+TWO_THREADS = (
+    "another thread is inside next() of this iterator: only one thread at a time may take batches. Hold a lock around "
+    "next(), or give each thread a loader of its own"
+)
 
 
 class Counted(Protocol):
@@ -66,6 +72,7 @@ class Iteration(Iterator[Any]):
     """
 
     _observer = UNOBSERVED_PASS  # for an object that was interrupted in its construction
+    _inside = False
 
     def __init__(
         self,
@@ -98,6 +105,10 @@ class Iteration(Iterator[Any]):
         handed, tally, observer = self.handed, self._tally, self._observer
         if handed.ended:
             raise StopIteration
+        # Python changes threads only where it handles signals, see below: not between these lines.
+        if self._inside:
+            raise ConfigError(TWO_THREADS)
+        self._inside = True
         try:
             observer.asked(came_ns)
             made = self._take(handed)
@@ -106,6 +117,7 @@ class Iteration(Iterator[Any]):
             now_ns = time.monotonic_ns()
             observer.handed(came_ns, now_ns)
         except BaseException as error:
+            self._inside = False
             observer.failed()
             if self._bar is not None:
                 self._bar.close()
@@ -135,6 +147,7 @@ class Iteration(Iterator[Any]):
             tally.first_batch_ns = now_ns - tally.born_ns
         self._left_ns = now_ns
         handed.ready = None
+        self._inside = False
         return made.value
 
     def __del__(self) -> None:

@@ -15,7 +15,7 @@ from emlio.receiver.machine.message import Message
 
 __all__ = [
     "AddressRefused",
-    "BatchTaken",
+    "BatchesTaken",
     "Begun",
     "CallFailed",
     "Connected",
@@ -66,11 +66,12 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTaken:
-    """The user has taken a batch of this generation and size."""
+class BatchesTaken:
+    """The user has taken so many batches of this generation, which took so much of the window."""
 
     generation: int
-    size_bytes: int
+    batches: int
+    held_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +198,4 @@ class ReadingFailed:
 
 ControlEvent = CallFailed | Connected | AddressRefused | RefusalExplained | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
-Event = Begun | TargetsChanged | Sought | BatchTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent
+Event = Begun | TargetsChanged | Sought | BatchesTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent

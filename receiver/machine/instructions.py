@@ -136,10 +136,10 @@ class ReadHere:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HandOut:
-    """Hand out a complete batch."""
+    """Hand out complete batches, in this order."""
 
     generation: int
-    batch: WholeBatch
+    batches: list[WholeBatch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.auto_window import AutoWindow
 from emlio.receiver.placement.energy_pace import Supply
 from emlio.receiver.placement.grants import Allowance, Grants
-from emlio.receiver.placement.reorder import Reorder
+from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.placement.schedule import PlanSchedule
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.credits import Place
@@ -60,6 +60,7 @@ class Intake:
         totals: totals so far.
         reorder: the batches being filled; None before the first stream is opened.
         grants: the credit of each stream.
+        data_part: the part of the bound that the bytes of records take, by the sizes of shards.
         supply: how far ahead of the user batches are completed; None if only the window limits
             this.
     """
@@ -77,8 +78,9 @@ class Intake:
         """
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
-        self.grants = Grants(config.prefetch_bytes)
+        self.grants = Grants(config.prefetch_bytes, place_bytes=PLACE_BYTES)
         self.supply = Supply(least_batches=2 + ahead) if config.saves_energy else None
+        self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
         self._whole_bytes = 0
         self._config = config
@@ -87,6 +89,7 @@ class Intake:
         self._freed_bytes = 0  # since credit was last given
         self._must_given: Place = (0, 0)
         self._epoch_given = -1
+        self._waits = False  # records are here, and their batches are filled when the user has taken others
         self._left_of_epoch = 0  # of the batches passed on, those of the user's epoch
         self._generation: int | None = None
         self._window = AutoWindow() if config.prefetch_follows else None
@@ -107,12 +110,15 @@ class Intake:
         Without a generation no batch has been requested yet, so they stay here.
         """
         self.reorder, self._generation = reorder, generation
-        self._schedule = PlanSchedule(catalog, reorder.places, self._config.epochs)
+        size_bytes = sum(shard.size_bytes for shard in catalog.shards)
+        self.data_part = size_bytes / max(size_bytes + PLACE_BYTES * catalog.records, 1)
+        self._schedule = PlanSchedule(catalog, reorder.places, self._config.epochs, place_bytes=PLACE_BYTES)
         self.grants.clear()
         self.grants.limit_bytes = (
             self._bound_bytes if generation is not None else min(self._bound_bytes, _UNASKED_BYTES)
         )
         self._must_given, self._epoch_given = (0, 0), -1
+        self._waits = False
         self._pending.clear()
         self._left_of_epoch = self._freed_bytes = 0
         self._whole_bytes = 0
@@ -126,7 +132,8 @@ class Intake:
         """Adapt the bound to the path, if the user set none."""
         if self._window is None or self.unasked:
             return
-        if self._window.note(self.totals.received_bytes, self._out.now_ns, round_trip_ns):
+        held_bytes = self.totals.received_bytes + PLACE_BYTES * self.totals.records
+        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns):
             self._freed_bytes += self._window.size_bytes  # there is room to be given
         self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes
 
@@ -134,7 +141,7 @@ class Intake:
         """Hand out what was begun before the user asked."""
         self._generation = generation
         self.grants.limit_bytes = self._bound_bytes
-        self._hand_on()
+        self.hand_on()
 
     @property
     def unasked(self) -> bool:
@@ -169,23 +176,24 @@ class Intake:
         """Drop the blame recorded for a stream number: another daemon may use it now."""
         self._blamed = {(blamed, shard) for blamed, shard in self._blamed if blamed != stream}
 
-    def taken(self, generation: int, size_bytes: int) -> None:
-        """Record that the user has taken a batch of this generation."""
+    def taken(self, generation: int, batches: int, held_bytes: int) -> None:
+        """Record that the user has taken batches of this generation, which took so much of the window."""
         if generation != self._generation:
             return
-        epoch = self._pending.popleft()
-        self._left_of_epoch -= 1
-        if self._pending and self._pending[0] != epoch:
-            self._left_of_epoch = self._pending.count(self._pending[0])
-        self.grants.handed_over(size_bytes)
-        self._freed_bytes += size_bytes
-        self._whole_bytes -= size_bytes
+        for _ in range(batches):
+            epoch = self._pending.popleft()
+            self._left_of_epoch -= 1
+            if self._pending and self._pending[0] != epoch:
+                self._left_of_epoch = self._pending.count(self._pending[0])
+        self.grants.handed_over(held_bytes)
+        self._freed_bytes += held_bytes
+        self._whole_bytes -= held_bytes
 
     def gives_room(self, batches: int, size_bytes: int) -> bool:
         """Return whether the batches that the user just took are a reason to give credit."""
         if not batches:
             return False
-        if batches >= self._left_of_epoch:
+        if batches >= self._left_of_epoch or (self._waits and len(self._pending) - batches <= MOST_FILLED // 2):
             return True
         if self.supply is not None:
             return self.supply.is_low(self._whole_bytes - size_bytes)
@@ -265,17 +273,23 @@ class Intake:
         else:
             self.totals.received_bytes += len(payload)
         self.totals.bad_records += len(run.faults)
-        self._hand_on()
+        self.hand_on()
         return True
 
-    def _hand_on(self) -> None:
-        if self.reorder is None or self._generation is None:
+    def hand_on(self) -> None:
+        """Fill batches, and hand out those that are complete: some more than the user has taken."""
+        reorder, pending = self.reorder, self._pending
+        if reorder is None or self._generation is None:
             return
-        while (batch := self.reorder.take()) is not None:
-            self._pending.append(batch.epoch)
-            self._left_of_epoch += batch.epoch == self._pending[0]
-            self._whole_bytes += batch.size_bytes
-            self._out.add(HandOut(self._generation, batch))
+        found: list[WholeBatch] = []
+        while (batch := reorder.take(MOST_FILLED - len(pending))) is not None:
+            found.append(batch)
+            pending.append(batch.epoch)
+            self._left_of_epoch += batch.epoch == pending[0]
+            self._whole_bytes += batch.held_bytes
+        self._waits = reorder.waits
+        if found:
+            self._out.add(HandOut(self._generation, found))
 
     def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
         """Return whether records that fail their check are really bad in the file.

@@ -16,7 +16,7 @@ from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.events import (
     AddressRefused,
-    BatchTaken,
+    BatchesTaken,
     Begun,
     CallFailed,
     Connected,
@@ -161,9 +161,9 @@ class RankMachine:
                 self.intake.accept(number, message, here=True)
             case TimePassed(hungry=hungry, quiet=quiet):
                 self._tick(hungry=hungry, quiet=quiet)
-            case BatchTaken(generation=generation, size_bytes=size_bytes):
+            case BatchesTaken(generation=generation, batches=batches, held_bytes=held_bytes):
                 self._handed_out = True
-                self.intake.taken(generation, size_bytes)
+                self.intake.taken(generation, batches, held_bytes)
             case Sought(epoch=epoch, origin=origin, generation=generation):
                 self._go_to(epoch, origin, generation)
             case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused() | RefusalExplained():
@@ -180,6 +180,7 @@ class RankMachine:
     def _tick(self, *, hungry: bool, quiet: bool) -> None:
         if self._config.prefetch_follows:
             self.intake.follow_path(self.pool.sources.round_trip_ns() or 0)
+        self.intake.hand_on()
         self.intake.give_credit()
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)

@@ -100,6 +100,13 @@ class EpochPlaces:
         self._owners, self._streams = owners, streams
         self._chunks.clear()
 
+    def ids_from(self, slot: int, count: int) -> npt.NDArray[np.int64]:
+        """Return the records at `count` places from `slot` on."""
+        number, begin = divmod(slot, _CHUNK_SLOTS)
+        if begin + count <= _CHUNK_SLOTS:
+            return self.chunk(number).ids[begin : begin + count].copy()
+        return self.ids_at(np.arange(slot, slot + count))
+
     def ids_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the records at these places."""
         first, last = int(slots[0]) // _CHUNK_SLOTS, int(slots[-1]) // _CHUNK_SLOTS

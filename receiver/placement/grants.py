@@ -1,6 +1,7 @@
 """The credit that a rank gives: how far each stream may run ahead of the user.
 
-A bound in bytes covers all streams: what is held here and what may come at any time. If it were
+A bound in bytes covers all streams: what is held here and what may come at any time, with what each
+record takes here besides its bytes. Daemons count the bytes of records alone. If the bound were
 divided by bytes alone, a fast daemon would get all of it, and the next records of a slow one would
 find no room. So streams may send only places that fit the bound, and each gets credit for what it
 owes of those.
@@ -36,7 +37,7 @@ class Schedule(Protocol):
     """The needed facts of the plan: which stream owes what."""
 
     def place_after(self, place: Place, size_bytes: int) -> Place:
-        """Return the place this many bytes after `place`; further only for a single record."""
+        """Return the place before which this much of the bound is filled from `place` on; further only for a single record."""
         ...
 
     def owed(self, stream: int, begin: Place, end: Place) -> Owed:
@@ -67,6 +68,7 @@ class _Stream:
         place: the place up to which it may send.
         owed: records up to that place that it has not sent, in order, in parts.
         owed_bytes: their total size.
+        owed_records: their number.
         allowed_bytes: bytes that it may have sent.
         came_bytes: bytes received of it.
         largest_bytes: size of the largest message received.
@@ -75,6 +77,7 @@ class _Stream:
     place: Place
     owed: deque[Owed] = field(default_factory=deque[Owed])
     owed_bytes: int = 0
+    owed_records: int = 0
     allowed_bytes: int = 0
     came_bytes: int = 0
     largest_bytes: int = 0
@@ -93,6 +96,7 @@ class _Stream:
         if part.records:
             self.owed.append(part)
             self.owed_bytes += part.size_bytes
+            self.owed_records += part.records
 
     def settle(self, records: int) -> None:
         """Record that this many of the records it owes are here."""
@@ -103,6 +107,7 @@ class _Stream:
             left = part.records - taken
             left_bytes = part.size_bytes * left // part.records
             self.owed_bytes -= part.size_bytes - left_bytes
+            self.owed_records -= taken
             if left:
                 self.owed.appendleft(Owed(records=left, size_bytes=left_bytes))
 
@@ -112,13 +117,14 @@ class Grants:
 
     Attributes:
         limit_bytes: the bound; it may change at any time.
-        held_bytes: received and not yet handed to the user.
+        held_bytes: what records take that were received and not yet handed to the user.
         peak_bytes: the most that was ever held.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        """Begin with this bound and no stream."""
+    def __init__(self, limit_bytes: int, *, place_bytes: int = 0) -> None:
+        """Begin with this bound and no stream; a record takes `place_bytes` of it besides its own."""
         self.limit_bytes = limit_bytes
+        self._place_bytes = place_bytes
         self.held_bytes = 0
         self.peak_bytes = 0
         self._must: Place = (0, 0)
@@ -145,7 +151,7 @@ class Grants:
             stream: the message's stream.
             records: the number of records in it.
             size_bytes: size of its payload.
-            new_bytes: bytes of it that were missing and are held now.
+            new_bytes: what its missing records take of the bound.
         """
         self.held_bytes += new_bytes
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
@@ -155,7 +161,7 @@ class Grants:
             one.settle(records)
 
     def handed_over(self, size_bytes: int) -> None:
-        """Record that the user got a batch."""
+        """Record that the user got a batch, which took so much of the bound."""
         self.held_bytes -= size_bytes
 
     def need(self, must: Place) -> None:
@@ -175,16 +181,24 @@ class Grants:
         place = place if most is None else min(place, most)
         for number, stream in self._streams.items():
             stream.extend(schedule, number, place)
-        free = self.limit_bytes - self.held_bytes - sum(stream.awaited_bytes for stream in self._streams.values())
+        awaited_bytes = sum(self._takes(stream, stream.awaited_bytes) for stream in self._streams.values())
+        free = self.limit_bytes - self.held_bytes - awaited_bytes
         # In rising order of lack: streams that lack less get all of it, the rest is shared by those
         # that lack more.
         lacking = sorted((stream for stream in self._streams.values() if _lacks(stream)), key=_lacks)
         for turn, stream in enumerate(lacking):
             if free <= 0:
                 return
-            given = min(_lacks(stream), free // (len(lacking) - turn))
+            share = free // (len(lacking) - turn)
+            given = min(_lacks(stream), share * stream.owed_bytes // self._takes(stream, stream.owed_bytes))
             stream.allowed_bytes = max(stream.allowed_bytes, stream.came_bytes) + given
-            free -= given
+            free -= self._takes(stream, given)
+
+    def _takes(self, stream: _Stream, size_bytes: int) -> int:
+        """Return what so many of the bytes that the stream owes will take of the bound."""
+        if stream.owed_bytes <= 0:
+            return size_bytes
+        return size_bytes + size_bytes * self._place_bytes * stream.owed_records // stream.owed_bytes
 
     def allowance(self, stream: int) -> Allowance:
         """Return the current credit of a stream; none if it is not open."""
@@ -203,8 +217,8 @@ class Grants:
         if one is None:
             return False
         # A message is sent when there is credit for all of it.
-        little = max(self.limit_bytes // (_LITTLE * len(self._streams)), one.largest_bytes)
-        return one.awaited_bytes <= little
+        little = max(self.limit_bytes // (_LITTLE * len(self._streams)), self._takes(one, one.largest_bytes))
+        return self._takes(one, one.awaited_bytes) <= little
 
 
 _LITTLE = 8

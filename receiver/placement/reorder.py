@@ -1,15 +1,18 @@
 """From messages of several streams, in any order, to complete batches.
 
-Each record is put at its place, once.
+Each record is put at its place, once. A message may hold records of a hundred thousand batches, and
+an open batch takes a kilobyte of objects. So the records of a message wait together, and batches
+are filled only a little ahead of those that are taken.
 
 Covers: which stream owes which place, detecting duplicate, lost or foreign records, when a batch is
 complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead messages may come
 (emlio.receiver.placement.grants), checking records (emlio.tfrecord).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import count, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +24,17 @@ from emlio.receiver.placement.epoch_places import EpochPlaces
 from emlio.tfrecord import FrameFault
 from emlio.wire.data import DataHeader, ids_checksum
 
-__all__ = ["BadRecord", "LaneOrder", "Reorder", "WholeBatch"]
+__all__ = ["MOST_FILLED", "PLACE_BYTES", "BadRecord", "LaneOrder", "Reorder", "WholeBatch"]
+
+PLACE_BYTES = 64
+"""Memory of a record that is here, besides its bytes: where it lies and belongs, and its part of the
+plan. With tiny records this is most of what a window holds."""
+
+MOST_FILLED = 1024
+"""Batches that are filled before they are taken. An open batch takes a kilobyte of objects, whatever its size."""
+
+_PART_SLOTS = 1024
+"""Places whose flags are kept together."""
 
 _EPOCHS_SEARCHED = 3
 """Epochs searched for a place that a stream owes. A stream with more than a few records owes one in
@@ -71,13 +84,36 @@ class WholeBatch:
     pieces: list[Piece] = field(default_factory=list[Piece])
     bad: list[BadRecord] = field(default_factory=list[BadRecord])
     size_bytes: int = 0
-    seen: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     placed: int = 0
 
     @property
     def whole(self) -> bool:
         """Return whether nothing is missing."""
         return self.placed == self.count
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of the window."""
+        return self.size_bytes + PLACE_BYTES * self.count
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Run:
+    """The records of a message that are not all in their batches yet.
+
+    Attributes:
+        epoch: their epoch.
+        records: all of them, with their places in the epoch.
+        sizes: the size of each, as received.
+        bad: why records failed their check, by their number in the message.
+        at: the first one that is in no batch.
+    """
+
+    epoch: int
+    records: Piece
+    sizes: npt.NDArray[np.int64]
+    bad: dict[int, str]
+    at: int = 0
 
 
 class LaneOrder:
@@ -142,9 +178,12 @@ class Reorder:
         self._in_order = in_order
         self._origin = (epoch, origin)
         self._epochs: dict[int, EpochPlaces] = {}
+        self._here: dict[tuple[int, int], npt.NDArray[np.bool_]] = {}  # by epoch and part: the places that came
+        self._part = (epoch, 0)  # of the first place that was not taken
+        self._runs: list[tuple[int, int, _Run]] = []  # a heap, by the first place that is in no batch
         self._open: dict[tuple[int, int], WholeBatch] = {}
         self._taken: set[tuple[int, int]] = set()
-        self._whole: list[tuple[int, int]] = []
+        self._whole: dict[tuple[int, int], None] = {}
         self._reopened: dict[int, range] = {}  # stream -> the epochs of which it may repeat records
         self.next_epoch, self.next_step = epoch, 0
         self._skip_empty_epochs()
@@ -182,7 +221,7 @@ class Reorder:
         delayed on one lane while others go on.
         """
         epoch, slot = self.first_missing(stream)
-        last = max((number for number, _ in self._open), default=self.next_epoch)
+        last = max([self.next_epoch, *(number for number, _ in self._open), *(number for number, _, _ in self._runs)])
         self._reopened[stream] = range(epoch, last + 1)
         return epoch, slot
 
@@ -201,24 +240,54 @@ class Reorder:
         # later.
         return number + 1, 0
 
+    def _parts(
+        self, epoch: int, slots: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[slice, npt.NDArray[np.bool_], slice | npt.NDArray[np.int64]]]:
+        """Yield rising places in parts: which of them, the part's flags, and where these places are there."""
+        begin, last = 0, int(slots[-1])
+        while begin < len(slots):
+            first = int(slots[begin])
+            number, place = divmod(first, _PART_SLOTS)
+            flags = self._here.get((epoch, number))
+            if flags is None:
+                flags = self._here[epoch, number] = np.zeros(_PART_SLOTS, np.bool_)
+            after = (number + 1) * _PART_SLOTS
+            end = len(slots) if last < after else int(np.searchsorted(slots, after))
+            if int(slots[end - 1]) - first == end - 1 - begin:  # as with a single daemon
+                yield slice(begin, end), flags, slice(place, place + end - begin)
+            else:
+                yield slice(begin, end), flags, slots[begin:end] - number * _PART_SLOTS
+            begin = end
+
+    def _are_new(self, epoch: int, slots: npt.NDArray[np.int64]) -> bool:
+        """Return whether none of these rising places has its record."""
+        if (epoch, int(slots[0])) < (self.next_epoch, self.next_step * self._plan.spec.batch_size):
+            return False
+        return not any(flags[places].any() for _, flags, places in self._parts(epoch, slots))
+
     def _are_here(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of these places have their records."""
-        size = self._plan.spec.batch_size
-        here = np.zeros(len(slots), np.bool_)
-        for step in np.unique(slots // size).tolist():
-            key = (epoch, step)
-            inside = slots // size == step
-            if key in self._taken or key < (self.next_epoch, self.next_step):
-                here[inside] = True
-            elif key in self._open:
-                here[inside] = self._open[key].seen[slots[inside] - step * size]
+        """Return which of these rising places have their records."""
+        taken = epoch < self.next_epoch
+        here = np.full(len(slots), taken, np.bool_)
+        if taken or not len(slots):
+            return here
+        if epoch == self.next_epoch:
+            before = int(np.searchsorted(slots, self.next_step * self._plan.spec.batch_size))
+            here[:before] = True
+            slots, rest = slots[before:], here[before:]
+        else:
+            rest = here
+        if len(slots):
+            for part, flags, places in self._parts(epoch, slots):
+                rest[part] = flags[places]
         return here
 
     def missing_shards(self) -> npt.NDArray[np.int64]:
         """Return the shards of the records that the next batch still waits for, each once."""
-        key = (self.next_epoch, self.next_step)
-        epoch, batch = self._epoch(key[0]), self._batch(key)
-        slots = np.flatnonzero(~batch.seen) + key[1] * self._plan.spec.batch_size
+        epoch, size = self._epoch(self.next_epoch), self._plan.spec.batch_size
+        first = self.next_step * size
+        slots = np.arange(first, min(first + size, epoch.slots))
+        slots = slots[~self._are_here(self.next_epoch, slots)]
         if not slots.size:
             return np.zeros(0, np.int64)
         return np.unique(self._plan.catalog.locate(epoch.ids_at(slots))[0])
@@ -243,7 +312,7 @@ class Reorder:
         faults: Sequence[FrameFault],
         notes: npt.NDArray[np.int64] | None = None,
     ) -> int:
-        """Put a message's records at their places; return the bytes of those that were missing."""
+        """Take a message's records; return what those that were missing take here, see `PLACE_BYTES`."""
         label = self._streams[stream]
         repeated = self._reopened.get(stream, range(0))
         if not self.next_epoch <= header.epoch <= self.next_epoch + 2 and header.epoch not in repeated:
@@ -264,49 +333,76 @@ class Reorder:
                 "the daemon sent others"
             )
         bad = {fault.position: fault.reason for fault in faults}
-        if stream in self._reopened:
-            new = np.flatnonzero(~self._are_here(header.epoch, slots))
+        if not self._are_new(header.epoch, slots):
+            here = self._are_here(header.epoch, slots)
+            if stream not in self._reopened:
+                step = int(slots[here][0]) // self._plan.spec.batch_size
+                raise RemoteProtocolError(f"{label}: a record of batch {step} of epoch {header.epoch} came twice")
+            new = np.flatnonzero(~here)
             if not new.size:
                 return 0
             slots, starts, ends, sizes = slots[new], starts[new], ends[new], sizes[new]
             notes = notes[new] if notes is not None else None
             bad = {place: bad[was] for place, was in enumerate(new.tolist()) if was in bad}
-        size = self._plan.spec.batch_size
-        first_step, last_step = int(slots[0]) // size, int(slots[-1]) // size
+        records = Piece(buffer=payload, starts=starts, ends=ends, slots=slots, notes=notes)
+        for _, flags, places in self._parts(header.epoch, slots):
+            flags[places] = True
+        run = _Run(epoch=header.epoch, records=records, sizes=sizes, bad=bad)
+        heappush(self._runs, (header.epoch, int(slots[0]), run))
+        return int(sizes.sum()) + PLACE_BYTES * len(slots)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether records that are here are in no batch yet."""
+        return bool(self._runs)
+
+    def _fill(self, batches: int) -> None:
+        """Put records that are here into their batches: into the next so many that were not taken."""
+        batches += len(self._taken)  # they lie between others
+        while self._runs:
+            epoch, slot, run = self._runs[0]
+            step = slot // self._plan.spec.batch_size
+            ahead = step - self.next_step
+            for number in range(self.next_epoch, epoch):
+                ahead += self._epoch(number).steps
+            if ahead >= batches:
+                return
+            heappop(self._runs)
+            self._spread(run, step, step + batches - ahead)
+            if run.at < len(run.sizes):
+                heappush(self._runs, (epoch, int(run.records.slots[run.at]), run))
+
+    def _spread(self, run: _Run, first_step: int, before_step: int) -> None:
+        """Put the records of a run from its first one on into the batches before `before_step`."""
+        records, size, begin, end = run.records, self._plan.spec.batch_size, run.at, len(run.sizes)
+        slots = records.slots
+        last_step = int(slots[-1]) // size
+        if last_step >= before_step:
+            end = int(np.searchsorted(slots, before_step * size))
+            last_step = int(slots[end - 1]) // size
+        run.at = end
         if first_step == last_step:
-            edges = [0, len(slots)]
+            edges, sizes = [begin, end], [int(run.sizes[begin:end].sum())]
+            places = slots[begin:end] - first_step * size
         else:
-            bounds = np.arange(first_step + 1, last_step + 1, dtype=np.int64) * size
-            edges = [0, *np.searchsorted(slots, bounds).tolist(), len(slots)]
-        for begin, end in pairwise(edges):
-            if begin == end:
+            bounds = np.arange(first_step + 1, last_step + 1) * size
+            edges = [begin, *np.searchsorted(slots, bounds).tolist(), end]
+            sizes = np.add.reduceat(run.sizes[:end], edges[:-1]).tolist()
+            places = slots[begin:end] % size
+        for step, size_bytes, (first, after) in zip(count(first_step), sizes, pairwise(edges), strict=False):
+            if first == after:
                 continue  # a batch between two others to which this stream owes nothing
-            step = int(slots[begin]) // size
-            key = (header.epoch, step)
-            places = slots[begin:end] - step * size
-            if key in self._taken or key < (self.next_epoch, self.next_step):
-                raise RemoteProtocolError(f"{label}: records of batch {step} of epoch {header.epoch} came twice")
-            batch = self._batch(key)
-            if batch.seen[places].any():
-                raise RemoteProtocolError(f"{label}: a record of batch {step} of epoch {header.epoch} came twice")
-            batch.seen[places] = True
-            batch.placed += end - begin
-            batch.size_bytes += int(sizes[begin:end].sum())
-            keep = slice(begin, end)
-            piece = Piece(
-                buffer=payload,
-                starts=starts[keep],
-                ends=ends[keep],
-                slots=places,
-                notes=notes[keep] if notes is not None else None,
-            )
-            if not bad:
+            key = (run.epoch, step)
+            batch = self._open.get(key) or self._begin(key)
+            batch.placed += after - first
+            batch.size_bytes += size_bytes
+            piece = records.part(first, after, places[first - begin : after - begin])
+            if not run.bad:
                 batch.pieces.append(piece)
             else:
-                self._place_with_faults(batch, piece, begin, bad)
+                self._place_with_faults(batch, piece, first, run.bad)
             if batch.whole:
-                self._whole.append(key)
-        return int(sizes.sum())
+                self._whole[key] = None
 
     def slots_of(self, stream: int, header: DataHeader) -> npt.NDArray[np.int64]:
         """Return the places of a message's records: those that the stream owes, whatever came."""
@@ -350,28 +446,43 @@ class Reorder:
                 )
             )
 
-    def take(self) -> WholeBatch | None:
-        """Return the next batch that may be handed out, or None while it is not complete."""
+    def take(self, most: int = MOST_FILLED) -> WholeBatch | None:
+        """Return the next batch that may be handed out, or None while it is not complete.
+
+        Args:
+            most: how many of the next batches may be filled.
+        """
+        key = self._next_whole()
+        if key is None and self._runs:
+            self._fill(most)
+            key = self._next_whole()
+        if key is None:
+            return None
+        batch = self._open[key]
+        del self._whole[key], self._open[key]
+        if key != (self.next_epoch, self.next_step):
+            self._taken.add(key)
+            return batch
+        self._advance()
+        while self._taken and (self.next_epoch, self.next_step) in self._taken:
+            self._taken.discard((self.next_epoch, self.next_step))
+            self._advance()
+        part = self.next_epoch, self.next_step * self._plan.spec.batch_size // _PART_SLOTS
+        if part != self._part:
+            self._part = part
+            self._here = {part: flags for part, flags in self._here.items() if part >= self._part}
+        return batch
+
+    def _next_whole(self) -> tuple[int, int] | None:
         if self._in_order:
             key = (self.next_epoch, self.next_step)
-            batch = self._open.get(key)
-            if batch is None or not batch.whole:
-                return None
-        else:
-            # An epoch's last batch goes out before the next epoch's first: the user's loop ends in
-            # between.
-            key = next((key for key in self._whole if key[0] == self.next_epoch), (-1, -1))
-            batch = self._open.get(key)
-            if batch is None:
-                return None
-        self._whole.remove(key)
-        del self._open[key]
-        self._taken.add(key)
-        while (self.next_epoch, self.next_step) in self._taken:
-            self._taken.discard((self.next_epoch, self.next_step))
-            self.next_step += 1
-            self._skip_empty_epochs()
-        return batch
+            return key if key in self._whole else None
+        # An epoch's last batch goes out before the next epoch's first: the user's loop ends in between.
+        return next((key for key in self._whole if key[0] == self.next_epoch), None)
+
+    def _advance(self) -> None:
+        self.next_step += 1
+        self._skip_empty_epochs()
 
     def _skip_empty_epochs(self) -> None:
         while self.next_step >= self._epoch(self.next_epoch).steps:
@@ -385,16 +496,11 @@ class Reorder:
             epoch = self._epochs[number] = EpochPlaces(plan, self._rank, self._owners, len(self._streams))
         return epoch
 
-    def _batch(self, key: tuple[int, int]) -> WholeBatch:
-        batch = self._open.get(key)
-        if batch is None:
-            epoch, size = self._epoch(key[0]), self._plan.spec.batch_size
-            first = key[1] * size
-            count = min(size, epoch.slots - first)
-            ids = epoch.ids_at(np.arange(first, first + count))
-            draws = epoch.plan.seed_numbers(self._rank, first, first + count) if epoch.plan.repeats else None
-            batch = WholeBatch(
-                epoch=key[0], step=key[1], count=count, ids=ids, draws=draws, seen=np.zeros(count, np.bool_)
-            )
-            self._open[key] = batch
+    def _begin(self, key: tuple[int, int]) -> WholeBatch:
+        epoch, size = self._epoch(key[0]), self._plan.spec.batch_size
+        first = key[1] * size
+        records = min(size, epoch.slots - first)
+        draws = epoch.plan.seed_numbers(self._rank, first, first + records) if epoch.plan.repeats else None
+        batch = WholeBatch(epoch=key[0], step=key[1], count=records, ids=epoch.ids_from(first, records), draws=draws)
+        self._open[key] = batch
         return batch

@@ -25,25 +25,34 @@ but tiny records."""
 class PlanSchedule:
     """A rank's part of the plan up to the end of the epoch after the user's."""
 
-    def __init__(self, catalog: Catalog, places: Callable[[int], EpochPlaces], epochs: int | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        places: Callable[[int], EpochPlaces],
+        epochs: int | None = None,
+        *,
+        place_bytes: int = 0,
+    ) -> None:
         """Prepare the sums.
 
         Args:
             catalog: the shards.
             places: returns the places of an epoch.
             epochs: the number of epochs after which the plan ends; None without an end.
+            place_bytes: what a record takes of the window besides its bytes.
         """
         self._places = places
         self._epochs = epochs
         records = np.array([shard.records for shard in catalog.shards], np.float64)
         sizes = np.array([shard.size_bytes for shard in catalog.shards], np.float64)
         self._record_bytes = np.divide(sizes, records, out=np.zeros_like(sizes), where=records > 0)
+        self._held_bytes = self._record_bytes + place_bytes
         # Credit is given many times while the user goes through one part of an epoch: each part is
         # summed once.
         self._sums: OrderedDict[Place, npt.NDArray[np.float64]] = OrderedDict()
 
     def place_after(self, place: Place, size_bytes: int) -> Place:
-        """Return the place that lies this many bytes after `place`.
+        """Return the place before which this much of the window is filled from `place` on.
 
         Further for a single record, but not beyond the end of the next epoch. Sums of parts before
         this place are dropped: they are not needed again.
@@ -79,7 +88,7 @@ class PlanSchedule:
         sums = self._sums.get(part)
         if sums is None:
             epoch, begin = part
-            sums = self._sums[part] = np.cumsum(self._record_bytes[self._places(epoch).part(begin)])
+            sums = self._sums[part] = np.cumsum(self._held_bytes[self._places(epoch).part(begin)])
             while len(self._sums) > _SUMS_KEPT:
                 self._sums.popitem(last=False)
         return sums

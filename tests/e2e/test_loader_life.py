@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess
 
 pytestmark = pytest.mark.usefixtures("fresh_starts")
@@ -251,3 +252,36 @@ def test_ctrl_c_ends_a_rank_whose_transform_does_not_return(daemon: DaemonProces
         assert rank.log.count("dream (<string>:") == 1, "it says once what still runs"
         assert rank.log.count("Traceback") == 1
     daemon.wait_for_log("the rank sent goodbye")
+
+
+def test_tiny_records_in_batches_of_one_keep_a_rank_within_its_bound_and_its_session_alive(tmp_path: Path) -> None:
+    """A message holds tens of thousands of batches: none may be an object before it is soon taken."""
+    make_dataset(tmp_path / "tiny", records=200_000, shards=1, payload=lambda number: number.to_bytes(8, "little"))
+    script = (
+        BEGIN
+        + """
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+loader = make(batch_size=1, shuffle=False, prefetch="8MiB")
+before = resident()
+batches = iter(loader)
+first = numbers(next(batches))
+threading.Event().wait(2.0)
+say(["rested", resident() - before])
+came = first + [numbers(next(batches))[0] for _ in range(20_000)]
+say(["taken", came == list(range(20_001)), resident() - before])
+loader.close()
+"""
+    )
+    with (
+        DaemonProcess({"tiny": tmp_path / "tiny"}, "--heartbeat-timeout", "2s", folder=tmp_path) as daemon,
+        RankProcess(script, daemon.address("tiny")) as rank,
+    ):
+        what, rested_bytes = rank.line(0)
+        assert what == "rested"
+        what, whole, taken_bytes = rank.line(1)
+        assert (what, whole) == ("taken", True)
+        assert rank.finish(20.0) == 0, rank.log
+        assert max(rested_bytes, taken_bytes) < 45_000_000
+        assert "silent" not in daemon.log

@@ -18,6 +18,8 @@ from emlio.errors import ConfigError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.receiver.engine import engine
+from emlio.receiver.machine.events import Event, FrameCame
 from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
@@ -272,3 +274,29 @@ def test_the_bytes_of_a_run_are_those_that_were_handed_out_and_read_ahead_is_apa
         assert f"; {format_size(stats.ahead_bytes)} read ahead: " in str(stats)
         next(iter(loader))
         assert loader.epoch_stats().batches == 1
+
+
+def test_a_turn_of_the_receive_thread_ends_when_its_time_is_over_and_nothing_is_lost(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_TURN_NS", 0, raising=False)
+    frames: list[int] = []
+    turn: Any = engine.Engine._turn
+    handle: Any = engine.Engine._handle
+
+    def counted_turn(self: engine.Engine) -> None:
+        frames.append(0)
+        turn(self)
+
+    def counted_handle(self: engine.Engine, event: Event) -> None:
+        if frames:  # the first event comes before the first turn
+            frames[-1] += isinstance(event, FrameCame)
+        handle(self, event)
+
+    monkeypatch.setattr(engine.Engine, "_turn", counted_turn)
+    monkeypatch.setattr(engine.Engine, "_handle", counted_handle)
+    with _loader(daemon, "others", shuffle=False, batch_size=1) as loader:
+        for _ in range(3):
+            assert _flat(_epoch(loader)) == list(range(40))
+    assert sum(frames) > 3
+    assert max(frames) == 1, "between two messages it hears what daemons say"

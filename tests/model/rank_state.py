@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from world import HEARTBEAT_NS, RECORD_BYTES, World
+from world import HEARTBEAT_NS, HELD_BYTES, World
 
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import EpochPlan, Plan
@@ -130,7 +130,7 @@ def new_machine(world: World) -> RankMachine:
     targets = tuple(Target(peer=peer, ways=(peer,)) for peer in world.config.address.peers)
     machine = RankMachine(world.config, targets, (), around, ahead=0)
     limits: Any = machine.intake
-    limits._bound_bytes = limits.grants.limit_bytes = world.bound * RECORD_BYTES
+    limits._bound_bytes = limits.grants.limit_bytes = world.bound * HELD_BYTES
     return machine
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from steps import Game, State
-from world import DAEMONS, RECORD_BYTES, World
+from world import DAEMONS, HELD_BYTES, World
 
 __all__ = ["Counterexample", "Explored", "explore"]
 
@@ -124,7 +124,7 @@ class _Search:
     def _wrong(self, state: State) -> str:
         world = self._world
         held = self._game.held_bytes(state)
-        most = (world.bound + world.batch + len(DAEMONS) * (world.largest - 1)) * RECORD_BYTES
+        most = (world.bound + world.batch + len(DAEMONS) * (world.largest - 1)) * HELD_BYTES
         if held > most:
             return f"I7: {held} bytes are held, at most {most} may be"
         for daemon, side in enumerate(state.sides):

@@ -16,7 +16,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
-from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
@@ -169,7 +169,7 @@ class SimulatedJob:
 
     def _check_bound(self) -> None:
         """The credit that was given bounds what is here; only what is needed at once comes in any case, with whole messages."""
-        record_bytes = len(framed(0, self.daemons[0].size))
+        record_bytes = len(framed(0, self.daemons[0].size)) + PLACE_BYTES
         needed = self._batch_size + len(self.daemons) * MOST_RECORDS
         most_bytes = self._bound_bytes + needed * record_bytes
         peak_bytes = self.rank.machine.intake.peak_bytes

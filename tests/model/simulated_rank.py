@@ -19,7 +19,7 @@ from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.connection.lane_plane import LanePlane
 from emlio.receiver.connection.link_plane import LinkPlane
 from emlio.receiver.engine.hello import greeting
-from emlio.receiver.machine.events import BatchTaken, Begun, Event, TimePassed
+from emlio.receiver.machine.events import BatchesTaken, Begun, Event, TimePassed
 from emlio.receiver.machine.instructions import (
     Answered,
     Call,
@@ -105,7 +105,7 @@ class SimulatedRank:
     def take(self) -> WholeBatch:
         """The user takes the next batch."""
         batch = self.batches.popleft()
-        self._events.append(BatchTaken(0, batch.size_bytes))
+        self._events.append(BatchesTaken(0, 1, batch.held_bytes))
         return batch
 
     def turn(self) -> None:
@@ -132,8 +132,8 @@ class SimulatedRank:
         match instruction:
             case Call() | Say() | Disconnect():
                 self._events.extend(self._control.carry_out(instruction))
-            case HandOut(batch=batch):
-                self.batches.append(batch)
+            case HandOut(batches=batches):
+                self.batches.extend(batches)
             case Note(text=text):
                 self.notes.append(text)
             case Remember(way=way, path=path):

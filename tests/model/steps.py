@@ -17,7 +17,7 @@ from wires import changed, may_hear, named, welcome, words_of
 from world import DAEMONS, HEARTBEAT_NS, World, frame_of
 
 from emlio.receiver.machine.events import (
-    BatchTaken,
+    BatchesTaken,
     Begun,
     Connected,
     Event,
@@ -346,8 +346,9 @@ class Game:
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case HandOut(batch=batch):
-                    self._hand_out(batch)
+                case HandOut(batches=batches):
+                    for batch in batches:
+                        self._hand_out(batch)
                 case Fail(error=error):
                     self._broken = f"I8: the job ends: {error}"
                 case Note(text=text):
@@ -387,4 +388,4 @@ class Game:
         if found != due:
             self._broken = f"I1: records {due} must be handed out, got {found}"
         self._handed += batch.count
-        self._carry_out(self._machine.handle(BatchTaken(0, batch.size_bytes), NOW_NS))
+        self._carry_out(self._machine.handle(BatchesTaken(0, 1, batch.held_bytes), NOW_NS))

@@ -14,16 +14,18 @@ from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.placement.reorder import PLACE_BYTES
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
 from emlio.tfrecord import frame
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, ids_checksum
 
-__all__ = ["DAEMONS", "HEARTBEAT_NS", "RECORD_BYTES", "World", "frame_of"]
+__all__ = ["DAEMONS", "HEARTBEAT_NS", "HELD_BYTES", "RECORD_BYTES", "World", "frame_of"]
 
 DAEMONS = ("A", "B")
 RECORD_BYTES = 24
+HELD_BYTES = RECORD_BYTES + PLACE_BYTES
 """Of a record's frame: a record is its own number, of 8 bytes."""
 
 HEARTBEAT_NS = 1_000_000_000

@@ -24,7 +24,7 @@ from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.placement.reorder import Reorder, WholeBatch
+from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
@@ -88,7 +88,7 @@ class _Job:
         self._intake: Any = Intake(config, self._out, lambda stream, shard: False, ahead=0)
         self._intake._bound_bytes = bound_bytes  # a loader's is never so small
         self._intake.begin(self.reorder, plan.catalog, 0)
-        self._most_bytes = bound_bytes + (plan.spec.batch_size + streams * _LONGEST) * _RECORD_BYTES
+        self._most_bytes = bound_bytes + (plan.spec.batch_size + streams * _LONGEST) * (_RECORD_BYTES + PLACE_BYTES)
         self._openings = 0
         self._streams: dict[int, _Stream] = {}
         self._open(dict.fromkeys(range(streams), (0, 0)))
@@ -184,13 +184,13 @@ class _Job:
         return True
 
     def _take(self, given: list[tuple[int, int, list[int]]]) -> bool:
-        self._batches += [told.batch for told in self._out.take() if isinstance(told, HandOut)]
+        self._batches += [batch for told in self._out.take() if isinstance(told, HandOut) for batch in told.batches]
         batches = self._batches
         if not batches or self._draw.random() < 0.5:
             return bool(batches)
         batch = batches.popleft()
         given.append((batch.epoch, batch.step, _content(batch)))
-        self._intake.taken(0, batch.size_bytes)
+        self._intake.taken(0, 1, batch.held_bytes)
         return True
 
     def _fail_over(self) -> None:

@@ -13,7 +13,7 @@ from emlio.errors import RemoteProtocolError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.receiver.placement.reorder import LaneOrder, Reorder, WholeBatch
+from emlio.receiver.placement.reorder import MOST_FILLED, LaneOrder, Reorder, WholeBatch
 from emlio.tfrecord import check_frames, frame
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
 
@@ -155,15 +155,18 @@ def _content(batch: WholeBatch) -> list[int]:
     return [found[slot] for slot in range(batch.count)]
 
 
-def _deliver(reorder: Reorder, arrived: list[_Message]) -> list[tuple[int, int, list[int]]]:
-    """Place what arrives within the epochs that may be open; what is too early waits on its lane, as in the window."""
+def _deliver(reorder: Reorder, arrived: list[_Message], most: int = MOST_FILLED) -> list[tuple[int, int, list[int]]]:
+    """Place what arrives within the epochs that may be open; what is too early waits on its lane, as in the window.
+
+    No more than `most` batches are filled before they are taken.
+    """
     handed: list[tuple[int, int, list[int]]] = []
     waiting = list(arrived)
     while waiting:
         admitted = next(m for m in waiting if m.header.epoch <= reorder.next_epoch + 1)
         waiting.remove(admitted)
         _place(reorder, admitted)
-        while (batch := reorder.take()) is not None:
+        while (batch := reorder.take(most)) is not None:
             assert batch.whole
             assert batch.ids.tolist() == _content(batch)
             handed.append((batch.epoch, batch.step, batch.ids.tolist()))
@@ -175,7 +178,8 @@ def _deliver(reorder: Reorder, arrived: list[_Message]) -> list[tuple[int, int, 
 def test_in_order_every_rank_gets_exactly_what_is_planned(job: _Job, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, job.plan.spec.world_size - 1))
     arrived = _arrival(data, _messages(data, job, rank, 3))
-    assert _deliver(_reorder(job, rank, in_order=True), arrived) == _planned(job, rank, 3)
+    most = data.draw(st.sampled_from([1, 2, 5, MOST_FILLED]))
+    assert _deliver(_reorder(job, rank, in_order=True), arrived, most) == _planned(job, rank, 3)
 
 
 @given(_jobs(), st.data())
@@ -183,7 +187,7 @@ def test_in_order_every_rank_gets_exactly_what_is_planned(job: _Job, data: st.Da
 def test_out_of_order_the_same_batches_come_epoch_by_epoch(job: _Job, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, job.plan.spec.world_size - 1))
     arrived = _arrival(data, _messages(data, job, rank, 3))
-    handed = _deliver(_reorder(job, rank, in_order=False), arrived)
+    handed = _deliver(_reorder(job, rank, in_order=False), arrived, data.draw(st.sampled_from([1, 2, 5, MOST_FILLED])))
     assert sorted(handed) == _planned(job, rank, 3)
     assert [epoch for epoch, _, _ in handed] == sorted(epoch for epoch, _, _ in handed)
 

@@ -73,7 +73,7 @@ def turn(sender: LaneSender, now_ns: int) -> None:
     while (action := sender._timers.take(now_ns)) is not None:
         action()
     for _ in range(len(sender._ready)):
-        sender._take_turn(*sender._ready.popleft(), now_ns)
+        sender._take_turn(*sender._ready.take(), now_ns)
 
 
 @contextmanager
@@ -103,7 +103,7 @@ class Message:
 class Ready:
     """A stream of six messages, read already."""
 
-    session, stream, label, parked, closed, ended = 7, 1, "session 7", False, False, False
+    session, stream, label, job, parked, closed, ended = 7, 1, "session 7", "job", False, False, False
 
     def __init__(self, *, apart: bool) -> None:
         self._messages = deque(self._read(slot, apart=apart) for slot in range(6))

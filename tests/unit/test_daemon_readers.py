@@ -20,7 +20,7 @@ from emlio_testing.processes import settles
 class _StuckStream:
     """A stream whose disk answers when the test says so."""
 
-    label, dataset, searching = "session 1", "ill", False
+    label, dataset, job, read_bytes, searching = "session 1", "ill", "job", 0, False
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -41,7 +41,7 @@ class _StuckStream:
 class _GoingStream:
     """A stream of another dataset, which has one message."""
 
-    label, dataset, closed, searching = "session 2", "well", False, False
+    label, dataset, job, read_bytes, closed, searching = "session 2", "well", "job", 0, False, False
 
     def __init__(self) -> None:
         self.left = 1
@@ -57,7 +57,7 @@ class _GoingStream:
 class _SearchingStream:
     """A stream that finds nothing, and counts how often it looks."""
 
-    label, dataset, closed, searching = "session 3", "well", False, True
+    label, dataset, job, read_bytes, closed, searching = "session 3", "well", "job", 0, False, True
 
     def __init__(self, rest_ns: int) -> None:
         self.search = Search()

@@ -14,7 +14,7 @@ from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.placement.reorder import Reorder, WholeBatch
+from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
@@ -22,8 +22,8 @@ from emlio.tfrecord import FRAME_BYTES, frame
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
 
 RECORD = 16_384
-BOUND = 1 << 20
-"""Of 64 records."""
+HELD = RECORD + PLACE_BYTES
+BOUND = 64 * HELD
 
 RACE_BOUND = 16 << 20
 
@@ -100,8 +100,8 @@ class Rank:
     def allowed(self, stream: int) -> int:
         return self.intake.credit(stream, 1).allowed_bytes
 
-    def message(self, epoch: int, slots: Sequence[int]) -> Message:
-        data = [frame(slot.to_bytes(8, "little") + bytes(RECORD - FRAME_BYTES - 8)) for slot in slots]
+    def message(self, epoch: int, slots: Sequence[int], record_bytes: int = RECORD) -> Message:
+        data = [frame(slot.to_bytes(8, "little") + bytes(record_bytes - FRAME_BYTES - 8)) for slot in slots]
         header = DataHeader(
             version=DATA_VERSION,
             session=1,
@@ -115,9 +115,9 @@ class Rank:
         )
         return Message(header=header, payload=memoryview(b"".join(data)), sizes=header.record_sizes())
 
-    def send(self, stream: int, epoch: int, slots: Sequence[int]) -> bool:
+    def send(self, stream: int, epoch: int, slots: Sequence[int], record_bytes: int = RECORD) -> bool:
         """A daemon sends these if it may; whether it did."""
-        message = self.message(epoch, slots)
+        message = self.message(epoch, slots, record_bytes)
         credit = self.daemons[stream]
         if not credit.allows((epoch, slots[0]), len(message.payload)):
             return False
@@ -131,12 +131,12 @@ class Rank:
         for told in self._out.take():
             assert isinstance(told, HandOut)
             assert told.generation == 1
-            self._batches.append(told.batch)
+            self._batches += told.batches
         return self._batches
 
     def take(self) -> None:
         """The user takes a batch."""
-        self._taken.append(self.batches.popleft().size_bytes)
+        self._taken.append(self.batches.popleft().held_bytes)
 
     def gives_room(self) -> bool:
         """What the user's thread is told."""
@@ -145,7 +145,8 @@ class Rank:
     def turn(self) -> bool:
         """As the receive thread's; whether credit was given."""
         while self._taken:
-            self.intake.taken(1, self._taken.pop(0))
+            self.intake.taken(1, 1, self._taken.pop(0))
+        self.intake.hand_on()
         self.intake.give_credit()
         return self.tell()
 
@@ -167,9 +168,9 @@ def test_before_a_plan_there_is_nothing_to_give() -> None:
 def test_streams_get_the_whole_bound_by_what_they_owe_next_and_the_next_batch_in_any_case() -> None:
     rank = Rank(records=(5, 300))
     first, second = (rank.intake.credit(stream, 1) for stream in (0, 1))
-    assert (first.allowed_bytes, second.allowed_bytes) == (5 * RECORD, BOUND - 5 * RECORD)
+    assert (first.allowed_bytes, second.allowed_bytes) == (5 * RECORD, 59 * RECORD)
     for credit in (first, second):
-        assert (credit.epoch, credit.slot) == (0, BOUND // RECORD)
+        assert (credit.epoch, credit.slot) == (0, 64)
         assert (credit.must_epoch, credit.must_slot) == (0, 10)
 
 
@@ -187,7 +188,7 @@ def test_a_user_who_takes_nothing_is_sent_the_bound_and_no_more() -> None:
     while rank.send(0, 0, [sent]):
         sent += 1
         rank.turn()
-    assert sent == BOUND // RECORD
+    assert sent == 64
     assert rank.intake.peak_bytes == BOUND
     assert not rank.send(1, 0, [100])
 
@@ -274,7 +275,68 @@ def test_all_batches_come_in_order_and_what_is_held_keeps_to_the_bound() -> None
         assert rank.intake.grants.held_bytes <= BOUND
     assert taken == [(epoch, step) for epoch in range(3) for step in range(13)]
     assert rank.intake.peak_bytes <= BOUND
-    assert told <= 3 * 100 * RECORD // (BOUND // 16) + 4
+    assert told <= 3 * 100 * HELD // (BOUND // 16) + 4
+
+
+# ---- tiny records -------------------------------------------------------------------------------------------------
+
+TINY = FRAME_BYTES + 8
+AT_ONCE = 500
+
+
+def _filled(bound: int) -> tuple[Rank, int]:
+    """A rank of tiny records whose user takes nothing, and how many were sent."""
+    rank = Rank(records=(100_000,), batch_size=1, bound=bound, record_bytes=TINY)
+    sent = 0
+    while rank.send(0, 0, range(sent, sent + AT_ONCE), TINY):
+        sent += AT_ONCE
+        rank.turn()
+    return rank, sent
+
+
+def test_tiny_records_count_with_what_they_take_besides_their_bytes() -> None:
+    rank, sent = _filled(4 << 20)
+    assert 0.9 * (4 << 20) <= sent * (TINY + PLACE_BYTES) <= (4 << 20)
+    assert rank.intake.peak_bytes == sent * (TINY + PLACE_BYTES)
+
+
+def test_records_of_thousands_of_batches_wait_together_and_a_thousand_batches_are_filled() -> None:
+    rank, sent = _filled(4 << 20)
+    assert sent > 10 * MOST_FILLED
+    assert len(rank.batches) == MOST_FILLED
+    steps = list[int]()
+    while len(steps) < sent:
+        steps += [batch.step for batch in rank.batches]
+        for _ in range(len(rank.batches)):
+            rank.take()
+        assert rank.gives_room()
+        rank.turn()
+        assert len(rank.batches) <= MOST_FILLED
+    assert steps == list(range(sent))
+
+
+def test_the_user_wakes_the_receive_thread_for_batches_that_wait_to_be_filled() -> None:
+    rank, _ = _filled(4 << 20)
+    for _ in range(MOST_FILLED // 2 - 1):
+        rank.take()
+    assert not rank.gives_room()
+    rank.take()
+    assert rank.gives_room()
+    rank.turn()
+    assert len(rank.batches) == MOST_FILLED
+
+
+def test_a_message_that_takes_more_than_the_whole_bound_comes_where_the_next_batch_needs_it() -> None:
+    rank, count = Rank(records=(100_000,), batch_size=1, bound=1 << 20, record_bytes=TINY), 20_000
+    for first in range(0, 3 * count, count):
+        assert rank.send(0, 0, range(first, first + count), TINY)
+        assert not rank.send(0, 0, range(first + count, first + 2 * count), TINY)
+        for taken in range(count):
+            assert rank.batches, f"{taken} batches were taken"
+            rank.take()
+            if rank.gives_room():
+                rank.turn()
+        rank.turn()
 
 
 # ---- opened again -------------------------------------------------------------------------------------------------
@@ -289,12 +351,12 @@ def test_a_stream_that_is_opened_again_counts_from_nothing_and_what_it_repeats_t
     rank.open(0, 0, 1)
     rank.intake.give_credit(opened=True)
     rank.tell()
-    assert rank.allowed(0) == BOUND - held
+    assert rank.allowed(0) == (BOUND - held) // HELD * RECORD
     for slot in (2, 3):
         assert rank.send(0, 0, [slot])
         assert rank.intake.grants.held_bytes == held
     assert rank.send(0, 0, [1])
-    assert rank.intake.grants.held_bytes == held + RECORD
+    assert rank.intake.grants.held_bytes == held + HELD
 
 
 def test_what_the_next_batch_lacks_comes_though_the_bound_is_full_and_much_is_repeated_before_it() -> None:
@@ -317,7 +379,7 @@ def test_what_the_next_batch_lacks_comes_though_the_bound_is_full_and_much_is_re
 def test_before_the_user_asks_streams_get_sixteen_mebibytes_and_then_the_bound() -> None:
     rank = Rank(records=(10_000,), bound=64 << 20, generation=None)
     assert rank.intake.unasked
-    assert rank.allowed(0) == RACE_BOUND
+    assert rank.allowed(0) == RACE_BOUND // HELD * RECORD
     for slot in range(30):
         assert rank.send(0, 0, [slot])
     assert not rank.batches, "nobody asked for them"
@@ -325,11 +387,11 @@ def test_before_the_user_asks_streams_get_sixteen_mebibytes_and_then_the_bound()
     rank.intake.give_credit(opened=True)
     assert not rank.intake.unasked
     assert [batch.step for batch in rank.batches] == [0, 1, 2]
-    assert rank.allowed(0) == 64 << 20
+    assert rank.allowed(0) // RECORD == (64 << 20) // HELD
 
 
 def test_a_bound_below_that_holds_all_the_same() -> None:
-    assert Rank(records=(10_000,), generation=None).allowed(0) == BOUND
+    assert Rank(records=(10_000,), generation=None).allowed(0) == 64 * RECORD
 
 
 def test_beginning_elsewhere_forgets_all_credit() -> None:
@@ -340,7 +402,7 @@ def test_beginning_elsewhere_forgets_all_credit() -> None:
     rank.open(0, 5, 0)
     rank.intake.give_credit(opened=True)
     credit = rank.intake.credit(0, 2)
-    assert (credit.allowed_bytes, credit.epoch, credit.slot) == (BOUND, 5, 64)
+    assert (credit.allowed_bytes, credit.epoch, credit.slot) == (64 * RECORD, 5, 64)
     assert (credit.must_epoch, credit.must_slot) == (5, 10)
 
 

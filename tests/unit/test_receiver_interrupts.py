@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import NameWatch, daemons_at
@@ -98,12 +98,46 @@ def test_between_the_first_count_and_the_return_python_looks_for_no_signal() -> 
     codes = list(dis.get_instructions(Iteration.__next__))
     first = next(at for at, code in enumerate(codes) if code.opname == "STORE_ATTR" and code.argval == "steps_done")
     last = next(at for at, code in enumerate(codes) if at > first and code.opname == "RETURN_VALUE")
-    names = [code.opname for code in codes[first : last + 1]]
-    assert [
-        name for name in names if "CALL" in name or "BACKWARD" in name or name in ("RESUME", "FOR_ITER", "SEND")
-    ] == []
+    assert _looks(codes[first : last + 1]) == []
     stored = {code.argval for code in codes[first:last] if code.opname == "STORE_ATTR"}
     assert stored >= {"steps_done", "count", "furthest", "batches", "records", "bad", "wait_ns", "ready"}
+
+
+def _looks(codes: list[dis.Instruction]) -> list[str]:
+    """Where Python may handle a signal, or go on with another thread."""
+    names = [code.opname for code in codes]
+    return [name for name in names if "CALL" in name or "BACKWARD" in name or name in ("RESUME", "FOR_ITER", "SEND")]
+
+
+def test_python_changes_no_thread_between_the_look_for_another_one_and_the_mark_for_it() -> None:
+    codes = list(dis.get_instructions(Iteration.__next__))
+    looked = next(at for at, code in enumerate(codes) if code.opname == "LOAD_ATTR" and code.argval == "_inside")
+    marked = next(at for at, code in enumerate(codes) if code.opname == "STORE_ATTR" and code.argval == "_inside")
+    raised = next(at for at in range(looked, marked) if codes[at].opname == "RAISE_VARARGS")
+    refuses = next(at for at in range(looked, marked) if codes[at].argval == "ConfigError")
+    assert _looks(codes[looked:refuses] + codes[raised + 1 : marked + 1]) == []
+
+
+def test_a_second_thread_inside_next_gets_an_error_at_once_and_the_first_one_its_batch() -> None:
+    entered, goes_on = Event(), Event()
+
+    def take(handed: Handed) -> MadeBatch:
+        entered.set()
+        assert goes_on.wait(20)
+        return _made(handed.count)
+
+    position, got = _Counted(), list[int]()
+    iteration = Iteration(take, position, Tally(skips=False), None)
+    first = Thread(target=lambda: got.append(next(iteration)))
+    first.start()
+    assert entered.wait(20)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="another thread is inside next"):
+            next(iteration)
+    goes_on.set()
+    first.join(20)
+    assert (got, position.steps_done) == ([0], 1)
+    assert next(iteration) == 1, "one thread after another may take batches"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), _AlarmError()])
@@ -152,7 +186,7 @@ def test_an_interrupt_while_a_batch_is_made_does_not_come_again_and_the_batch_do
     assert first is not None
     assert (first.step, prefetch.first(_LONG_NS)) == (0, first), "it stays, and is not made twice"
     assert [prefetch.taken(first), prefetch.taken(first)] == [True, False]
-    assert list(prefetch.delivered) == [(0, 100)]
+    assert list(prefetch.delivered) == [(0, first.held_bytes)]
     second = prefetch.first(_LONG_NS)
     assert second is not None
     assert second.step == 1

@@ -105,3 +105,39 @@ def test_a_stream_that_is_opened_again_may_not_repeat_what_was_handed_out_before
         assert reorder.take() is not None
     with pytest.raises(RemoteProtocolError, match="of epoch 3 or the two after, got epoch 2"):
         _place(reorder, 1, 2, 0, 1)  # it brought these itself since then
+
+
+def test_a_message_fills_the_batches_that_are_asked_for_and_the_others_later() -> None:
+    reorder = _reorder(batch_size=1)
+    assert _place(reorder, 1, 0, 2, 3)
+    assert _place(reorder, 0, 0, 0, 1)
+    steps: list[int] = []
+    for most in (3, 0, 0, 0, 1):
+        batch = reorder.take(most)
+        if batch is not None:
+            steps.append(batch.step)
+    assert steps == [0, 1, 2, 3]
+    assert reorder.next_epoch == 1
+
+
+def test_what_is_in_no_batch_yet_is_here_all_the_same() -> None:
+    reorder = _reorder(batch_size=1)
+    assert _place(reorder, 1, 0, 2, 3)
+    assert reorder.first_missing(1) == (1, 2)
+    with pytest.raises(RemoteProtocolError, match="came twice"):
+        _place(reorder, 1, 0, 2, 3)
+    assert reorder.missing_from() == ("daemon store1",)
+
+
+def test_a_message_of_an_epoch_that_is_in_no_batch_yet_may_be_repeated_after_the_epoch() -> None:
+    reorder = _reorder(batch_size=1)
+    for epoch in range(2):
+        assert _place(reorder, 0, epoch, 0, 1)
+    assert _place(reorder, 1, 0, 3)
+    assert _place(reorder, 1, 1, 2, 3)
+    assert reorder.reopen(1) == (0, 2)
+    assert _place(reorder, 1, 0, 2, 3)
+    while reorder.take() is not None:
+        pass
+    assert reorder.next_epoch == 2
+    assert _place(reorder, 1, 1, 2, 3) == 0, "it may have been delayed on another lane"

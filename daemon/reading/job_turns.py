@@ -1,0 +1,60 @@
+"""Turns by job: each job gets the same share of a thread's work, however many streams it has.
+
+Covers: who comes next, from what each job was given. Pure, used under its owner's lock. Does not
+cover: the work (emlio.daemon.reading.readers, emlio.daemon.lanes.sender).
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+__all__ = ["JobTurns"]
+
+_T = TypeVar("_T")
+
+_KEPT = 64
+"""Jobs that are remembered without need."""
+
+
+class JobTurns(Generic[_T]):
+    """What waits for its turn. The job that was given least comes first; within a job, who has waited longest."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[_T]] = {}
+        self._given: dict[str, int] = {}  # bytes
+        self._least = 0  # what the job that came last had been given
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, job: str, item: _T) -> None:
+        """Let an item of this job wait."""
+        waiting = self._waiting.get(job)
+        if waiting is None:
+            if not self._waiting:
+                self._given.clear()  # there was enough for all: nobody is owed anything
+                self._least = 0
+            # What a job did not ask for is not made up for.
+            self._given[job] = max(self._given.get(job, 0), self._least)
+            waiting = self._waiting[job] = deque()
+        waiting.append(item)
+        self._count += 1
+
+    def take(self) -> _T:
+        """Return the next item; there must be one."""
+        given = self._given
+        job = min(self._waiting, key=given.__getitem__) if len(self._waiting) > 1 else next(iter(self._waiting))
+        self._least = given[job]
+        waiting = self._waiting[job]
+        item = waiting.popleft()
+        self._count -= 1
+        if not waiting:
+            del self._waiting[job]
+            if len(given) > len(self._waiting) + _KEPT:
+                self._given = {name: so_far for name, so_far in given.items() if so_far > self._least}
+                self._given.update((name, given[name]) for name in self._waiting)
+        return item
+
+    def gave(self, job: str, size_bytes: int) -> None:
+        """Note what a job was given in its turn."""
+        self._given[job] = self._given.get(job, self._least) + size_bytes
