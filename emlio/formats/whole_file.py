@@ -10,7 +10,7 @@ Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.
 """
 
 import json
-import re
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,12 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
+from emlio.formats.folders.names import ABOUT, splits_at_top
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RecordForm
+from emlio.images.header import IMAGE_EXTENSIONS
 
 __all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly", "with_path"]
 
@@ -37,13 +39,6 @@ _MOST_BESIDE = 16
 
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
-_BESIDE = re.compile(
-    r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|jsonl?|ndjson|ya?ml|[ct]sv|html?|pdf|lock))",
-    re.IGNORECASE,
-)
-"""Files at the top of a tree that are about it, and keep no class from being found."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFiles:
     """A format in which each file is a record. See `Format`.
@@ -80,11 +75,8 @@ class WholeFiles:
             numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
-        top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
-        labels, classes = None, dict[int, str]()
-        if len(top) <= _MOST_BESIDE and all(_BESIDE.fullmatch(name) for name in top):
-            numbers = numbers[len(top) :] or numbers
-            labels, classes = _labels(names, numbers)
+        numbers, in_classes = _records(names, numbers)
+        labels, classes = _labels(names, numbers) if in_classes else (None, dict[int, str]())
         cuts = range(0, len(numbers), _PER_SHARD)
         whole = numbers[-1] - numbers[0] == len(numbers) - 1
         shards = tuple(
@@ -151,28 +143,42 @@ def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
     return range(part[0], part[-1] + 1) if whole else part
 
 
-def _tops(names: Sequence[str]) -> int:
-    """Return how many files lie at the top; they come first."""
-    count = 0
-    while count < len(names) and "/" not in names[count]:
-        count += 1
-    return count
+def _records(names: Sequence[str], numbers: Sequence[int]) -> tuple[Sequence[int], bool]:
+    """Return the files that are records, and whether they lie in one folder for each class.
+
+    A few files beside the folders, and texts among pictures, are about the dataset.
+    """
+    # Files at the top come first.
+    count = next((place for place, number in enumerate(numbers) if "/" in names[number]), len(numbers))
+    tops, below = [names[number] for number in numbers[:count]], numbers[count:]
+    if not below or len(tops) > _MOST_BESIDE:
+        return numbers, False
+    if tops and not all(map(ABOUT.fullmatch, tops)):
+        folders = {names[number].partition("/")[0] for number in below}
+        endings = {_ending(names[number]) for number in below}
+        if len(tops) >= len(below) or (len(folders) == 1 and any(_ending(name) in endings for name in tops)):
+            return numbers, False
+    pictures = sum(_ending(names[number])[1:] in IMAGE_EXTENSIONS for number in below)
+    if 2 * pictures >= len(below) > pictures:
+        below = [number for number in below if not ABOUT.fullmatch(names[number].rpartition("/")[2])]
+    return below, True
 
 
-def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[np.int32] | None, dict[int, str]]:
-    """Return the label of each file of the folder, and the classes; none if there are no folders."""
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+    """Return the label of each file of the folder, and the classes."""
     labels = np.full(len(names), _NO_LABEL, np.int32)
-    classes: dict[str, int] = {}
-    found: list[int] = []
-    for number in numbers:
-        top, separator, _ = names[number].partition("/")
-        if not separator:
-            return None, {}
-        found.append(classes.setdefault(top, len(classes)))
+    # Classes lie below splits that are served as one.
+    depth = int(bool(splits_at_top(names[number].partition("/")[0] for number in numbers)))
+    found = [names[number].split("/")[min(depth, names[number].count("/") - 1)] for number in numbers]
     # Folders come in the order of their bytes, as in torchvision's ImageFolder.
-    labels[np.asarray(numbers)] = found
+    classes = {name: label for label, name in enumerate(sorted(set(found), key=path_bytes))}
+    labels[np.asarray(numbers)] = [classes[name] for name in found]
     # Names of classes are told to ranks as text.
-    return labels, {label: path_bytes(name).decode(errors="replace") for name, label in classes.items()}
+    return labels, {label: path_bytes(name).decode(errors="backslashreplace") for name, label in classes.items()}
 
 
 def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:

@@ -23,7 +23,7 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
 from emlio.prepare.example_pictures import ExamplePictures
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, split_source, usual_name
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
@@ -165,17 +165,18 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         DatasetError: the source cannot be read, or the target cannot be written.
     """
     of_text = options.settings.tokenizer is not None
-    kind = usual_name(options.source_kind or guess_kind(options.source, of_text=of_text))
+    path, given = split_source(options.source, options.source_options)
+    kind = usual_name(options.source_kind or guess_kind(path, of_text=of_text))
     write = write_tars if options.to == "wds" else write_shards
     with (
         sole_writer(options.out),
         closing(
             open_source(
-                options.source,
+                path,
                 kind,
                 options.labels,
                 options.out / UNPACKED_NAME,
-                options.source_options,
+                given,
                 options.settings,
             )
         ) as source,

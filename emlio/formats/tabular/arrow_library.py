@@ -9,11 +9,13 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 
 import io
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 import numpy as np
@@ -23,7 +25,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tabular.arrow_rows import ArrowRows
 from emlio.formats.tabular.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
-__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "open_table"]
+__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "decompressed", "decompressed_at_once", "open_table"]
 
 Kind = Literal["parquet", "arrow"]
 
@@ -45,11 +47,33 @@ class Group:
     place: int
 
 
-def _load(name: str) -> Any:
+def _load(name: str, what: str = "serving Parquet and Arrow files") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigError('serving Parquet and Arrow files requires pyarrow: pip install "emlio[parquet]"') from error
+        raise ConfigError(f'{what} requires pyarrow: pip install "emlio[parquet]"') from error
+
+
+def decompressed(path: Path, codec: str) -> IO[bytes]:
+    """Open a compressed file for reading what is in it.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _load("pyarrow", f"reading files compressed with {codec}")
+    opened: IO[bytes] = arrow.CompressedInputStream(arrow.OSFile(os.fsencode(path)), codec)
+    return opened
+
+
+def decompressed_at_once(data: bytes, codec: str, size_bytes: int) -> bytes:
+    """Return what is in compressed bytes, of a form that cannot be read bit by bit.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _load("pyarrow", f"reading files compressed with {codec}")
+    found: bytes = arrow.decompress(data, decompressed_size=size_bytes, codec=codec, asbytes=True)
+    return found
 
 
 @contextmanager

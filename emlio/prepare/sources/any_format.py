@@ -19,6 +19,7 @@ from emlio.errors import DatasetError
 from emlio.example import Piece
 from emlio.formats import mds
 from emlio.formats.each_record import IMAGE, LABEL
+from emlio.formats.folders.names import chosen_files
 from emlio.formats.registry import form_of, format_named
 from emlio.formats.tabular import tables
 from emlio.formats.whole_file import WholeFiles
@@ -78,6 +79,7 @@ class AnyFormat:
             DatasetError: it is not of this format.
         """
         self._kind = kind
+        self._options = dict(options or {})
         self._scratch = scratch
         folders = class_folders(path) if kind == "image-folder" else []
         self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
@@ -142,7 +144,9 @@ class AnyFormat:
             return Ignored()
         used = set(names)
         with Folder(path, served=False) as folder:
-            return Ignored.of(name for name in walk(folder).names if name not in used)
+            names = walk(folder).names
+        numbers = chosen_files(names, self._options, str(path))
+        return Ignored.of(name for name in (names if numbers is None else map(names.__getitem__, numbers)) if name not in used)
 
     def key(self, place: int) -> str:
         """Return the file, and the record in it if it holds several."""

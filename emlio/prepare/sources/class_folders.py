@@ -40,7 +40,7 @@ class ClassFolders:
         if classes is None:
             found = ClassNames.sorted_from(folders)
             # Names of any bytes; those of classes are text.
-            texts = {label: path_bytes(name).decode(errors="replace") for label, name in found.texts.items()}
+            texts = {label: path_bytes(name).decode(errors="backslashreplace") for label, name in found.texts.items()}
             return cls(classes=replace(found, texts=texts))
         for folder in folders:
             classes.number(folder, str(root / folder))

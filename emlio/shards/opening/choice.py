@@ -6,28 +6,34 @@ emlio.shards.opening.ranged_dataset), the folder of its indexes (emlio.shards.op
 """
 
 import os
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
+from emlio.formats.folders.names import format_options, is_junk, split_folder
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
 from emlio.shards.dataset import Dataset
+from emlio.shards.files.folder import Folder, Kind
 from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.cache_folder import cache_folder
-from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.opening.object_dataset import list_objects, open_objects
 from emlio.shards.opening.ranged_dataset import open_ranges
 from emlio.shards.opening.tfrecord_dataset import open_tfrecords
 from emlio.shards.tfrecord.discover import has_shards, open_folder
 
-__all__ = ["DatasetPath", "open_dataset"]
+__all__ = ["DatasetPath", "open_dataset", "split_below"]
+
+_MOST_LIST_BYTES = 1 << 20
+"""More than any list of splits has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class DatasetPath:
 
     Attributes:
         directory: the folder, or the address of its objects.
-        options: "format" and those of the format.
+        options: "format", "split", "files" and those of the format.
     """
 
     directory: Path | ObjectAddress
@@ -99,7 +105,7 @@ def open_dataset(
         cache_dir: store new indexes under this folder. By default those of TFRecord files lie
             beside the shards, if their folder can be written, and others in the user's cache folder.
         progress: show a line while indexing.
-        options: "format" and those of the format; by default the format is found.
+        options: "format", "split", "files" and those of the format; by default the format is found.
         rebuild: index everything even where there are indexes.
         use_mappings: if False, ignore existing mappings of TFRecord files in a directory.
         object_cache: keeps what was read from a bucket.
@@ -109,15 +115,8 @@ def open_dataset(
         DatasetError: there is no dataset, or a file of it is invalid.
     """
     given = dict(options or {})
-    wanted = given.get("format")
     if isinstance(directory, ObjectAddress):
-        bucket = Bucket(directory, Requests(directory, make_client(directory)), object_cache)
-        try:
-            cache = cache_folder(f"{directory}?{directory.settings.get('endpoint', '')}".encode(), cache_dir)
-            return open_objects(name, bucket, cache, given, progress=progress, rebuild=rebuild)
-        except BaseException:
-            bucket.close()
-            raise
+        return _open_address(name, directory, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)
     only = directory.name if directory.is_file() else None
     folder = open_folder(directory if only is None else directory.parent)
     try:
@@ -125,14 +124,25 @@ def open_dataset(
             given.setdefault("format", array_rows.name)
             if not only.lower().endswith(".npy") or given["format"] == TFRECORD.format:
                 raise DatasetError(
-                    f"{directory}: must be a directory, or one .npy file, whose rows are records; it is a file"
+                    f"{directory}: must be a directory, or one .npy file, whose rows are records. For one file of a "
+                    f"directory say '{directory.parent}?files={only}'"
                 )
             cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
             return open_ranges(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
-        if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
-            if given.keys() - {"format"}:
-                raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")
-            return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
+        inside, given = split_below(folder, given)
+        if inside:
+            folder, above = Folder(directory / inside, parent=folder), folder
+            above.close()
+            directory = folder.path
+        known = format_options(given)
+        if given.get("format", TFRECORD.format) == TFRECORD.format and (
+            "format" in given or (not known and has_shards(folder))
+        ):
+            if known:
+                raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {known}")
+            return open_tfrecords(
+                name, folder, cache_dir, progress, options=given, rebuild=rebuild, use_mappings=use_mappings
+            )
         cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)
     except BaseException as error:
@@ -140,3 +150,73 @@ def open_dataset(
         if isinstance(error, DatasetError) and is_unfinished(directory):
             raise DatasetError(f"dataset directory {directory}: {UNFINISHED}") from error
         raise
+
+
+def split_below(folder: Folder, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the folder in an open one that holds the split to serve, and the other options; see `split_folder`."""
+
+    def read(name: str) -> bytes:
+        with open(folder.open(name), "rb") as file:
+            return file.read(_MOST_LIST_BYTES)
+
+    try:
+        kinds = {name: kind for name, kind in folder.kinds().items() if not is_junk(name, folder=kind is Kind.FOLDER)}
+        folders = [name for name, kind in kinds.items() if kind is Kind.FOLDER or _leads(folder, name, kind, to_folder=True)]
+        files = [name for name in kinds if name not in folders]
+        return split_folder(
+            folders,
+            files,
+            lambda name: _leads(folder, name, Kind.LINK, to_folder=False),
+            read,
+            options,
+            str(folder.path),
+        )
+    except OSError as error:
+        raise DatasetError(f"dataset directory {folder.path}: cannot be read: {error.strerror or error}") from error
+
+
+def _leads(folder: Folder, name: str, kind: Kind, *, to_folder: bool) -> bool:
+    """Return whether a link leads to a file, or a folder."""
+    if kind is not Kind.LINK:
+        return False
+    try:
+        mode = folder.stat(name).st_mode
+    except (OSError, DatasetError):
+        return False
+    return stat.S_ISDIR(mode) if to_folder else stat.S_ISREG(mode)
+
+
+def _open_address(
+    name: str,
+    address: ObjectAddress,
+    cache_dir: Path | None,
+    options: Mapping[str, str],
+    object_cache: BlockCache | None,
+    *,
+    progress: bool,
+    rebuild: bool,
+) -> Dataset:
+    bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
+    try:
+        table = list_objects(name, bucket, progress=progress)
+        tops = list(dict.fromkeys(one.partition("/")[0] for one in table.names if "/" in one))
+        files = {one: number for number, one in enumerate(table.names) if one.count("/") < 2}
+        inside, given = split_folder(
+            tops,
+            [one for one in files if "/" not in one],
+            files.__contains__,
+            lambda one: bytes(bucket.read(table, files[one], 0, table.size_bytes(files[one]))),
+            options,
+            str(address),
+        )
+        if not inside:
+            cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
+            return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
+        if address.listing:
+            raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+    except BaseException:
+        bucket.close()
+        raise
+    bucket.close()
+    below = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
+    return _open_address(name, below, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)

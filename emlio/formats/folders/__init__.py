@@ -1,0 +1,1 @@
+"""What names of files and folders say of a dataset."""
