@@ -46,6 +46,7 @@ _UNREACHED: Final = (
     ("dns error", "the host name cannot be resolved"),
     ("Connection refused", "connection refused"),
 )
+_ODD_KEY: Final = re.compile(r'[Pp]ath "(.*?)"(?: contained|: Encountered)', re.DOTALL)
 _MOST_LIST_BYTES: Final = 256 << 20
 
 
@@ -145,7 +146,10 @@ class _Listed(_Bucket):
             size = int(result.meta["size"])
             text = bytes(result.bytes()) if size <= _MOST_LIST_BYTES else b""
         except Exception as error:  # noqa: BLE001  # see _judged
-            raise _judged(error) from None
+            judged = _judged(error)
+            if judged.cause in (Cause.PASSING, Cause.OTHER):
+                judged = RequestError(judged.cause, f"{judged.reason}; the address of a daemon would begin with emlio://")
+            raise judged from None
         if size > _MOST_LIST_BYTES:
             raise RequestError(Cause.OTHER, f"the list must be at most {_MOST_LIST_BYTES} bytes, has {size}")
         try:
@@ -185,6 +189,17 @@ def _judged(error: Exception) -> RequestError:
     if _NO_CREDENTIALS.search(text) is not None:
         return RequestError(Cause.DENIED, "no credentials were found, neither in the environment nor from the instance")
     kind = type(error).__name__
+    if kind == "InvalidPathError":
+        odd = _ODD_KEY.search(text)
+        return RequestError(
+            Cause.OTHER,
+            f"the key {odd[1] if odd else ''!r} has an empty part, a part . or .., or a control character, and no dataset "
+            "can hold it. Rename or remove such objects, or give a prefix without them",
+        )
+    if kind == "NotSupportedError":
+        return RequestError(
+            Cause.OTHER, "the server does not send parts of a file (HTTP Range), which reading records needs"
+        )
     if isinstance(error, FileNotFoundError):
         return RequestError(Cause.ABSENT, "the server knows no such object")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):

@@ -123,7 +123,7 @@ def _columns_all(name: str, value: Any) -> Change:
         (_set("format", "json"), r"shards must be of format mds, shard\.00001\.mds is json"),
         (_set("raw_data", {"basename": "../other.mds"}), r"must hold every shard of index\.json, lacks \.\./other\.mds"),
         (_drop, r"must hold every shard of index\.json, lacks shard\.00001\.mds"),
-        (_pack, r'compressed with zstd\. .*: for f in \*\.zstd; do zstd -d -c "\$f" > "\$\{f%\.zstd\}"; done'),
+        (_pack, r"compressed with zstd\. Convert them once: emlio convert DIR OUT$"),
         (_cut, r"shard\.00001\.mds: must have \d+ bytes as index\.json says, has \d+"),
         (_cut_head, "must begin with the number of its samples, has 3 bytes"),
         (_cut_table, r"must have the begins of 3 samples, ends at byte 10"),

@@ -1,1 +1,1 @@
-"""What names of files and folders say of a dataset."""
+"""The names in a dataset's folder, and what follows from them."""

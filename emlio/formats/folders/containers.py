@@ -55,6 +55,9 @@ _CONTAINERS: Final = (
     _Container("CSV", (".csv", ".tsv"), (), f"If its lines name files, convert it: emlio convert TABLE.csv OUT. {_TABLE}"),
     _Container("Parquet", (), (b"PAR1",), f"{_RENAME} so that their names end with .parquet"),
     _Container("Arrow", (), (b"ARROW1",), f"{_RENAME} so that their names end with .arrow"),
+    _Container(
+        "TFRecord", (".tfrecord", ".tfrecords", ".tfrec", ".tfr"), (), "Give the folder that they lie in; several may be mixed"
+    ),
     _Container("zip", (".zip", ".7z", ".rar"), (), "Unpack it"),
 )
 ZARR_MARKS: Final = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata"})

@@ -135,18 +135,15 @@ class AnyFormat:
 
     def _ignored(self, path: Path) -> Ignored:
         """Return the files of the folder of which no record is made."""
-        names = self._dataset.files.names
-        if self._places is not None:
-            others = np.ones(len(names), np.bool_)
-            others[self._places] = False
-            return Ignored.of(names[place] for place in np.flatnonzero(others).tolist())
-        if path.is_file() or self._kind == "files":
+        if path.is_file():
             return Ignored()
-        used = set(names)
+        names = self._dataset.files.names
+        used = {*names} if self._places is None else {names[place] for place in self._places.tolist()}
         with Folder(path, served=False) as folder:
-            names = walk(folder).names
-        numbers = chosen_files(names, self._options, str(path))
-        return Ignored.of(name for name in (names if numbers is None else map(names.__getitem__, numbers)) if name not in used)
+            tree = walk(folder)
+        numbers = chosen_files(tree.names, self._options, str(path))
+        there = tree.names if numbers is None else [tree.names[number] for number in numbers]
+        return Ignored.of(sorted((*(name for name in there if name not in used), *tree.junk)))
 
     def key(self, place: int) -> str:
         """Return the file, and the record in it if it holds several."""

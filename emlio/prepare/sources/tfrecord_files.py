@@ -63,10 +63,10 @@ class TfrecordFiles:
     It owns the folder of unpacked files until `close`.
     """
 
-    def __init__(self, path: Path, unpack_in: Path, options: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, unpack_in: Path, options: Mapping[str, str] | None = None) -> None:
         self._unpacked: Path | None = None
         try:
-            files, ignored = _files(path, options)
+            files, ignored = _files(path, options or {})
             self._open(files, ignored, unpack_in)
         except BaseException:
             self.close()

@@ -6,9 +6,11 @@ emlio.shards.opening.ranged_dataset), the folder of its indexes (emlio.shards.op
 """
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -16,6 +18,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
 from emlio.formats.folders.names import format_options, is_junk, split_folder
+from emlio.keys.key import holds_secret
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
@@ -30,8 +33,13 @@ from emlio.shards.opening.ranged_dataset import open_ranges
 from emlio.shards.opening.tfrecord_dataset import open_tfrecords
 from emlio.shards.tfrecord.discover import has_shards, open_folder
 
-__all__ = ["DatasetPath", "open_dataset", "split_below"]
+__all__ = ["DatasetPath", "advice", "open_dataset", "split_below"]
 
+_KNOWN_SCHEMES = ("emlio", "s3", "gs", "az", "https", "http", "file")
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az"}
+"""Names that other tools have for the places of objects."""
+
+_BRACES = re.compile(r"\{[^{}]*\}")
 _MOST_LIST_BYTES = 1 << 20
 """More than any list of splits has."""
 
@@ -75,6 +83,9 @@ class DatasetPath:
             address = ObjectAddress.parse(text)
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
+        if "://" in text and not os.path.exists(directory):
+            shown = "what may hold a secret key" if holds_secret(text) else repr(text)
+            raise ConfigError(f"a dataset must be a directory of this host or objects in a bucket, got {shown}{advice(text)}")
         if not question or os.path.isdir(text):
             return DatasetPath(Path(text))
         try:
@@ -84,6 +95,24 @@ class DatasetPath:
         if len({option for option, _ in options}) != len(options):
             raise ConfigError(f"a dataset's options must be given once each, got {query!r}")
         return DatasetPath(Path(directory), dict(options))
+
+
+def advice(text: str) -> str:
+    """Return what may be meant by a text that is the place of no dataset, as the end of an error; "" for nothing."""
+    scheme, separator, rest = text.partition("://")
+    scheme, plain = scheme.lower(), text.partition("?")[0]
+    if separator:
+        meant = _SCHEMES.get(scheme) or next(iter(get_close_matches(scheme, _KNOWN_SCHEMES, 1)), "")
+        if meant and not holds_secret(text):
+            return f"; did you mean {f'{meant}://{rest}'!r}?"
+        if scheme == "hf":
+            return ". Download it first: hf download NAME --repo-type dataset --local-dir DIR"
+        return ". If it is a directory of this host, give its path alone: the format is recognised"
+    folder, file = os.path.dirname(plain) or ".", os.path.basename(plain)
+    pattern = _BRACES.sub("*", file)
+    if os.path.isfile(plain) or (pattern and set(pattern) & {*"*?["} and os.path.isdir(folder)):
+        return f". For some of the files of a directory say {f'{folder}?files={pattern}'!r}"
+    return ""
 
 
 def open_dataset(
@@ -118,14 +147,16 @@ def open_dataset(
     if isinstance(directory, ObjectAddress):
         return _open_address(name, directory, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)
     only = directory.name if directory.is_file() else None
+    if (meant := advice(str(directory))) and not directory.exists():
+        raise DatasetError(f"dataset directory {directory}: no such directory{meant}")
     folder = open_folder(directory if only is None else directory.parent)
     try:
         if only is not None:
             given.setdefault("format", array_rows.name)
             if not only.lower().endswith(".npy") or given["format"] == TFRECORD.format:
                 raise DatasetError(
-                    f"{directory}: must be a directory, or one .npy file, whose rows are records. For one file of a "
-                    f"directory say '{directory.parent}?files={only}'"
+                    f"{directory}: must be a directory, or one .npy file, whose rows are records; it is a file"
+                    f"{advice(str(directory))}"
                 )
             cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
             return open_ranges(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
