@@ -75,8 +75,10 @@ class WholeFiles:
             numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
-        numbers, in_classes = _records(names, numbers)
-        labels, classes = _labels(names, numbers) if in_classes else (None, dict[int, str]())
+        # Classes lie below splits that are served as one.
+        depth = int(bool(splits_at_top(names[number].partition("/")[0] for number in numbers)))
+        numbers, in_classes = _records(names, numbers, depth)
+        labels, classes = _labels(names, numbers, depth) if in_classes else (None, dict[int, str]())
         cuts = range(0, len(numbers), _PER_SHARD)
         whole = numbers[-1] - numbers[0] == len(numbers) - 1
         shards = tuple(
@@ -143,18 +145,17 @@ def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
     return range(part[0], part[-1] + 1) if whole else part
 
 
-def _records(names: Sequence[str], numbers: Sequence[int]) -> tuple[Sequence[int], bool]:
-    """Return the files that are records, and whether they lie in one folder for each class.
+def _records(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[Sequence[int], bool]:
+    """Return the files that are records, and whether they lie in one folder for each class, so deep in the tree.
 
     A few files beside the folders, and texts among pictures, are about the dataset.
     """
-    # Files at the top come first.
-    count = next((place for place, number in enumerate(numbers) if "/" in names[number]), len(numbers))
-    tops, below = [names[number] for number in numbers[:count]], numbers[count:]
-    if not below or len(tops) > _MOST_BESIDE:
+    tops = [names[number] for number in numbers if names[number].count("/") <= depth]
+    if len(tops) > _MOST_BESIDE or len(tops) == len(numbers):
         return numbers, False
-    if tops and not all(map(ABOUT.fullmatch, tops)):
-        folders = {names[number].partition("/")[0] for number in below}
+    below = [number for number in numbers if names[number].count("/") > depth] if tops else numbers
+    if not all(ABOUT.fullmatch(name.rpartition("/")[2]) for name in tops):
+        folders = {names[number].split("/")[depth] for number in below}
         endings = {_ending(names[number]) for number in below}
         if len(tops) >= len(below) or (len(folders) == 1 and any(_ending(name) in endings for name in tops)):
             return numbers, False
@@ -168,17 +169,18 @@ def _ending(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+def _labels(
+    names: Sequence[str], numbers: Sequence[int], depth: int
+) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
     """Return the label of each file of the folder, and the classes."""
     labels = np.full(len(names), _NO_LABEL, np.int32)
-    # Classes lie below splits that are served as one.
-    depth = int(bool(splits_at_top(names[number].partition("/")[0] for number in numbers)))
-    found = [names[number].split("/")[min(depth, names[number].count("/") - 1)] for number in numbers]
-    # Folders come in the order of their bytes, as in torchvision's ImageFolder.
-    classes = {name: label for label, name in enumerate(sorted(set(found), key=path_bytes))}
-    labels[np.asarray(numbers)] = [classes[name] for name in found]
+    classes: dict[str, int] = {}
+    found = [classes.setdefault(names[number].split("/", depth + 1)[depth], len(classes)) for number in numbers]
+    # Folders are numbered in the order of their bytes, as in torchvision's ImageFolder.
+    order = {name: label for label, name in enumerate(sorted(classes, key=path_bytes))}
+    labels[np.asarray(numbers)] = np.array([order[name] for name in classes], np.int32)[found]
     # Names of classes are told to ranks as text.
-    return labels, {label: path_bytes(name).decode(errors="backslashreplace") for name, label in classes.items()}
+    return labels, {label: path_bytes(name).decode(errors="backslashreplace") for name, label in order.items()}
 
 
 def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:

@@ -39,7 +39,8 @@ def _picture(form: str) -> bytes:
 
 
 def _members(**fields: Any) -> dict[str, bytes]:
-    return {name: bytes(data) for name, data in members_of(sample := Sample(**fields), picture_columns(sample)).items()}
+    sample = Sample(**fields)
+    return {name: bytes(data) for name, data in members_of(sample, picture_columns(sample)).items()}
 
 
 def _npy(data: bytes) -> Any:

@@ -29,6 +29,7 @@ ABOUT: Final = re.compile(
 """Names of files that are about a tree of files, and no records of it."""
 
 _KIND: Final = re.compile(r"(train(?:ing)?|valid(?:ation)?|val|dev|test(?:ing)?|eval(?:uation)?)\d*", re.IGNORECASE)
+_LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.\w+)?$", re.IGNORECASE)
 _DIVIDING: Final = re.compile(r"[-_. ]+")
 _SHOWN: Final = 8
 
@@ -114,11 +115,13 @@ def _folders(
     streams = [] if "index.json" in files else [name for name in folders if holds(f"{name}/index.json")]
     if len(streams) > 1:
         return streams
+    # Files with records that lie beside the folders belong to a split, too: then each file tells its own.
+    beside = [name for name in files if _LINES.search(name) or not ABOUT.fullmatch(name)]
     named = splits_at_top(folders)
     if named:
-        return named
+        return [] if {_split_of(name) for name in beside} - {"", *map(_kind, named)} else named
     # One folder beside nothing else: then its name is no class.
-    alone = len(folders) == 1 and all(map(ABOUT.fullmatch, files))
+    alone = len(folders) == 1 and not beside
     return [name for name in folders if _kind(name)] or streams if alone else []
 
 
