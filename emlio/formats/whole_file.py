@@ -39,6 +39,8 @@ _MOST_BESIDE = 16
 
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFiles:
     """A format in which each file is a record. See `Format`.
@@ -169,9 +171,7 @@ def _ending(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-def _labels(
-    names: Sequence[str], numbers: Sequence[int], depth: int
-) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+def _labels(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
     """Return the label of each file of the folder, and the classes."""
     labels = np.full(len(names), _NO_LABEL, np.int32)
     classes: dict[str, int] = {}

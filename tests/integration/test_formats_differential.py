@@ -155,7 +155,9 @@ def test_tables_are_as_pyarrow_reads_them(seed: int, form: str, tmp_path: Path) 
 def test_a_column_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     kind, one = _REFUSED[name]
     draw = random.Random(0)
-    parquet.write_table(arrow.table({"n": [1, 2], name: arrow.array([one(draw), one(draw)], kind)}), tmp_path / "a.parquet")
+    parquet.write_table(
+        arrow.table({"n": [1, 2], name: arrow.array([one(draw), one(draw)], kind)}), tmp_path / "a.parquet"
+    )
     with pytest.raises(DatasetError, match=rf"'{name}'"):
         read_folder(tmp_path)
     assert _ours(f"{tmp_path}?columns=n") == [{"n": 1}, {"n": 2}]

@@ -80,7 +80,14 @@ def _dataset_dict(root: Path) -> None:
 
 
 def _hub(root: Path) -> None:
-    _put(root, {"README.md": b"x", "data/train-00000-of-00001.parquet": _parquet_bytes(1, 2), "data/test-0.parquet": _parquet_bytes(3)})
+    _put(
+        root,
+        {
+            "README.md": b"x",
+            "data/train-00000-of-00001.parquet": _parquet_bytes(1, 2),
+            "data/test-0.parquet": _parquet_bytes(3),
+        },
+    )
 
 
 def _json_lines(root: Path) -> None:
@@ -140,7 +147,9 @@ class TestSplits:
         root = tmp_path / "data"
         make(root)
         raw = {"raw": True} if "tfrecords" in make.__name__ else {}
-        with pytest.raises(DatasetError, match=rf"holds the splits {'|'.join(sorted((first, second)))}, .*\?split=.*split=all"):
+        with pytest.raises(
+            DatasetError, match=rf"holds the splits {'|'.join(sorted((first, second)))}, .*\?split=.*split=all"
+        ):
             read_folder(root, **raw)
         assert [_number(row) for row in read_folder(f"{root}?split={first}", **raw)] == [1, 2]
         assert [_number(row) for row in read_folder(f"{root}?split={second}", **raw)] == [3]
@@ -174,7 +183,9 @@ class TestSplits:
         def client(address: ObjectAddress) -> FakeObjects:
             below = address.prefix.removeprefix("data").lstrip("/")
             begin = f"{below}/" if below else ""
-            return FakeObjects({name.removeprefix(begin): data for name, data in objects.items() if name.startswith(begin)})
+            return FakeObjects(
+                {name.removeprefix(begin): data for name, data in objects.items() if name.startswith(begin)}
+            )
 
         monkeypatch.setattr(choice, "make_client", client)
         address = ObjectAddress.parse("s3://bucket/data")
@@ -247,11 +258,16 @@ def test_files_are_chosen_by_a_pattern(pattern: str, numbers: list[int], tmp_pat
         read_folder(f"{tmp_path}?files=fr/*")
 
 
-@pytest.mark.parametrize("stray", ["Thumbs.db", "meta.pkl", "cover.jpg", "desktop.ini", "README", "cat/Thumbs.db", "cat/notes.txt"])
+@pytest.mark.parametrize(
+    "stray", ["Thumbs.db", "meta.pkl", "cover.jpg", "desktop.ini", "README", "cat/Thumbs.db", "cat/notes.txt"]
+)
 def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
     stray: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _put(tmp_path, {"cat/1.jpg": _JPEG, "cat/2.jpg": _JPEG, "dog/1.jpg": _JPEG, stray: b"junk", "__MACOSX/cat/._1.jpg": b""})
+    _put(
+        tmp_path,
+        {"cat/1.jpg": _JPEG, "cat/2.jpg": _JPEG, "dog/1.jpg": _JPEG, stray: b"junk", "__MACOSX/cat/._1.jpg": b""},
+    )
     for _ in range(2):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
@@ -314,7 +330,9 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
     source.mkdir()
     kind, _, codec = packed.partition(".")
     if codec == "zst":
-        data = arrow.compress(_lines(1), codec="zstd", asbytes=True) + arrow.compress(_lines(2), codec="zstd", asbytes=True)
+        data = arrow.compress(_lines(1), codec="zstd", asbytes=True) + arrow.compress(
+            _lines(2), codec="zstd", asbytes=True
+        )
         (source / f"a.{packed}").write_bytes(data)
     elif kind in ("jsonl", "json"):
         (source / f"a.{packed}").write_bytes(gzip.compress(_lines(1)) + gzip.compress(_lines(2)))

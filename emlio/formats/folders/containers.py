@@ -52,11 +52,16 @@ _CONTAINERS: Final = (
     _Container("RecordIO", (".rec", ".recordio"), (), _WRITER),
     _Container("pickled", (".pt", ".pth", ".pkl", ".pickle"), (), _ARRAYS),
     _Container("safetensors", (".safetensors",), (), _ARRAYS),
-    _Container("CSV", (".csv", ".tsv"), (), f"If its lines name files, convert it: emlio convert TABLE.csv OUT. {_TABLE}"),
+    _Container(
+        "CSV", (".csv", ".tsv"), (), f"If its lines name files, convert it: emlio convert TABLE.csv OUT. {_TABLE}"
+    ),
     _Container("Parquet", (), (b"PAR1",), f"{_RENAME} so that their names end with .parquet"),
     _Container("Arrow", (), (b"ARROW1",), f"{_RENAME} so that their names end with .arrow"),
     _Container(
-        "TFRecord", (".tfrecord", ".tfrecords", ".tfrec", ".tfr"), (), "Give the folder that they lie in; several may be mixed"
+        "TFRecord",
+        (".tfrecord", ".tfrecords", ".tfrec", ".tfr"),
+        (),
+        "Give the folder that they lie in; several may be mixed",
     ),
     _Container("zip", (".zip", ".7z", ".rar"), (), "Unpack it"),
 )

@@ -11,7 +11,17 @@ from typing import Any, Final, cast
 
 from emlio.errors import ConfigError, DatasetError
 
-__all__ = ["ABOUT", "ALL", "CHOOSING", "chosen_files", "format_options", "is_junk", "require_one_split", "split_folder", "splits_at_top"]
+__all__ = [
+    "ABOUT",
+    "ALL",
+    "CHOOSING",
+    "chosen_files",
+    "format_options",
+    "is_junk",
+    "require_one_split",
+    "split_folder",
+    "splits_at_top",
+]
 
 ALL: Final = "all"
 """The value of split= that serves all splits as one dataset."""
@@ -153,7 +163,9 @@ def chosen_files(names: Sequence[str], options: Mapping[str, str], where: str) -
         numbers, among = [number for number in numbers if _split_of(names[number]) == split], numbers
         if not numbers:
             known = sorted({_split_of(names[number]) for number in among} - {""})
-            there = f"be {_listed(known)}, or {ALL}," if known else "be left out, as no file or folder is named for one,"
+            there = (
+                f"be {_listed(known)}, or {ALL}," if known else "be left out, as no file or folder is named for one,"
+            )
             raise ConfigError(f"{where}: split must {there} got {split!r}")
     return list(numbers)
 

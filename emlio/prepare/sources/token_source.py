@@ -204,7 +204,9 @@ def _chosen(path: Path, settings: SourceSettings, options: Mapping[str, str]) ->
     """Return the type of tokens and the window, wherever they were given."""
     strange = sorted(format_options(options).keys() - set(_OPTIONS))
     if strange:
-        raise ConfigError(f"{path}: tokens must have options they know, {', '.join((*_OPTIONS, *CHOOSING))}; got {strange[0]}")
+        raise ConfigError(
+            f"{path}: tokens must have options they know, {', '.join((*_OPTIONS, *CHOOSING))}; got {strange[0]}"
+        )
     dtype, window = options.get("dtype"), options.get("window")
     if dtype is not None and dtype not in TOKEN_TYPES:
         raise ConfigError(f"{path}: dtype must be one of {', '.join(TOKEN_TYPES)}, got {dtype!r}")

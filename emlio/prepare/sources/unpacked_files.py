@@ -9,7 +9,6 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from pathlib import Path
 from typing import IO, Final
 
@@ -126,20 +125,22 @@ def _blocks(file: IO[bytes], source: Path) -> Iterator[bytes]:
     elif source.suffix.lower() == ".snappy":
         data = file.read()
         # It begins with the length of what is in it, as a varint.
-        octets = bytes(takewhile(lambda octet: octet > 127, data[:_MOST_LENGTH_BYTES]))
-        length = sum((octet & 127) << 7 * place for place, octet in enumerate(data[: len(octets) + 1]))
+        last = next((place for place, octet in enumerate(data[:_MOST_LENGTH_BYTES]) if octet < 128), 0)
+        length = sum((octet & 127) << (7 * place) for place, octet in enumerate(data[: last + 1]))
         yield decompressed_at_once(data, "snappy", length)
     else:
-        opened: IO[bytes]
-        if head.startswith(_BZIP2):
-            opened = bz2.open(file)
-        elif head.startswith(_XZ):
-            opened = lzma.open(file)
-        else:
-            opened = decompressed(source, "zstd" if head.startswith(_ZSTD) else "brotli")
-        with opened:
+        with _opened(file, head, source) as opened:
             while block := opened.read(_BLOCK_BYTES):
                 yield block
+
+
+def _opened(file: IO[bytes], head: bytes, source: Path) -> IO[bytes]:
+    """Open what is in a file of bzip2, xz, zstd or brotli, by how it begins."""
+    if head.startswith(_BZIP2):
+        return bz2.BZ2File(file)
+    if head.startswith(_XZ):
+        return lzma.LZMAFile(file)
+    return decompressed(source, "zstd" if head.startswith(_ZSTD) else "brotli")
 
 
 def _inflated(file: IO[bytes]) -> Iterator[bytes]:

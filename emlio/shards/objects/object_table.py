@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,10 @@ from emlio.shards.files.folder import HOW_TO_RENEW
 __all__ = ["ObjectTable", "table_of"]
 
 
+_ODD: Final = frozenset({"", ".", ".."})
+_CONTROL: Final = frozenset(map(chr, (*range(32), 127)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObjectTable:
     """The objects that hold a dataset's records, by number.
@@ -37,7 +41,7 @@ class ObjectTable:
         etags: their entity tags, empty where there is none.
         sizes: (n,) in bytes.
         modified_s: (n,) times of their last change, in seconds.
-        junk: names of objects that are no data; see `is_junk`.
+        junk: names of objects that are no data; see `is_junk`, and keys with an empty part, . or .., or control characters.
         marks: the names in `ZARR_MARKS` among those of hidden objects.
     """
 
@@ -143,7 +147,7 @@ class ObjectTable:
 def table_of(address: ObjectAddress, found: Iterable[ObjectStatus]) -> ObjectTable:
     """Return the table of objects in the order of a folder's files; see `emlio.shards.files.tree`.
 
-    Hidden ones are left out, those that stand for folders, and junk.
+    Hidden ones are left out, those that stand for folders, junk, and those whose keys cannot be paths.
     """
     listed = list(found)
     names = {status.name for status in listed}
@@ -151,6 +155,9 @@ def table_of(address: ObjectAddress, found: Iterable[ObjectStatus]) -> ObjectTab
     junk: list[str] = []
     for status in listed:
         *folders, file = status.name.split("/")
+        if file and (_ODD.intersection((*folders, file)) or not _CONTROL.isdisjoint(status.name)):
+            junk.append(status.name)
+            continue
         if not file or any(part.startswith(".") for part in (*folders, file)):
             continue
         index = status.name.removesuffix(".index.npy")

@@ -36,7 +36,16 @@ from emlio.shards.tfrecord.discover import has_shards, open_folder
 __all__ = ["DatasetPath", "advice", "open_dataset", "split_below"]
 
 _KNOWN_SCHEMES = ("emlio", "s3", "gs", "az", "https", "http", "file")
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az"}
+_SCHEMES = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "azure": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "wasb": "az",
+    "wasbs": "az",
+}
 """Names that other tools have for the places of objects."""
 
 _BRACES = re.compile(r"\{[^{}]*\}")
@@ -85,7 +94,9 @@ class DatasetPath:
         directory, question, query = text.partition("?")
         if "://" in text and not os.path.exists(directory):
             shown = "what may hold a secret key" if holds_secret(text) else repr(text)
-            raise ConfigError(f"a dataset must be a directory of this host or objects in a bucket, got {shown}{advice(text)}")
+            raise ConfigError(
+                f"a dataset must be a directory of this host or objects in a bucket, got {shown}{advice(text)}"
+            )
         if not question or os.path.isdir(text):
             return DatasetPath(Path(text))
         try:
@@ -192,7 +203,9 @@ def split_below(folder: Folder, options: Mapping[str, str]) -> tuple[str, dict[s
 
     try:
         kinds = {name: kind for name, kind in folder.kinds().items() if not is_junk(name, folder=kind is Kind.FOLDER)}
-        folders = [name for name, kind in kinds.items() if kind is Kind.FOLDER or _leads(folder, name, kind, to_folder=True)]
+        folders = [
+            name for name, kind in kinds.items() if kind is Kind.FOLDER or _leads(folder, name, kind, to_folder=True)
+        ]
         files = [name for name in kinds if name not in folders]
         return split_folder(
             folders,

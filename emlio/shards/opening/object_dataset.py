@@ -42,7 +42,8 @@ def list_objects(name: str, bucket: Bucket, *, progress: bool = False) -> Object
         if line is not None:
             line.close()
     if not len(table):
-        raise DatasetError(f"{bucket.address}: must hold a dataset, {bucket.why_empty()}")
+        reason = f"holds only files such as {table.junk[0]!r}" if table.junk else bucket.why_empty()
+        raise DatasetError(f"{bucket.address}: must hold a dataset, {reason}")
     return table
 
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import header_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
-from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.folders.names import CHOOSING, chosen_files, format_options, require_one_split
+from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.mds import mds
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
@@ -54,7 +54,9 @@ __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 _LOG = logging.getLogger(__name__)
 
 _HINTS = {
-    **dict.fromkeys((".gz", ".zst", ".bz2", ".xz"), "Compressed files are not looked into: unpack them to serve what they hold"),
+    **dict.fromkeys(
+        (".gz", ".zst", ".bz2", ".xz"), "Compressed files are not looked into: unpack them to serve what they hold"
+    ),
     ".bin": "If they hold tokens, say so: ?format=tokens&window=LENGTH&dtype=uint16",
 }
 """By the ending that most files of a folder have."""
