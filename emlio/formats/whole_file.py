@@ -10,7 +10,6 @@ Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.
 """
 
 import json
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,7 +167,8 @@ def _records(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[
 
 
 def _ending(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
+    file = name.rpartition("/")[2]
+    return file[file.rfind(".") :].lower() if file.rfind(".") > 0 else ""
 
 
 def _labels(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[npt.NDArray[np.int32], dict[int, str]]:

@@ -235,6 +235,14 @@ def test_classes_below_splits_keep_their_labels(tmp_path: Path) -> None:
     assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")] == [0, 1, 1]
 
 
+def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
+    _classes(tmp_path)
+    assert [row["path"] for row in read_folder(f"{tmp_path}?files=train/**")] == ["cat/1.dat", "dog/2.dat"]
+    assert [row["path"] for row in read_folder(f"{tmp_path}?split=train&files=cat/*")] == ["cat/1.dat"]
+    with pytest.raises(ConfigError, match="files must be a pattern such as"):
+        read_folder(f"{tmp_path}?split=train&files=[z-a]*")
+
+
 def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
     _put(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
     assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]

@@ -75,7 +75,8 @@ def _kind(name: str) -> str:
 def _split_of(path: str) -> str:
     """Return the split that the path of a file tells, by a folder or by a part of its name; "" if it tells none."""
     *folders, file = path.split("/")
-    return next(filter(None, map(_kind, (*folders, *_DIVIDING.split(file)))), "")
+    parts: list[str] = [*folders, *_DIVIDING.split(file)]
+    return next((kind for part in parts if (kind := _kind(part))), "")
 
 
 def split_folder(
@@ -104,6 +105,9 @@ def split_folder(
     found = _folders(folders, files, holds, read)
     if not found or wanted == ALL:
         return "", given
+    head, slash, rest = options.get("files", "").partition("/")
+    if wanted is None and slash and head in found:
+        wanted, given["files"] = head, rest
     if wanted is None and len(found) > 1:
         raise _refusal(found, where)
     if wanted is not None and wanted not in found:
@@ -210,4 +214,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
             made.append(f"[{part[1:-1].replace(chr(92), chr(92) * 2).replace('!', '^', part[1] == '!')}]")
         else:
             made.append(re.escape(part))
-    return re.compile("".join(made), re.DOTALL)
+    try:
+        return re.compile("".join(made), re.DOTALL)
+    except re.error as error:
+        raise ConfigError(f"files must be a pattern such as en/*.parquet, got {pattern!r}: {error}") from error

@@ -9,13 +9,11 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 
 import io
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 import numpy as np
@@ -54,14 +52,14 @@ def _load(name: str, what: str = "serving Parquet and Arrow files") -> Any:
         raise ConfigError(f'{what} requires pyarrow: pip install "emlio[parquet]"') from error
 
 
-def decompressed(path: Path, codec: str) -> IO[bytes]:
-    """Open a compressed file for reading what is in it.
+def decompressed(file: IO[bytes], codec: str) -> IO[bytes]:
+    """Return what reads the content of a compressed file.
 
     Raises:
         ConfigError: pyarrow is not installed.
     """
     arrow = _load("pyarrow", f"reading files compressed with {codec}")
-    opened: IO[bytes] = arrow.CompressedInputStream(arrow.OSFile(os.fsencode(path)), codec)
+    opened: IO[bytes] = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), codec)
     return opened
 
 

@@ -138,7 +138,7 @@ class AnyFormat:
         if path.is_file():
             return Ignored()
         names = self._dataset.files.names
-        used = {*names} if self._places is None else {names[place] for place in self._places.tolist()}
+        used: set[str] = {*names} if self._places is None else {names[place] for place in self._places.tolist()}
         with Folder(path, served=False) as folder:
             tree = walk(folder)
         numbers = chosen_files(tree.names, self._options, str(path))

@@ -129,18 +129,18 @@ def _blocks(file: IO[bytes], source: Path) -> Iterator[bytes]:
         length = sum((octet & 127) << (7 * place) for place, octet in enumerate(data[: last + 1]))
         yield decompressed_at_once(data, "snappy", length)
     else:
-        with _opened(file, head, source) as opened:
+        with _opened(file, head) as opened:
             while block := opened.read(_BLOCK_BYTES):
                 yield block
 
 
-def _opened(file: IO[bytes], head: bytes, source: Path) -> IO[bytes]:
+def _opened(file: IO[bytes], head: bytes) -> IO[bytes]:
     """Open what is in a file of bzip2, xz, zstd or brotli, by how it begins."""
     if head.startswith(_BZIP2):
         return bz2.BZ2File(file)
     if head.startswith(_XZ):
         return lzma.LZMAFile(file)
-    return decompressed(source, "zstd" if head.startswith(_ZSTD) else "brotli")
+    return decompressed(file, "zstd" if head.startswith(_ZSTD) else "brotli")
 
 
 def _inflated(file: IO[bytes]) -> Iterator[bytes]:

@@ -113,8 +113,10 @@ def advice(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     scheme, plain = scheme.lower(), text.partition("?")[0]
     if separator:
+        if scheme == "emlio":
+            return ", which is the address of a daemon"
         meant = _SCHEMES.get(scheme) or next(iter(get_close_matches(scheme, _KNOWN_SCHEMES, 1)), "")
-        if meant and not holds_secret(text):
+        if meant not in ("", scheme) and not holds_secret(text):
             return f"; did you mean {f'{meant}://{rest}'!r}?"
         if scheme == "hf":
             return ". Download it first: hf download NAME --repo-type dataset --local-dir DIR"

@@ -96,8 +96,7 @@ def discover(folder: Folder, *, use_mappings: bool = True, options: Mapping[str,
         found = _by_mappings(str(directory), mapped, mappings, files) if mapped else _by_names(files)
     except OSError as error:
         raise _unreadable(directory, error) from error
-    if not mapped:
-        require_one_split(found.present, options or {}, str(directory))
+    require_one_split(found.present, options or {}, str(directory))
     return _checked(str(directory), found, files)
 
 
