@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 from typing_extensions import Buffer
 
@@ -187,6 +186,8 @@ def _s3_pages(
     library: Any, kind: Any, address: ObjectAddress, given: dict[str, Any], common: dict[str, Any], after: str
 ) -> Iterator[Sequence[ObjectStatus]]:
     """Yield the objects of S3 with keys that the library refuses; it only signs the requests."""
+    from urllib.request import urlopen  # takes longer to import than all else here
+
     base = given.get("endpoint", "").rstrip("/")
     if not base:
         region = (

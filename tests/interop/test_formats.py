@@ -262,7 +262,7 @@ def test_shards_of_mosaicml_come_in_batches_of_columns(mds: Path, mds_told: Rows
 
 
 @needs_streaming
-@pytest.mark.parametrize("compression", ["gz", "gz:9", "bz2", "zstd", "zstd:3", "br", "snappy"])
+@pytest.mark.parametrize("compression", ["gz:9", "bz2", "zstd:3", "br", "snappy"])
 def test_compressed_shards_are_refused_and_converted(compression: str, tmp_path: Path) -> None:
     _side("write-streams", str(tmp_path / "packed"), compression)
     _side("write-streams", str(tmp_path / "plain"), "")

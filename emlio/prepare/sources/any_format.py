@@ -7,7 +7,7 @@ Covers: listing them, reading one, the classes of files in folders. Does not cov
 import hashlib
 import shutil
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -138,7 +138,8 @@ class AnyFormat:
         if path.is_file():
             return Ignored()
         names = self._dataset.files.names
-        used: set[str] = {*names} if self._places is None else {names[place] for place in self._places.tolist()}
+        places: Sequence[int] = range(len(names)) if self._places is None else self._places.tolist()
+        used = {names[place] for place in places}
         with Folder(path, served=False) as folder:
             tree = walk(folder)
         numbers = chosen_files(tree.names, self._options, str(path))

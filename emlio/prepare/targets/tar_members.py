@@ -51,7 +51,9 @@ _CHECKED: Final = frozenset({"", "jpg", "png"})
 def picture_columns(sample: Sample) -> dict[str, str]:
     """Return the extensions of pictures in columns of bytes that are parts of the item; "" for other bytes."""
     views: dict[str, Any] = {name: value for name, value in sample.columns.items() if name != sample.main}
-    return {name: picture_extension(value) for name, value in views.items() if isinstance(value, _BYTES)}
+    return {
+        name: picture_extension(cast("Buffer", value)) for name, value in views.items() if isinstance(value, _BYTES)
+    }
 
 
 def members_of(sample: Sample, pictures: Mapping[str, str]) -> Mapping[str, Buffer]:
