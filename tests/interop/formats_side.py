@@ -194,6 +194,7 @@ def write_streams(folder: Path, compression: str | None) -> None:
 def write_datasets(folder: Path, seed: int) -> None:
     """Write splits with Hugging Face's datasets: columns, nulls, and rows are drawn."""
     import datasets
+    import pyarrow
 
     draw = random.Random(seed)
     known: dict[str, tuple[Any, Any]] = {
@@ -213,10 +214,12 @@ def write_datasets(folder: Path, seed: int) -> None:
     made = datasets.DatasetDict()
     for split in draw.choice((("train", "test"), ("train", "validation", "test"), ("one", "two"))):
         count = draw.randrange(1, 20)
-        rows = {
-            name: [one() if draw.random() < 0.8 else None for _ in range(count)] for name, (_, one) in chosen.items()
-        }
-        made[split] = datasets.Dataset.from_dict(rows, features=features)
+        arrays = [
+            pyarrow.array([one() if draw.random() < 0.8 else None for _ in range(count)], kind)
+            for (_, one), kind in zip(chosen.values(), features.arrow_schema.types, strict=True)
+        ]
+        # Not from a dict: that refuses whole numbers from 2^63 on.
+        made[split] = datasets.Dataset(pyarrow.table(arrays, schema=features.arrow_schema))
     made.save_to_disk(
         str(folder / "saved"), num_shards=dict.fromkeys(made, draw.randrange(1, 3)) if len(made) < 3 else None
     )
