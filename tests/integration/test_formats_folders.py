@@ -289,13 +289,6 @@ def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
         assert len([line for line in caplog.messages if "2 files are left out" in line]) == 1
 
 
-def test_files_of_unusual_names_are_of_different_classes(tmp_path: Path) -> None:
-    for name in (b"\xff", b"\xfe"):
-        _put(tmp_path, {f"{name.decode('utf-8', 'surrogateescape')}/1.jpg": _JPEG})
-    with open_dataset("d", tmp_path) as dataset:
-        assert len(set(dataset.contents.label_names.values())) == 2
-
-
 def _database() -> bytes:
     made = sqlite3.connect(":memory:")
     made.execute("create table a (b)")
