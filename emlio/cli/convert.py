@@ -12,7 +12,7 @@ from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio.images.decoding import can_decode
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, split_source
 from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
 from emlio.shards.opening.choice import DatasetPath
@@ -171,7 +171,7 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
     kind: str | None = arguments.kind
     settings = _settings(arguments)
     place = DatasetPath.parse(arguments.source)
-    source, given = place.folder, dict(place.options)
+    source, given = split_source(place.folder, place.options)
     kind = kind or given.pop("format", None)
     if kind is None:
         if not source.exists():

@@ -86,7 +86,7 @@ class Mds:
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        number = _find(files, _INDEX)
+        number = next(iter(_indexes(files)), None)
         if number is None:
             return False
         if int(files.sizes[number]) > _MOST_INDEX_BYTES:
@@ -97,27 +97,31 @@ class Mds:
             return False
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
-        """See `Format`."""
-        number = _find(files, _INDEX)
-        if number is None:
+        """See `Format`. Without an index at the top, those of its folders are taken together."""
+        indexes = _indexes(files)
+        if not indexes:
             raise DatasetError(f"dataset directory {where}: must hold an {_INDEX}, holds none")
-        size = int(files.sizes[number])
-        if size > _MOST_INDEX_BYTES:
-            raise DatasetError(f"{where}: {_INDEX} must have at most {_MOST_INDEX_BYTES:,} bytes, has {size:,}")
-        index = _parsed(_read(files, number), where)
-        first = _columns(index.shards[0])
         numbers = {name: data for data, name in enumerate(files.names)}
         shards: dict[str, ShardFiles] = {}
-        for shard in index.shards:
-            name = shard.raw_data.basename
-            if _columns(shard) != first:
-                raise DatasetError(f"{where}: all shards must have the same columns, those of {name} differ")
-            if name in shards:
-                raise DatasetError(f"{where}: {_INDEX} must name each shard once, {name} is there twice")
-            if name not in numbers:
-                raise DatasetError(f"{where}: {_absence(numbers, shard)}")
-            _check_shard(files, numbers[name], shard)
-            shards[name] = ShardFiles(name=name, files=(numbers[name], number))
+        first: _Columns | None = None
+        for number in indexes:
+            folder = files.names[number].removesuffix(_INDEX)
+            size = int(files.sizes[number])
+            if size > _MOST_INDEX_BYTES:
+                raise DatasetError(f"{where}: {_INDEX} must have at most {_MOST_INDEX_BYTES:,} bytes, has {size:,}")
+            index = _parsed(_read(files, number), f"{where}/{folder}".rstrip("/"))
+            first = first or _columns(index.shards[0])
+            for shard in index.shards:
+                name = folder + shard.raw_data.basename
+                if _columns(shard) != first:
+                    raise DatasetError(f"{where}: all shards must have the same columns, those of {name} differ")
+                if name in shards:
+                    raise DatasetError(f"{where}: {_INDEX} must name each shard once, {name} is there twice")
+                if name not in numbers:
+                    raise DatasetError(f"{where}: {_absence(numbers, folder, shard)}")
+                _check_shard(files, numbers[name], shard)
+                shards[name] = ShardFiles(name=name, files=(numbers[name], number))
+        assert first is not None
         return Layout(
             shards=tuple(shards[name] for name in sorted(shards)),
             settings=msgspec.json.encode(first),
@@ -214,16 +218,19 @@ def _told(settings: bytes) -> _Columns:
     return columns
 
 
-def _find(files: Files, name: str) -> int | None:
-    """Return the number of a file; None if there is none. Files at the top come first."""
-    names, deep = files.names, "/" in name
-    for number in range(len(names)):
-        found = names[number]
-        if found == name:
-            return number
-        if not deep and "/" in found:
-            return None
-    return None
+def _indexes(files: Files) -> list[int]:
+    """Return the numbers of the index at the top, or of those in the folders there."""
+    found: list[int] = []
+    for number, name in enumerate(files.names):
+        if name == _INDEX:
+            return [number]
+        if "/" not in name:
+            continue
+        if ".mds" not in files.endings:
+            break  # a tree of millions of other files is not searched
+        if name.count("/") == 1 and name.endswith(f"/{_INDEX}"):
+            found.append(number)
+    return found
 
 
 def _check_shard(files: Files, number: int, shard: _Shard) -> None:
@@ -291,13 +298,12 @@ def _columns(shard: _Shard) -> _Columns:
     return _Columns(names=shard.column_names, encodings=shard.column_encodings, sizes=shard.column_sizes)
 
 
-def _absence(names: Container[str], shard: _Shard) -> str:
-    name, packed = shard.raw_data.basename, shard.zip_data
-    if packed is not None and packed.basename in names:
-        end = "." + packed.basename.rpartition(".")[2]
+def _absence(names: Container[str], folder: str, shard: _Shard) -> str:
+    name, packed = folder + shard.raw_data.basename, shard.zip_data
+    if packed is not None and folder + packed.basename in names:
         return (
-            f"shards must lie uncompressed, {name} is compressed with {shard.compression}. Expand them once, beside the "
-            f'others: for f in *{end}; do {shard.compression or "zstd"} -d -c "$f" > "${{f%{end}}}"; done'
+            f"shards must be uncompressed to be served, {name} is compressed with {shard.compression}. Convert them once: "
+            "emlio convert DIR OUT"
         )
     return f"must hold every shard of {_INDEX}, lacks {name}"
 

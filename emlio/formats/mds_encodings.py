@@ -40,6 +40,8 @@ _PIXELS: Final = {
 }
 """The type and the number of a pixel's numbers, by Pillow's modes; "1" is not among them, its pixels are bits."""
 
+_BITS: Final = "1"
+
 IMAGES: Final = ("jpeg", "png")
 """The encodings of columns that are encoded images."""
 
@@ -151,8 +153,11 @@ def _picture(view: memoryview) -> Any:
     """Return the pixels of a raw picture: rows, columns, and channels if there are several."""
     width, height, mode_bytes = struct.unpack_from("<III", view)
     mode = str(view[12 : 12 + mode_bytes], "ascii")
+    if mode == _BITS:  # each row begins with a byte of its own
+        rows = np.frombuffer(view[12 + mode_bytes :], np.uint8).reshape(height, (width + 7) // 8)
+        return np.unpackbits(rows, axis=1, count=width).astype(np.bool_)
     if mode not in _PIXELS:
-        raise ValueError(f"pictures must have one of the modes {', '.join(_PIXELS)}, got {mode!r}")
+        raise ValueError(f"pictures must have one of the modes {', '.join((_BITS, *_PIXELS))}, got {mode!r}")
     dtype, channels = _PIXELS[mode]
     pixels = np.frombuffer(view[12 + mode_bytes :], dtype)
     return pixels.reshape((height, width) if channels == 1 else (height, width, channels))

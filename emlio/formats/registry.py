@@ -10,6 +10,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.archives import archive_files
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.folders.containers import refuse_containers
 from emlio.formats.format import Files, Format, GroupFormat
 from emlio.formats.json_lines import json_lines
 from emlio.formats.mds import mds
@@ -47,11 +48,13 @@ def find_format(files: Files, where: str) -> Format:
         where: the folder, for errors.
 
     Raises:
-        DatasetError: it has no files.
+        DatasetError: it has no files, or most are of a form that cannot be read.
     """
-    for each in FORMATS:
-        if each.claims(files):
-            return each
+    found = next((each for each in FORMATS if each.claims(files)), None)
+    if found is any_files:
+        refuse_containers(files, where)
+    if found is not None:
+        return found
     raise DatasetError(f"dataset directory {where}: must hold a dataset, holds no files")
 
 

@@ -10,7 +10,6 @@ Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.
 """
 
 import json
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +21,12 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
+from emlio.formats.folders.names import ABOUT, splits_at_top
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RecordForm
+from emlio.images.header import IMAGE_EXTENSIONS
 
 __all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly", "with_path"]
 
@@ -37,11 +38,6 @@ _MOST_BESIDE = 16
 
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
-_BESIDE = re.compile(
-    r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|jsonl?|ndjson|ya?ml|[ct]sv|html?|pdf|lock))",
-    re.IGNORECASE,
-)
-"""Files at the top of a tree that are about it, and keep no class from being found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +76,10 @@ class WholeFiles:
             numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
-        top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
-        labels, classes = None, dict[int, str]()
-        if len(top) <= _MOST_BESIDE and all(_BESIDE.fullmatch(name) for name in top):
-            numbers = numbers[len(top) :] or numbers
-            labels, classes = _labels(names, numbers)
+        # Classes lie below splits that are served as one.
+        depth = int(bool(splits_at_top(names[number].partition("/")[0] for number in numbers)))
+        numbers, in_classes = _records(names, numbers, depth)
+        labels, classes = _labels(names, numbers, depth) if in_classes else (None, dict[int, str]())
         cuts = range(0, len(numbers), _PER_SHARD)
         whole = numbers[-1] - numbers[0] == len(numbers) - 1
         shards = tuple(
@@ -153,28 +148,41 @@ def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
     return range(part[0], part[-1] + 1) if whole else part
 
 
-def _tops(names: Sequence[str]) -> int:
-    """Return how many files lie at the top; they come first."""
-    count = 0
-    while count < len(names) and "/" not in names[count]:
-        count += 1
-    return count
+def _records(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[Sequence[int], bool]:
+    """Return the files that are records, and whether they lie in one folder for each class, so deep in the tree.
+
+    A few files beside the folders, and texts among pictures, are about the dataset.
+    """
+    tops = [names[number] for number in numbers if names[number].count("/") <= depth]
+    if len(tops) > _MOST_BESIDE or len(tops) == len(numbers):
+        return numbers, False
+    below = [number for number in numbers if names[number].count("/") > depth] if tops else numbers
+    if not all(ABOUT.fullmatch(name.rpartition("/")[2]) for name in tops):
+        folders = {names[number].split("/")[depth] for number in below}
+        endings = {_ending(names[number]) for number in below}
+        if len(tops) >= len(below) or (len(folders) == 1 and any(_ending(name) in endings for name in tops)):
+            return numbers, False
+    pictures = sum(_ending(names[number])[1:] in IMAGE_EXTENSIONS for number in below)
+    if 2 * pictures >= len(below) > pictures:
+        below = [number for number in below if not ABOUT.fullmatch(names[number].rpartition("/")[2])]
+    return below, True
 
 
-def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[np.int32] | None, dict[int, str]]:
-    """Return the label of each file of the folder, and the classes; none if there are no folders."""
+def _ending(name: str) -> str:
+    file = name.rpartition("/")[2]
+    return file[file.rfind(".") :].lower() if file.rfind(".") > 0 else ""
+
+
+def _labels(names: Sequence[str], numbers: Sequence[int], depth: int) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+    """Return the label of each file of the folder, and the classes."""
     labels = np.full(len(names), _NO_LABEL, np.int32)
     classes: dict[str, int] = {}
-    found: list[int] = []
-    for number in numbers:
-        top, separator, _ = names[number].partition("/")
-        if not separator:
-            return None, {}
-        found.append(classes.setdefault(top, len(classes)))
-    # Folders come in the order of their bytes, as in torchvision's ImageFolder.
-    labels[np.asarray(numbers)] = found
+    found = [classes.setdefault(names[number].split("/", depth + 1)[depth], len(classes)) for number in numbers]
+    # Folders are numbered in the order of their bytes, as in torchvision's ImageFolder.
+    order = {name: label for label, name in enumerate(sorted(classes, key=path_bytes))}
+    labels[np.asarray(numbers)] = np.array([order[name] for name in classes], np.int32)[found]
     # Names of classes are told to ranks as text.
-    texts = {label: path_bytes(name).decode(errors="backslashreplace") for name, label in classes.items()}
+    texts = {label: path_bytes(name).decode(errors="backslashreplace") for name, label in order.items()}
     if len(set(texts.values())) < len(texts):
         twice = next(text for text in texts.values() if list(texts.values()).count(text) > 1)
         raise DatasetError(f"folders of classes must have different names as text, two are {twice!r}: rename one")

@@ -11,9 +11,12 @@ code and the kind of a connection error are taken from them, and they are not ch
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 from typing_extensions import Buffer
 
@@ -22,6 +25,7 @@ from emlio.extras import how_to_install
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import Cause, Client, ObjectStatus, RequestError
 from emlio.objects.profile import profile_settings
+from emlio.objects.s3_listing import list_pages
 
 __all__ = ["make_client"]
 
@@ -47,6 +51,10 @@ _UNREACHED: Final = (
     ("dns error", "the host name cannot be resolved"),
     ("Connection refused", "connection refused"),
 )
+_ODD_KEY: Final = re.compile(r'[Pp]ath "(.*?)"(?: contained|: Encountered)', re.DOTALL)
+_ODD: Final = "InvalidPathError"
+"""The library's error for a key that it refuses."""
+
 _MOST_LIST_BYTES: Final = 256 << 20
 
 
@@ -85,6 +93,7 @@ def make_client(address: ObjectAddress) -> Client:
                 if "virtual_hosted" in settings:
                     common["virtual_hosted_style_request"] = address.has("virtual_hosted")
                 store = S3Store(address.bucket, prefix=prefix, **given, **common)
+                return _Bucket(obstore, store, partial(_s3_pages, obstore, S3Store, address, given, common))
             case "gs":
                 store = GCSStore(address.bucket, prefix=prefix, **common)
             case "az":
@@ -104,17 +113,26 @@ def make_client(address: ObjectAddress) -> Client:
 class _Bucket:
     """See `Client`."""
 
-    def __init__(self, library: Any, store: Any) -> None:
+    def __init__(
+        self, library: Any, store: Any, pages: Callable[[str], Iterator[Sequence[ObjectStatus]]] | None = None
+    ) -> None:
+        """See the class; `pages` lists the objects after one of a name where the library cannot."""
         self._library = library
         self._store = store
+        self._pages = pages
 
     def list(self) -> Iterator[Sequence[ObjectStatus]]:
         """See `Client`."""
+        last = ""
         try:
             for chunk in self._library.list(self._store, chunk_size=_LISTED):
                 yield [_status(meta["path"], meta) for meta in chunk]
+                last = chunk[-1]["path"]
+            return
         except Exception as error:  # noqa: BLE001  # see _judged
-            raise _judged(error) from None
+            if self._pages is None or type(error).__name__ != _ODD:
+                raise _judged(error) from None
+        yield from self._pages(last)
 
     def head(self, name: str) -> ObjectStatus:
         """See `Client`."""
@@ -146,7 +164,12 @@ class _Listed(_Bucket):
             size = int(result.meta["size"])
             text = bytes(result.bytes()) if size <= _MOST_LIST_BYTES else b""
         except Exception as error:  # noqa: BLE001  # see _judged
-            raise _judged(error) from None
+            judged = _judged(error)
+            if judged.cause in (Cause.PASSING, Cause.OTHER):
+                judged = RequestError(
+                    judged.cause, f"{judged.reason}; the address of a daemon would begin with emlio://"
+                )
+            raise judged from None
         if size > _MOST_LIST_BYTES:
             raise RequestError(Cause.OTHER, f"the list must be at most {_MOST_LIST_BYTES} bytes, has {size}")
         try:
@@ -158,6 +181,42 @@ class _Listed(_Bucket):
             if "://" in name or set(name.split("/")) & {"", ".", ".."}:
                 raise RequestError(Cause.OTHER, f"the list must hold relative names, one a line, got {name[:200]!r}")
         yield [ObjectStatus(name=name, size_bytes=-1, etag="", modified_s=0) for name in names]
+
+
+def _s3_pages(
+    library: Any, kind: Any, address: ObjectAddress, given: dict[str, Any], common: dict[str, Any], after: str
+) -> Iterator[Sequence[ObjectStatus]]:
+    """Yield the objects of S3 with keys that the library refuses; it only signs the requests."""
+    from urllib.request import urlopen  # takes longer to import than all else here
+
+    base = given.get("endpoint", "").rstrip("/")
+    if not base:
+        region = (
+            given.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
+        )
+        base = f"https://{address.bucket}.s3.{region}.amazonaws.com"
+    elif not address.has("virtual_hosted"):
+        base = f"{base}/{address.bucket}"
+    others = {name: value for name, value in given.items() if name != "endpoint"}
+
+    def fetch(parameters: Mapping[str, str]) -> bytes:
+        # The library adds a name to what it takes for a place: it becomes the value of a parameter that has no meaning.
+        endpoint = f"{base}?{urlencode(parameters)}&emlio="
+        try:
+            url = f"{endpoint}/"
+            if not address.has("anonymous"):
+                options = {**common, "virtual_hosted_style_request": True}
+                store = kind(address.bucket, endpoint=endpoint, **others, **options)
+                url = library.sign(store, "GET", "list", _TIMEOUT)
+            with urlopen(url, timeout=_TIMEOUT.total_seconds()) as answer:  # the scheme is the address's
+                return bytes(answer.read(_MOST_LIST_BYTES))
+        except HTTPError as error:
+            text = error.read(_MOST_LIST_BYTES).decode(errors="replace")
+            raise _judged(OSError(f"status code: {error.code} {error.reason} {text}")) from None
+        except Exception as error:  # noqa: BLE001  # see _judged
+            raise _judged(error) from None
+
+    return list_pages(fetch, address.prefix, after)
 
 
 def _status(name: str, meta: Any) -> ObjectStatus:
@@ -186,6 +245,17 @@ def _judged(error: Exception) -> RequestError:
     if _NO_CREDENTIALS.search(text) is not None:
         return RequestError(Cause.DENIED, "no credentials were found, neither in the environment nor from the instance")
     kind = type(error).__name__
+    if kind == _ODD:
+        odd = _ODD_KEY.search(text)
+        return RequestError(
+            Cause.OTHER,
+            f"the key {odd[1] if odd else ''!r} has an empty part, a part . or .., or a control character, and no dataset "
+            "can hold it. Rename or remove such objects, or give a prefix without them",
+        )
+    if kind == "NotSupportedError":
+        return RequestError(
+            Cause.OTHER, "the server does not send parts of a file (HTTP Range), which reading records needs"
+        )
     if isinstance(error, FileNotFoundError):
         return RequestError(Cause.ABSENT, "the server knows no such object")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):

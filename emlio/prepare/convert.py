@@ -24,14 +24,16 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
 from emlio.prepare.example_pictures import ExamplePictures
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, split_source, usual_name
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.example_form import example_record
+from emlio.prepare.targets.example_sample import sample_of_example
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.sample_keys import SampleKeys
 from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.tar_members import picture_columns
 from emlio.prepare.targets.tar_record import TarRecords
 from emlio.prepare.targets.tar_set import write_tars
 from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, sole_writer
@@ -47,8 +49,11 @@ over daemons.
 _VERSION = 1
 """Incremented when the same options would make other bytes."""
 
+_TAR_VERSION = 2
+"""Likewise, for tars."""
+
 _SAMPLED = 64
-"""Items that are written to no file to learn how much longer they are in a tar."""
+"""Items that are written to no file to learn how much longer they are in a tar, and what its columns are."""
 
 _LEAST_WORKERS = 4
 """With a source on another machine, workers mostly wait."""
@@ -166,17 +171,18 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         DatasetError: the source cannot be read, or the target cannot be written.
     """
     of_text = options.settings.tokenizer is not None
-    kind = usual_name(options.source_kind or guess_kind(options.source, of_text=of_text))
+    path, given = split_source(options.source, options.source_options)
+    kind = usual_name(options.source_kind or guess_kind(path, of_text=of_text))
     write = write_tars if options.to == "wds" else write_shards
     with (
         sole_writer(options.out),
         closing(
             open_source(
-                options.source,
+                path,
                 kind,
                 options.labels,
                 options.out / UNPACKED_NAME,
-                options.source_options,
+                given,
                 options.settings,
             )
         ) as source,
@@ -207,8 +213,9 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     sizes = source.listing.sizes_bytes
     if len(sizes) == 0:
         raise DatasetError(f"source {options.source}: must hold at least one item, holds none")
+    columns: dict[str, str] = {}
     if options.to == "wds":
-        sizes = _tar_sizes(source)
+        sizes, columns = _tar_sizes(source)
     order = _order(len(sizes), options.seed, shuffle=options.shuffle)
     shard_bytes = options.shard_bytes
     if shard_bytes is None and options.shards is None:
@@ -229,7 +236,7 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
         # Shards whose pictures nobody decoded are not those of a run that decodes.
         description["check"] = "header"
     if options.to != "tfrecord":
-        description |= {"to": options.to, "keys": options.keys}
+        description |= {"to": options.to, "keys": options.keys, "columns": _TAR_VERSION}
     if source.listing.tokens:
         description["tokens"] = source.listing.tokens
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
@@ -242,7 +249,7 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
 
     def records(shard: int) -> Iterator[Record]:
         places = order[int(bounds[shard]) : int(bounds[shard + 1])].tolist()
-        return _records(options, source, shard, places, keys, pictures)
+        return _records(options, source, shard, places, keys, pictures, columns)
 
     return Recipe(
         digest=digest.hexdigest(),
@@ -261,19 +268,28 @@ def _tokenizer(options: ConvertOptions) -> dict[str, str]:
     return {} if tokenizer is None else {"tokenizer": tokenizer.name}
 
 
-def _tar_sizes(source: RecordSource) -> npt.NDArray[np.int64]:
-    """Return the approximate sizes of the items in tars, where headers and padding are added to each member."""
+def _tar_sizes(source: RecordSource) -> tuple[npt.NDArray[np.int64], dict[str, str]]:
+    """Return the approximate sizes of the items in tars, and which columns of bytes are pictures.
+
+    Headers and padding are added to each member; see `members_of` for the columns.
+    """
     sizes = source.listing.sizes_bytes
     places = np.unique(np.linspace(0, len(sizes) - 1, _SAMPLED).astype(np.int64)).tolist()
     added: list[int] = []
+    kinds: dict[str, set[str]] = {}
     for place in places:
         try:
-            record = TarRecords(numbered=True).record(source.record(place), place)
+            sample = source.record(place)
+            sample = sample if sample.record is None else sample_of_example(sample.record)
+            record = TarRecords(numbered=True).record(sample, place)
         except (DatasetError, ConfigError):
             continue  # the error is raised, or listed, when the item is written
         added.append(sum(len(memoryview(part)) for part in record.parts) - int(sizes[place]))
+        for column, extension in picture_columns(sample).items():
+            kinds.setdefault(column, set()).add(extension)
     least = 2 * tarfile.BLOCKSIZE
-    return np.maximum(sizes + (round(sum(added) / len(added)) if added else least), least)
+    pictures = {column: next(iter(found)) for column, found in kinds.items() if len(found) == 1}
+    return np.maximum(sizes + (round(sum(added) / len(added)) if added else least), least), pictures
 
 
 def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
@@ -291,10 +307,11 @@ def _records(
     places: list[int],
     keys: SampleKeys | None,
     pictures: ExamplePictures | None,
+    columns: Mapping[str, str],
 ) -> Iterator[Record]:
     """Yield the records of one shard; before it is finished, compare its keys and list skipped items."""
     skips: list[str] = []
-    tars = TarRecords(numbered=options.keys == "numbers") if options.to == "wds" else None
+    tars = TarRecords(numbered=options.keys == "numbers", pictures=columns) if options.to == "wds" else None
     for place in places:
         try:
             sample = _checked(options, source.record(place), pictures)

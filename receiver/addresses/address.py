@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey, holds_secret
 from emlio.objects.address import ObjectAddress
-from emlio.shards.opening.choice import DatasetPath
+from emlio.shards.opening.choice import DatasetPath, advice
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 
@@ -181,7 +181,10 @@ def _what_was_meant(text: str) -> str:
     """Return advice on a text that is no address, as the end of an error."""
     if _SCHEMELESS.fullmatch(text) and not holds_secret(text):
         return f"; did you mean {_SCHEME + text!r}?"
-    return ", and there is no such directory" if "://" not in text else ""
+    if "://" in text:
+        return advice(text)
+    found = "it is a file" if os.path.isfile(text) else "there is no such directory"
+    return f", and {found}{advice(text)}"
 
 
 def _text(name: str, path: "str | PathLike[str]") -> str:

@@ -106,7 +106,7 @@ def images(tmp_path: Path) -> Path:
         folder = tmp_path / "images" / f"c{number // 10}"
         folder.mkdir(parents=True, exist_ok=True)
         data = _saved(lambda f, n=number: picture.new("RGB", (20, 16), (n, 0, 0)).save(f, "PNG"))
-        name = f"{number:02d}.txt" if number == _BAD else f"{number:02d}.png"
+        name = f"{number:02d}.bin" if number == _BAD else f"{number:02d}.png"
         (folder / name).write_bytes(b"no picture" if number == _BAD else data)
     return tmp_path / "images"
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_picture_is_named_by_a_transforms_error(images: Path) 
         pytest.raises(Exception, match="cannot identify image file") as caught,
     ):
         list(loader)
-    assert f"c1/{_BAD}.txt: record {_BAD} of shard files-000000" in "".join(caught.value.__notes__)
+    assert f"c1/{_BAD}.bin: record {_BAD} of shard files-000000" in "".join(caught.value.__notes__)
     with EmlioLoader(str(images), recovery=Recovery(on_error="skip"), **arguments) as loader:
         found = [(int(r), int(n)) for batch in loader for r, n in zip(batch["red"], batch["label"], strict=True)]
     assert found == [(n, n // 10) for n in range(_RECORDS) if n != _BAD]
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_picture_is_named_by_dali(images: Path) -> None:
         list(loader)
     assert caught.value.record == _BAD
     assert "not a known image format" in str(caught.value)
-    assert f": c1/{_BAD}.txt: " in str(caught.value)
+    assert f": c1/{_BAD}.bin: " in str(caught.value)
     with EmlioLoader(str(images), recovery=Recovery(on_error="skip"), **arguments) as loader:
         labels = [int(label) for batch in loader for label in batch["label"]]
     assert labels == [n // 10 for n in range(_RECORDS) if n != _BAD]

@@ -349,8 +349,8 @@ def test_many_opening_at_once_get_the_same(lines: Path, files: Path, cache: Path
     [
         ("format=nothing", "format must be one of tfrecord, mds, .*, got 'nothing'"),
         ("format=", "got ''"),
-        ("window=5", "format jsonl must have options it knows, none; got window"),
-        ("format=jsonl&dtype=int32", "format jsonl must have options it knows, none; got dtype"),
+        ("window=5", "format jsonl must have options it knows, split .*; got window"),
+        ("format=jsonl&dtype=int32", "format jsonl must have options it knows, split .*; got dtype"),
         ("format=tokens&windows=5", r"format tokens must have options it knows, window \(.*; got windows"),
         ("format=tfrecord&window=5", "must be given without options"),
         ("format=jsonl&format=jsonl", "must be given once each"),

@@ -76,7 +76,7 @@ def test_archives_are_what_numpy_loads(save: Any, tmp_path: Path) -> None:
 
 def test_an_archives_own_label_is_not_replaced_by_that_of_its_folder(tmp_path: Path) -> None:
     for number in range(6):
-        folder = tmp_path / ("train", "val")[number % 2]
+        folder = tmp_path / ("cat", "dog")[number % 2]
         folder.mkdir(exist_ok=True)
         np.savez(folder / f"{number}.npz", x=np.arange(2), label=np.int64(100 + number), path=np.int8(number))
     rows = read_folder(tmp_path, fields=["label", "path", "image/class/label"])

@@ -1,4 +1,4 @@
-"""The part of webdataset and mosaicml-streaming in the tests, in a process of its own.
+"""The part of webdataset, mosaicml-streaming and Hugging Face's datasets in the tests, in a process of its own.
 
 Covers: writing folders with the libraries that define the formats, reading them with the same, saying what came out as
 JSON lines. Does not cover: judging it.
@@ -8,6 +8,9 @@ JSON lines. Does not cover: judging it.
     formats_side.py decode-tars FOLDER           values as the library decodes them by extension
     formats_side.py write-mds FOLDER COMPRESSION
     formats_side.py read-mds FOLDER
+    formats_side.py write-streams FOLDER COMPRESSION     two streams, train and val, of whole numbers, text and bytes
+    formats_side.py write-datasets FOLDER SEED   a DatasetDict in FOLDER/saved, the same as tables in FOLDER/hub
+    formats_side.py read-datasets FOLDER SPLIT   a split of FOLDER/saved
 """
 
 import importlib.util
@@ -174,6 +177,66 @@ def read_mds(folder: Path) -> None:
             say(reader.get_item(number))
 
 
+def write_streams(folder: Path, compression: str | None) -> None:
+    """Write streams of few columns with MDSWriter."""
+    _find_streaming()
+    from streaming.base.format.mds import MDSWriter
+
+    columns = {"u": "uint64", "text": "str", "x": "bytes"}
+    for place, stream in enumerate(("train", "val")):
+        draw = random.Random(place)
+        with MDSWriter(out=str(folder / stream), columns=columns, compression=compression, size_limit=900) as writer:
+            for number in range(SAMPLES >> place):
+                data = draw.randbytes(draw.choice((0, 1, 60)))
+                writer.write({"u": np.uint64(draw.randrange(1 << 64)), "text": f"ü{number}", "x": data})
+
+
+def write_datasets(folder: Path, seed: int) -> None:
+    """Write splits with Hugging Face's datasets: columns, nulls, and rows are drawn."""
+    import datasets
+    import pyarrow
+
+    draw = random.Random(seed)
+    known: dict[str, tuple[Any, Any]] = {
+        "f": (datasets.Value("float32"), lambda: draw.choice((0.5, float("inf"), -1.0))),
+        "i": (datasets.Value("int64"), lambda: draw.randrange(-(1 << 63), 1 << 63)),
+        "label": (datasets.ClassLabel(names=["cat", "dog"]), lambda: draw.randrange(2)),
+        "list": (
+            datasets.Sequence(datasets.Value("int32")),
+            lambda: [draw.randrange(9) for _ in range(draw.randrange(3))],
+        ),
+        "text": (datasets.Value("string"), lambda: "ü" * draw.randrange(4)),
+        "u": (datasets.Value("uint64"), lambda: draw.choice((0, 1 << 63, (1 << 64) - 1))),
+        "x": (datasets.Value("binary"), lambda: draw.randbytes(draw.randrange(9))),
+    }
+    chosen = dict(draw.sample(sorted(known.items()), draw.randrange(2, len(known))))
+    features = datasets.Features({name: feature for name, (feature, _) in chosen.items()})
+    made = datasets.DatasetDict()
+    for split in draw.choice((("train", "test"), ("train", "validation", "test"), ("one", "two"))):
+        count = draw.randrange(1, 20)
+        arrays = [
+            pyarrow.array([one() if draw.random() < 0.8 else None for _ in range(count)], kind)
+            for (_, one), kind in zip(chosen.values(), features.arrow_schema.types, strict=True)
+        ]
+        # Not from a dict: that refuses whole numbers from 2^63 on.
+        made[split] = datasets.Dataset(pyarrow.table(arrays, schema=features.arrow_schema))
+    made.save_to_disk(
+        str(folder / "saved"), num_shards=dict.fromkeys(made, draw.randrange(1, 3)) if len(made) < 3 else None
+    )
+    (folder / "hub" / "data").mkdir(parents=True)
+    (folder / "hub" / "README.md").write_text("x")
+    for split, dataset in made.items():
+        dataset.to_parquet(str(folder / "hub" / "data" / f"{split}-00000-of-00001.parquet"))
+
+
+def read_datasets(folder: Path, split: str) -> None:
+    """Read a split with Hugging Face's datasets."""
+    import datasets
+
+    for row in datasets.load_from_disk(str(folder / "saved"))[split]:
+        say(row)
+
+
 def main() -> None:
     """Do what the command line says."""
     command, folder, *rest = sys.argv[1:]
@@ -183,6 +246,12 @@ def main() -> None:
         read_tars(Path(folder), decoded=command == "decode-tars")
     elif command == "write-mds":
         write_mds(Path(folder), rest[0] or None)
+    elif command == "write-streams":
+        write_streams(Path(folder), rest[0] or None)
+    elif command == "write-datasets":
+        write_datasets(Path(folder), int(rest[0]))
+    elif command == "read-datasets":
+        read_datasets(Path(folder), rest[0])
     else:
         read_mds(Path(folder))
 

@@ -1,17 +1,20 @@
 """Folders written by the libraries that define a format, compared record by record with what these libraries read.
 
 Covers: webdataset (all forms of tars, long names, what lies between members, tars that are written here),
-mosaicml-streaming (all encodings but pickles, several shards, compressed shards). Does not cover: formats whose
-definition needs no library of its own (tests/integration/test_formats_read.py), files that are damaged.
+mosaicml-streaming (all encodings but pickles, several shards, compressed shards, streams), Hugging Face's datasets
+(splits on disk and as tables). Does not cover: formats whose definition needs no library of its own
+(tests/integration/test_formats_differential.py), files that are damaged.
 """
 
 import importlib.util
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,10 @@ needs_webdataset = pytest.mark.skipif(
 )
 needs_streaming = pytest.mark.skipif(
     importlib.util.find_spec("streaming") is None, reason="mosaicml-streaming is not installed: scripts/test --interop"
+)
+
+needs_datasets = pytest.mark.skipif(
+    importlib.util.find_spec("datasets") is None, reason="datasets is not installed: scripts/test --interop"
 )
 
 Rows = list[dict[str, Any]]
@@ -69,9 +76,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.items()}
+
+
 def _rows(folder: Path, **options: Any) -> Rows:
-    rows = read_folder(folder, **options)
-    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+    return [_plain_row(row) for row in read_folder(folder, **options)]
 
 
 # ---- webdataset -----------------------------------------------------------------------------------------------------
@@ -85,6 +95,42 @@ def test_tars_of_webdataset_give_the_samples_that_it_reads(form: int, tmp_path: 
     # Samples have different members, so they cannot be columns together: one by one.
     assert _rows(tmp_path / "tars", batch_size=1) == told
     assert len(told) == RECORDS
+
+
+@needs_webdataset
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_tars_give_the_samples_that_webdataset_reads(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    splits = draw.choice(((), ("train", "val"), ("train", "dev", "test")))
+    members = draw.sample(("jpg", "cls", "json", "txt", "seg.png"), draw.randrange(1, 5))
+    told: dict[str, Rows] = {}
+    for split in splits or ("",):
+        alone = tmp_path / "alone" / (split or "part")
+        alone.mkdir(parents=True)
+        for shard in range(draw.randrange(1, 3)):
+            found = [
+                (f"{number:03d}.{member}", draw.randbytes(draw.randrange(9)) if member != "cls" else b"%d" % number)
+                for number in range(draw.randrange(1, 12))
+                for member in ("id", *(one for one in members if draw.random() < 0.7))
+            ]
+            (alone / f"{split or 'part'}-{shard:06d}.tar").write_bytes(tar_of(found))
+        told[split] = _side("read-tars", str(alone))
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    for path in sorted((tmp_path / "alone").rglob("*.tar")):
+        path.rename(whole / path.name)
+    for stray in draw.sample(("Thumbs.db", "README.md", "sizes.json"), draw.randrange(3)):
+        (whole / stray).write_bytes(b"stray")
+    if splits:
+        with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(splits))}"):
+            read_folder(whole)
+    for split, theirs in told.items():
+        ours = read_folder(f"{whole}?split={split}" if split else whole)
+        names = sorted({name for row in theirs for name in row})
+        # A member that a sample lacks is None.
+        assert [{name: _plain(row.get(name)) for name in names} for row in ours] == [
+            {name: row.get(name) for name in names} for row in theirs
+        ]
 
 
 @needs_webdataset
@@ -216,11 +262,33 @@ def test_shards_of_mosaicml_come_in_batches_of_columns(mds: Path, mds_told: Rows
 
 
 @needs_streaming
-def test_compressed_shards_are_refused_with_the_command_that_expands_them(tmp_path: Path) -> None:
-    folder = tmp_path / "packed"
-    _side("write-mds", str(folder), "zstd")
-    with pytest.raises(DatasetError, match=r"shards must lie uncompressed.*for f in \*\.zstd; do zstd -d -c"):
-        read_folder(folder)
+@pytest.mark.parametrize("compression", ["gz:9", "bz2", "zstd:3", "br", "snappy"])
+def test_compressed_shards_are_refused_and_converted(compression: str, tmp_path: Path) -> None:
+    _side("write-streams", str(tmp_path / "packed"), compression)
+    _side("write-streams", str(tmp_path / "plain"), "")
+    with pytest.raises(
+        DatasetError, match=rf"compressed with {compression}\. Convert them once: emlio convert DIR OUT$"
+    ):
+        read_folder(f"{tmp_path / 'packed'}?split=train")
+    converted = tmp_path / "converted"
+    convert(ConvertOptions(source=tmp_path / "packed" / "train", out=converted, to="wds", shuffle=False))
+    rows = [
+        {"u": json.loads(bytes(row["u.json"])), "text": bytes(row["text.txt"]).decode(), "x": bytes(row["x.bin"])}
+        for row in read_folder(converted)
+    ]
+    told = _side("read-mds", str(tmp_path / "plain" / "train"))
+    assert [{"u": _plain(np.uint64(row["u"])), "text": row["text"], "x": _plain(row["x"])} for row in rows] == told
+
+
+@needs_streaming
+def test_streams_in_folders_are_splits(tmp_path: Path) -> None:
+    _side("write-streams", str(tmp_path), "")
+    with pytest.raises(DatasetError, match="holds the splits train, val"):
+        read_folder(tmp_path)
+    told = {split: _side("read-mds", str(tmp_path / split)) for split in ("train", "val")}
+    for split in told:
+        assert [_plain_row(row) for row in read_folder(f"{tmp_path}?split={split}")] == told[split]
+    assert [_plain_row(row) for row in read_folder(f"{tmp_path}?split=all")] == told["train"] + told["val"]
 
 
 @needs_streaming
@@ -236,3 +304,30 @@ def test_a_column_that_cannot_be_read_is_named_and_others_can_be_chosen(mds: Pat
     with pytest.raises(ConfigError, match=r"column 'bytes' is encoded as 'pkl'.*choose other columns with fields="):
         read_folder(folder)
     assert len(read_folder(folder, fields=["text", "int"])) == RECORDS
+
+
+# ---- Hugging Face ---------------------------------------------------------------------------------------------------
+
+
+@needs_datasets
+@pytest.mark.parametrize("seed", range(4))
+def test_splits_of_hugging_face_are_those_that_it_loads(seed: int, tmp_path: Path) -> None:
+    _side("write-datasets", str(tmp_path), str(seed))
+    splits = sorted(json.loads((tmp_path / "saved" / "dataset_dict.json").read_text())["splits"])
+    with pytest.raises(DatasetError, match=f"holds the splits {', '.join(splits)}"):
+        read_folder(tmp_path / "saved")
+    for split in splits:
+        told = _side("read-datasets", str(tmp_path), split)
+        # Only folders can have splits of any name.
+        hub = f"{tmp_path / 'hub'}?" + (f"split={split}" if split not in ("one", "two") else f"files=data/{split}-*")
+        for address in (f"{tmp_path / 'saved'}?split={split}", hub):
+            rows = read_folder(address)
+            values = [{name: _as_python(value) for name, value in row.items()} for row in rows]
+            assert [_plain_row(row) for row in values] == told
+
+
+def _as_python(value: Any) -> Any:
+    """A value of a table as Hugging Face's datasets gives it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value

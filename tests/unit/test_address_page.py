@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError
+from emlio.formats.folders.names import CHOOSING
 from emlio.formats.registry import FORMATS
 from emlio.keys.curve import KeyPair
 from emlio.receiver.addresses.address import DEFAULT_PORT, Address
@@ -26,13 +27,13 @@ _ADDRESSES = _cells(_FORMS, 0)
 def test_each_address_of_the_page_is_one(text: str) -> None:
     found = Address.parse(text.replace("KEY@", f"{KeyPair.make().public}@"))
     assert bool(found.peers) == text.startswith("emlio://")
-    assert bool(found.options) == ("format=" in text)
+    assert bool(found.options) == any(f"{option}=" in text for option in ("format", *CHOOSING))
     if text == "emlio://store1/imagenet":
         assert (found.peers[0].port, found.dataset) == (DEFAULT_PORT, "imagenet")
 
 
 def test_every_option_of_a_format_is_on_the_page() -> None:
-    known = {option for one in FORMATS for option in one.options} | {"format"}
+    known = {option for one in FORMATS for option in one.options} | {"format", *CHOOSING}
     of_buckets = {"endpoint", "region", "allow_http", "anonymous", "virtual_hosted", "account_name", "connections"}
     assert set(_cells(_OPTIONS, 0)) == known | of_buckets
 

@@ -125,7 +125,7 @@ class TestImageFolder:
         assert images.listing.ignored == Ignored(count=2, names=("model.py", "zebra/Thumbs.db"))
         assert [images.record(place).label for place in range(len(images.listing.sizes_bytes))] == [0, 0, 1, 1]
 
-    @pytest.mark.parametrize("name", ["__MACOSX", "empty/x.txt"])
+    @pytest.mark.parametrize("name", ["empty", "empty/x.txt"])
     def test_a_class_without_images_is_refused_because_it_would_shift_the_labels(
         self, tmp_path: Path, source: Open, name: str
     ) -> None:
@@ -181,7 +181,7 @@ class TestImageFolder:
 
     def test_a_folder_name_that_is_no_utf8_is_a_class(self, tmp_path: Path, source: Open) -> None:
         root = _image_folder(tmp_path, ("a\udcff", "b"))
-        assert _features(source(root, "image-folder"), 0)["image/class/text"] == ["a\ufffd".encode()]
+        assert _features(source(root, "image-folder"), 0)["image/class/text"] == [b"a\\xff"]
 
 
 class TestWebDataset:
@@ -391,5 +391,5 @@ class TestOtherFormats:
 
     def test_an_unknown_option_is_refused(self, tmp_path: Path, source: Open) -> None:
         (tmp_path / "a.jsonl").write_text("{}")
-        with pytest.raises(ConfigError, match="must have options it knows, none; got window"):
+        with pytest.raises(ConfigError, match=r"must have options it knows, split .*, files .*; got window"):
             source(tmp_path, "jsonl", None, {"window": "3"})

@@ -26,7 +26,7 @@ from emlio.prepare.sample import Sample
 from emlio.prepare.targets.example_form import example_record
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
-from emlio.prepare.targets.tar_members import members_of
+from emlio.prepare.targets.tar_members import members_of, picture_columns
 from emlio.prepare.targets.tar_record import TarRecords, key_of_path
 from emlio.prepare.targets.tar_shard import TarShard
 from emlio_testing.format_files import records_in
@@ -39,7 +39,8 @@ def _picture(form: str) -> bytes:
 
 
 def _members(**fields: Any) -> dict[str, bytes]:
-    return {name: bytes(data) for name, data in members_of(Sample(**fields)).items()}
+    sample = Sample(**fields)
+    return {name: bytes(data) for name, data in members_of(sample, picture_columns(sample)).items()}
 
 
 def _npy(data: bytes) -> Any:

@@ -63,7 +63,7 @@ def test_folders_are_classes_and_files_about_them_are_no_records() -> None:
 
 
 def test_a_file_beside_the_folders_means_that_they_are_no_classes() -> None:
-    assert _labels("1.jpg", "b/1", "a/2") == {"1.jpg": None, "a/2": None, "b/1": None}
+    assert _labels("1.jpg", "a/2", "a/3.jpg") == {"1.jpg": None, "a/2": None, "a/3.jpg": None}
 
 
 def test_files_about_a_dataset_are_records_if_there_is_nothing_else() -> None:

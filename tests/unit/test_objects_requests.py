@@ -1,9 +1,11 @@
 """Requests: repeated while that may help, given up with the object's name, never with a secret."""
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Barrier, Event
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -12,11 +14,15 @@ from hypothesis import strategies as st
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.objects.address import ObjectAddress
-from emlio.objects.client import Cause, RequestError
+from emlio.objects.client import Cause, ObjectStatus, RequestError
 from emlio.objects.library import _judged
 from emlio.objects.reader import ObjectReader
 from emlio.objects.requests import AbsentError, Requests, wait_for
+from emlio.objects.s3_listing import list_pages
 from emlio.reading.pieces import pieces_of
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.objects.object_table import table_of
+from emlio.shards.opening.object_dataset import list_objects
 from emlio_testing.fake_objects import FakeObjects
 
 
@@ -267,3 +273,59 @@ def test_neighbours_are_fetched_together_and_long_runs_divided() -> None:
     assert (piece.start, piece.end, len(piece.copies)) == (0, 250_000, 3)
     pieces = pieces_of(zero[:1], np.array([10]), np.array([10 << 20]), most_bytes=4 << 20)
     assert [one.size_bytes for one in pieces] == [4 << 20, 4 << 20, 2 << 20]
+
+
+def test_a_server_without_ranges_is_named() -> None:
+    error = type("NotSupportedError", (Exception,), {})("Received non-partial response when range requested")
+    judged = _judged(error)
+    assert (judged.cause, judged.reason) == (
+        Cause.OTHER,
+        "the server does not send parts of a file (HTTP Range), which reading records needs",
+    )
+
+
+def test_a_key_that_the_library_refuses_is_named() -> None:
+    error = type("InvalidPathError", (Exception,), {})('invalid path: Path "p/a//b.bin" contained empty path segment')
+    assert "the key 'p/a//b.bin' has an empty part" in _judged(error).reason
+
+
+def test_a_listing_has_keys_that_cannot_be_paths() -> None:
+    keys = ["p/./a", "p/a//b", "p/c\x01", "p/d e&+%.bin", "p/ö"]
+    asked: list[Mapping[str, str]] = []
+
+    def fetch(parameters: Mapping[str, str]) -> bytes:
+        asked.append(parameters)
+        place = int(parameters.get("continuation-token", "0"))
+        more = f"<NextContinuationToken>{place + 2}</NextContinuationToken>" if place + 2 < len(keys) else ""
+        found = "".join(
+            f"<Contents><Key>{quote(key)}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
+            f"<ETag>&quot;{len(key)}&quot;</ETag><Size>{len(key)}</Size></Contents>"
+            for key in keys[place : place + 2]
+        )
+        return f'<r xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{found}{more}</r>'.encode()
+
+    listed = [status for page in list_pages(fetch, "p", "0") for status in page]
+    assert [f"p/{status.name}" for status in listed] == keys
+    assert {(status.etag, status.modified_s) for status in listed[:1]} == {('"5"', 1767323045)}
+    assert asked[0]["start-after"] == "p/0"
+    assert [one.get("continuation-token") for one in asked] == [None, "2", "4"]
+    table = table_of(ObjectAddress.parse("s3://b/p"), listed)
+    assert list(table.names) == ["d e&+%.bin", "ö"]
+    assert table.junk == ("./a", "a//b", "c\x01")
+    with pytest.raises(RequestError, match="list of objects is not valid"):
+        list(list_pages(lambda _: b"<html>", "p", ""))
+
+
+def test_the_address_of_one_object_is_told_its_prefix() -> None:
+    address = ObjectAddress.parse("s3://b/p/a.tar")
+    objects = FakeObjects({})
+    objects.head = lambda name: ObjectStatus(name=name, size_bytes=1, etag="", modified_s=0)  # type: ignore[method-assign]
+    bucket = Bucket(address, Requests(address, objects))
+    with pytest.raises(
+        DatasetError,
+        match=re.escape(
+            "is itself one object. Give the prefix that it lies below, and choose it: 's3://b/p?files=a.tar'"
+        ),
+    ):
+        list_objects("d", bucket)
+    bucket.close()

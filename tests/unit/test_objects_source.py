@@ -26,7 +26,7 @@ from emlio.shards.files.tree import walk
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import table_of
 from emlio.shards.opening.choice import open_dataset
-from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.opening.object_dataset import list_objects, open_objects
 from emlio.tfrecord import frame
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
@@ -39,7 +39,7 @@ _ADDRESS = ObjectAddress.parse("s3://b/p")
 def _opened(objects: FakeObjects, cache: Path, **options: str) -> Iterator[Dataset]:
     bucket = Bucket(_ADDRESS, Requests(_ADDRESS, objects, pause=lambda _: False))
     try:
-        dataset = open_objects("d", bucket, cache, options)
+        dataset = open_objects("d", bucket, list_objects("d", bucket), cache, options)
     except BaseException:
         bucket.close()
         raise

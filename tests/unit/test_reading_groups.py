@@ -37,7 +37,7 @@ from emlio.shards.dataset import Dataset
 from emlio.shards.group_records import GroupMaker
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.choice import open_dataset
-from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.opening.object_dataset import list_objects, open_objects
 from emlio.shards.range_records import bad_ranges, keep_checksums
 from emlio_testing.clock import ManualClock
 from emlio_testing.fake_objects import FakeObjects
@@ -127,10 +127,9 @@ def test_in_order_each_group_is_made_once(folder: Path) -> None:
 def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
     objects = FakeObjects({path.name: path.read_bytes() for path in folder.iterdir()})
     address = ObjectAddress.parse("s3://b/p")
+    bucket = Bucket(address, Requests(address, objects, pause=lambda _: False))
     with (
-        open_objects(
-            "d", Bucket(address, Requests(address, objects, pause=lambda _: False)), tmp_path / "c", {}
-        ) as there,
+        open_objects("d", bucket, list_objects("d", bucket), tmp_path / "c", {}) as there,
         open_dataset("d", folder) as here,
     ):
         assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]

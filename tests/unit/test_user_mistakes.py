@@ -14,7 +14,7 @@ import pytest
 from emlio import EmlioDataset, EmlioLoader, train_test_split
 from emlio.cli import main as command
 from emlio.daemon.config import DatasetSource
-from emlio.errors import ConfigError, PlanError
+from emlio.errors import ConfigError, DatasetError, PlanError
 from emlio.metrics.http import parse_address
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.mixture.given import given_sampling
@@ -194,3 +194,51 @@ def test_a_shard_of_a_mixture_is_named_as_in_its_dataset() -> None:
     entries = [ShardEntry(name="001/part-1", records=records, size_bytes=9, digest="") for records in (4, 5)]
     with pytest.raises(Exception, match="all copies of shard 'part-1' must be the same"):
         merge_holdings({"a": entries[:1], "b": entries[1:]}, shown=own_name)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("emilo://store1/x", "; did you mean 'emlio://store1/x'?"),
+        ("s3a://bucket/x", "; did you mean 's3://bucket/x'?"),
+        ("gcs://bucket/x", "; did you mean 'gs://bucket/x'?"),
+        ("hf://datasets/x", ". Download it first: hf download NAME --repo-type dataset --local-dir DIR"),
+        ("mds://x", ". If it is a directory of this host, give its path alone: the format is recognised"),
+        ("wds/a-{000000..000003}.tar", ". For some of the files of a directory say 'wds?files=a-*.tar'"),
+        ("wds/*.tar", ". For some of the files of a directory say 'wds?files=*.tar'"),
+        ("wds/a-000000.tar", "it is a file. For some of the files of a directory say 'wds?files=a-000000.tar'"),
+        ("./wds/a-000000.tar", "it is a file. For some of the files of a directory say '{}/wds?files=a-000000.tar'"),
+        ("./wds/a-{0..3}.tar", "no such directory. For some of the files of a directory say '{}/wds?files=a-*.tar'"),
+        ("cat.jpg", "it is a file. For some of the files of a directory say '.?files=cat.jpg'"),
+    ],
+)
+@pytest.mark.parametrize("inspected", [False, True])
+def test_an_address_of_another_kind_is_told_what_is_meant(
+    address: str,
+    words: str,
+    inspected: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wds").mkdir()
+    (tmp_path / "wds" / "a-000000.tar").write_bytes(b"")
+    (tmp_path / "cat.jpg").write_bytes(b"")
+    if inspected:
+        assert command(["inspect", address]) == 2
+        # A path without its dot in front is the same one.
+        assert words.format(".").replace("'./", "'") in capsys.readouterr().err
+        return
+    with pytest.raises((ConfigError, DatasetError), match=f"{re.escape(words.format(tmp_path))}$"):
+        EmlioLoader(address, batch_size=1)
+
+
+def test_a_link_into_the_cache_of_a_hub_is_told_the_download(tmp_path: Path) -> None:
+    (tmp_path / "hub" / "blobs").mkdir(parents=True)
+    (tmp_path / "hub" / "blobs" / "deadbeef").write_bytes(b"{}")
+    snapshot = tmp_path / "hub" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "a.jsonl").symlink_to("../../blobs/deadbeef")
+    with pytest.raises(DatasetError, match=r"of Hugging Face's hub\. Download the files themselves: hf download NAME"):
+        EmlioLoader(snapshot, batch_size=1)

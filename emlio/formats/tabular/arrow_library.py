@@ -24,7 +24,17 @@ from emlio.extras import how_to_install
 from emlio.formats.tabular.arrow_rows import ArrowRows
 from emlio.formats.tabular.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
-__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "TableColumns", "joined_columns", "open_table"]
+__all__ = [
+    "ARROW_FILE",
+    "Group",
+    "Kind",
+    "Table",
+    "TableColumns",
+    "decompressed",
+    "decompressed_at_once",
+    "joined_columns",
+    "open_table",
+]
 
 Kind = Literal["parquet", "arrow"]
 
@@ -46,11 +56,33 @@ class Group:
     place: int
 
 
-def _load(name: str) -> Any:
+def _load(name: str, what: str = "serving Parquet and Arrow files") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigError(f"serving Parquet and Arrow files requires pyarrow: {how_to_install('parquet')}") from error
+        raise ConfigError(f"{what} requires pyarrow: {how_to_install('parquet')}") from error
+
+
+def decompressed(file: IO[bytes], codec: str) -> IO[bytes]:
+    """Return what reads the content of a compressed file.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _load("pyarrow", f"reading files compressed with {codec}")
+    opened: IO[bytes] = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), codec)
+    return opened
+
+
+def decompressed_at_once(data: bytes, codec: str, size_bytes: int) -> bytes:
+    """Return what is in compressed bytes, of a form that cannot be read bit by bit.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _load("pyarrow", f"reading files compressed with {codec}")
+    found: bytes = arrow.decompress(data, decompressed_size=size_bytes, codec=codec, asbytes=True)
+    return found
 
 
 @contextmanager

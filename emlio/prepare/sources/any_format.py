@@ -7,7 +7,7 @@ Covers: listing them, reading one, the classes of files in folders. Does not cov
 import hashlib
 import shutil
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from emlio.errors import DatasetError
 from emlio.example import Piece
 from emlio.formats import mds
 from emlio.formats.each_record import IMAGE, LABEL
+from emlio.formats.folders.names import chosen_files
 from emlio.formats.registry import form_of, format_named
 from emlio.formats.tabular import tables
 from emlio.formats.whole_file import WholeFiles
@@ -78,6 +79,7 @@ class AnyFormat:
             DatasetError: it is not of this format.
         """
         self._kind = kind
+        self._options = dict(options or {})
         self._scratch = scratch
         folders = class_folders(path) if kind == "image-folder" else []
         self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
@@ -133,16 +135,16 @@ class AnyFormat:
 
     def _ignored(self, path: Path) -> Ignored:
         """Return the files of the folder of which no record is made."""
-        names = self._dataset.files.names
-        if self._places is not None:
-            others = np.ones(len(names), np.bool_)
-            others[self._places] = False
-            return Ignored.of(names[place] for place in np.flatnonzero(others).tolist())
-        if path.is_file() or self._kind == "files":
+        if path.is_file():
             return Ignored()
-        used = set(names)
+        names = self._dataset.files.names
+        places: Sequence[int] = range(len(names)) if self._places is None else self._places.tolist()
+        used = {names[place] for place in places}
         with Folder(path, served=False) as folder:
-            return Ignored.of(name for name in walk(folder).names if name not in used)
+            tree = walk(folder)
+        numbers = chosen_files(tree.names, self._options, str(path))
+        there = tree.names if numbers is None else [tree.names[number] for number in numbers]
+        return Ignored.of(sorted((*(name for name in there if name not in used), *tree.junk)))
 
     def key(self, place: int) -> str:
         """Return the file, and the record in it if it holds several."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.folders.names import format_options
+from emlio.formats.mds import mds
 from emlio.formats.registry import find_format
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
@@ -23,11 +25,13 @@ from emlio.prepare.sources.tfrecord_files import TfrecordFiles, looks_like_tfrec
 from emlio.prepare.sources.token_source import TokenFiles, has_index
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
+from emlio.prepare.sources.unpacked_files import plain_name, unpacked
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
 from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
+from emlio.shards.opening.choice import split_below
 
-__all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "usual_name"]
+__all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "split_source", "usual_name"]
 
 SOURCE_KINDS: Final = tuple(
     sorted(("csv", "manifest", "megatron", "npy-columns", "tar", "tfrecord", "tokens", *FORMAT_OF))
@@ -41,6 +45,9 @@ _TOKENS: Final = ("megatron", "tokens")
 
 _OF_FOLDERS: Final = ("files", "image-folder", "npy", "npy-columns", "npz")
 """Kinds in which a record is a whole file, so that one file would be one record."""
+
+_UNPACKED: Final = ("jsonl", "mds", "webdataset")
+"""Kinds whose files may be compressed; TFRecord files are unpacked where they are scanned."""
 
 _OF_FILE: Final = {
     **dict.fromkeys((".csv", ".jsonl", ".ndjson"), "manifest"),
@@ -135,9 +142,11 @@ def _opened(
         return TokenFiles(path, kind, settings, options)
     if kind == "npy" and is_pair(entry.name for entry in path.iterdir()):
         kind = "npy-columns"  # one record for x and one for y would be none of what is meant
+    if kind in _UNPACKED:
+        path, options = unpacked(path, unpack_in / "plain", options)
     if kind in FORMAT_OF:
         return AnyFormat(path, kind, unpack_in, classes, options)
-    if options:
+    if format_options(options) or (options and kind != "tfrecord"):
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
         case "manifest":
@@ -149,15 +158,34 @@ def _opened(
         case "tfrecord":
             if classes is not None:
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
-            return TfrecordFiles(path, unpack_in)
+            return TfrecordFiles(path, unpack_in, options)
         case _:
             raise ConfigError(f"the format of a source must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}")
 
 
+def split_source(path: Path, options: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    """Return the folder of the split that is chosen, and the other options; see `split_folder`.
+
+    Raises:
+        DatasetError: there are several splits, and none is chosen; or it cannot be read.
+        ConfigError: there is no such split.
+    """
+    if not path.is_dir():
+        return path, dict(options)
+    try:
+        with Folder(path, served=False) as folder:
+            inside, given = split_below(folder, options)
+    except OSError as error:
+        raise DatasetError(f"source {path}: cannot be read: {error.strerror or error}") from error
+    return path / inside, given
+
+
 def _kind_of_file(path: Path) -> str:
-    kind = _OF_FILE.get(path.suffix.lower())
+    plain = plain_name(path.name)
+    kind = _OF_FILE.get(os.path.splitext(plain)[1].lower())
     if kind is not None:
-        return kind
+        # A compressed manifest would not lie beside the files that it lists.
+        return "jsonl" if kind == "manifest" and plain != path.name else kind
     if looks_like_tfrecord(path):
         return "tfrecord"
     if has_index(path):
@@ -199,6 +227,9 @@ def _kind_of_folder(path: Path) -> str:
             return "npy"
     with Folder(path, served=False) as opened:
         tree = walk(opened)
+        packed = {os.path.splitext(plain_name(name))[1].lower() for name in tree.names if plain_name(name) != name}
+        if packed and not mds.claims(tree):
+            return "webdataset" if ".tar" in packed else "jsonl"
         found = usual_name(find_format(tree, str(path)).name) if len(tree.names) else "files"
     # Any files at all would be of format files: that must be asked for.
     if found != "files":

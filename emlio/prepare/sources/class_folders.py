@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.folders.names import is_junk
 from emlio.formats.path_text import path_bytes
 from emlio.images.header import is_image_name
 from emlio.prepare.sources.class_names import ClassNames
@@ -40,7 +41,7 @@ class ClassFolders:
         if classes is None:
             found = ClassNames.sorted_from(folders)
             # Names of any bytes; those of classes are text.
-            texts = {label: path_bytes(name).decode(errors="replace") for label, name in found.texts.items()}
+            texts = {label: path_bytes(name).decode(errors="backslashreplace") for label, name in found.texts.items()}
             return cls(classes=replace(found, texts=texts))
         for folder in folders:
             classes.number(folder, str(root / folder))
@@ -64,7 +65,11 @@ def class_folders(root: Path) -> list[str]:
     """
     try:
         with os.scandir(root) as entries:
-            folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            folders = sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir() and not entry.name.startswith(".") and not is_junk(entry.name, folder=True)
+            )
     except OSError as error:
         raise DatasetError(f"{root}: cannot be listed: {error.strerror or error}") from error
     if not folders:

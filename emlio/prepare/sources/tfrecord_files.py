@@ -1,15 +1,13 @@
 """Existing TFRecord files, compressed or not.
 
-Covers: one file or a folder of them; records are taken unchanged. A file compressed with gzip or
-zlib is first unpacked into a folder in the new dataset's directory, because a record inside it has
-no position on disk. That takes the unpacked size for the duration of the conversion. Does not
-cover: changing records.
+Covers: one file or a folder of them; records are taken unchanged. A compressed file is first unpacked
+into a folder in the new dataset's directory. That takes the unpacked size for the duration of the
+conversion. Does not cover: changing records.
 """
 
 import re
 import shutil
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,21 +16,15 @@ import numpy.typing as npt
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
-from emlio.prepare.disk import disk_error
+from emlio.formats.folders.names import chosen_files, require_one_split
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped, stamp_of
+from emlio.prepare.sources.unpacked_files import is_packed, unpack
 from emlio.shards.tfrecord.mapping import read_mapping
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
-from emlio.units import format_size
 
 __all__ = ["TfrecordFiles", "looks_like_tfrecord"]
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_ZLIB_MAGICS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-_BLOCK_BYTES = 1 << 20
-_ANY_WRAPPER = 47
-"""zlib's number for "gzip or zlib, according to the header", with the largest window."""
 
 _OTHERS = (".index.npy", ".idx", ".index", ".json", ".txt", ".md", ".tmp")
 """Endings of files that are not opened."""
@@ -62,7 +54,7 @@ def _is_header(head: bytes) -> bool:
 def _is_packed(head: bytes) -> bool:
     # A record of 376 bytes begins like a zlib stream; only the checksum after its length
     # distinguishes them.
-    return (head[:2] == _GZIP_MAGIC or head[:2] in _ZLIB_MAGICS) and not _is_header(head)
+    return is_packed(head) and not _is_header(head)
 
 
 class TfrecordFiles:
@@ -71,10 +63,10 @@ class TfrecordFiles:
     It owns the folder of unpacked files until `close`.
     """
 
-    def __init__(self, path: Path, unpack_in: Path) -> None:
+    def __init__(self, path: Path, unpack_in: Path, options: Mapping[str, str] | None = None) -> None:
         self._unpacked: Path | None = None
         try:
-            files, ignored = _files(path)
+            files, ignored = _files(path, options or {})
             self._open(files, ignored, unpack_in)
         except BaseException:
             self.close()
@@ -112,7 +104,8 @@ class TfrecordFiles:
             stamp = stamp_of(path)
             fingerprint.add(path.name, stamp.size_bytes, stamp.mtime_ns)
             if _is_packed(_head(path)):
-                path = self._unpack(path, number, unpack_in)
+                self._unpacked = unpack_in
+                unpack(path, path := unpack_in / f"{number:05d}.tfrecord")
                 stamp = stamp_of(path)
             framing = scan(path)
             self._paths.append(path)
@@ -133,39 +126,6 @@ class TfrecordFiles:
             tokens=tokens,
         )
 
-    def _unpack(self, path: Path, number: int, unpack_in: Path) -> Path:
-        target = unpack_in / f"{number:05d}.tfrecord"
-        written = 0
-        self._unpacked = unpack_in
-        try:
-            unpack_in.mkdir(exist_ok=True)
-            with path.open("rb") as packed, target.open("wb") as plain:
-                inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
-                whole = False
-                while block := packed.read(_BLOCK_BYTES):
-                    content = b""
-                    while block or len(content) == _BLOCK_BYTES:  # the decompressor may hold more output
-                        content = inflater.decompress(block, _BLOCK_BYTES)
-                        written += len(content)
-                        plain.write(content)
-                        block = inflater.unconsumed_tail
-                        whole = inflater.eof
-                        if whole:  # a gzip file may consist of several concatenated ones
-                            block = inflater.unused_data
-                            content = b""
-                            inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
-            if not whole:  # a file that is cut between two records would otherwise go unnoticed
-                raise DatasetError(
-                    f"{path}: the compressed file is incomplete, it ends after {format_size(written)} of records"
-                )
-        except zlib.error as error:
-            raise DatasetError(
-                f"{path}: cannot be decompressed after {format_size(written)}, it is corrupt: {error}"
-            ) from error
-        except OSError as error:
-            raise disk_error(target, path.stat().st_size, error) from error
-        return target
-
 
 def _tokens_told(files: Sequence[Path]) -> str:
     """Return the type of the tokens that mappings tell of all files; the records themselves do not."""
@@ -178,16 +138,19 @@ def _tokens_told(files: Sequence[Path]) -> str:
     return types.pop() if len(types) == 1 else ""
 
 
-def _files(path: Path) -> tuple[list[Path], Ignored]:
+def _files(path: Path, options: Mapping[str, str]) -> tuple[list[Path], Ignored]:
     if path.is_file():
         return [path], Ignored()
     try:
         found = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        numbers = chosen_files([entry.name for entry in found], options, str(path))
+        found = found if numbers is None else [found[number] for number in numbers]
         files = [entry for entry in found if not entry.name.endswith(_OTHERS) and looks_like_tfrecord(entry)]
     except OSError as error:
         raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
     if not files:
         raise DatasetError(f"{path}: must hold TFRecord files, holds none among {len(found)} files")
+    require_one_split((entry.name for entry in files), options, str(path))
     used = set(files)
     return files, Ignored.of(
         entry.name for entry in found if entry not in used and not _BESIDE_SHARDS.search(entry.name)

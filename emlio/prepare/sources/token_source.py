@@ -17,6 +17,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents
+from emlio.formats.folders.names import CHOOSING, chosen_files, format_options, require_one_split
 from emlio.formats.format import Files
 from emlio.formats.token_files import indexed_tokens
 from emlio.formats.token_form import TOKENS, stored_tokens
@@ -97,9 +98,13 @@ class TokenFiles:
         except OSError as error:
             raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
         with folder:
-            files = _Few([walk(folder)] if path.is_dir() else [walk_file(folder, name) for name in _beside(path)])
+            tree = walk(folder) if path.is_dir() else None
+            numbers = None if tree is None else chosen_files(tree.names, options, str(path))
+            tree = tree if tree is None or numbers is None else tree.only(numbers)
+            files = _Few([tree] if tree is not None else [walk_file(folder, name) for name in _beside(path)])
             indexed = kind == "megatron" or bool(files.endings.get(".idx"))
             found = _documents(files, str(path)) if indexed else _arrays(files, str(path), given)
+            require_one_split((files.names[runs.file] for runs in found), options, str(path))
         if window is not None and indexed:
             raise ConfigError(f"{path}: window must be given for flat files, these have documents")
         self._paths, self._stamps = files.paths, files.stamps
@@ -197,9 +202,11 @@ def _beside(path: Path) -> list[str]:
 
 def _chosen(path: Path, settings: SourceSettings, options: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Return the type of tokens and the window, wherever they were given."""
-    strange = sorted(options.keys() - set(_OPTIONS))
+    strange = sorted(format_options(options).keys() - set(_OPTIONS))
     if strange:
-        raise ConfigError(f"{path}: tokens must have options they know, {', '.join(_OPTIONS)}; got {strange[0]}")
+        raise ConfigError(
+            f"{path}: tokens must have options they know, {', '.join((*_OPTIONS, *CHOOSING))}; got {strange[0]}"
+        )
     dtype, window = options.get("dtype"), options.get("window")
     if dtype is not None and dtype not in TOKEN_TYPES:
         raise ConfigError(f"{path}: dtype must be one of {', '.join(TOKEN_TYPES)}, got {dtype!r}")
@@ -255,7 +262,8 @@ def _documents(files: Files, where: str) -> list[_Runs]:
 def _arrays(files: Files, where: str, given: str | None) -> list[_Runs]:
     numbers = [number for number, name in enumerate(files.names) if name.endswith(_ENDINGS)]
     if not numbers:
-        raise DatasetError(f"source {where}: must hold .npy or .bin files of tokens, holds none")
+        other = "; TFRecord files are converted with --from tfrecord" if ".tfrecord" in files.endings else ""
+        raise DatasetError(f"source {where}: must hold .npy or .bin files of tokens, holds none{other}")
     return [_array(files, number, given) for number in numbers]
 
 

@@ -3,12 +3,13 @@
     jpg, png, webp, ...   the picture, by its first bytes
     cls                   the label, a whole number in decimal digits
     txt                   text, also decimal numbers of any precision
-    json                  numbers, true and false, null, lists, objects
-    npy                   arrays
+    json                  numbers, true and false, null, lists, objects; NaN and Infinity as Python writes them
+    npy                   arrays, spans of time
     bin                   other bytes, if nothing says what they are
 
 The column that is the whole item has just such a name; others have their own before it, as in
-`caption.txt`. A column that already has a name of WebDataset keeps it.
+`caption.txt`. A column that already has a name of WebDataset keeps it. All items have one name for a
+column, whatever its values are.
 
 Covers: names and bytes of members. Does not cover: keys and headers
 (emlio.prepare.targets.tar_record).
@@ -16,7 +17,6 @@ Covers: names and bytes of members. Does not cover: keys and headers
 
 import io
 import json
-import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -30,7 +30,7 @@ from emlio.errors import DatasetError
 from emlio.images.header import IMAGE_EXTENSIONS, picture_extension, read_image_header
 from emlio.prepare.sample import Sample
 
-__all__ = ["members_of"]
+__all__ = ["members_of", "picture_columns"]
 
 _KNOWN: Final = IMAGE_EXTENSIONS | {
     "avi", "bin", "cbor", "csv", "flac", "gz", "h264", "html", "jsn", "json", "m4a", "mjpeg", "mov", "mp3", "mp4", "mpeg",
@@ -41,14 +41,27 @@ _KNOWN: Final = IMAGE_EXTENSIONS | {
 column, `id` need not be a number, and pickles are decoded only where the user made tars with them.
 """
 
+_BYTES: Final = (memoryview, bytes, bytearray)
 _DIVIDING: Final = re.compile(r"[/\0\n]")
 
 _CHECKED: Final = frozenset({"", "jpg", "png"})
 """Pictures whose header is read, as for other targets. Others would need Pillow, which a copy does without."""
 
 
-def members_of(sample: Sample) -> Mapping[str, Buffer]:
+def picture_columns(sample: Sample) -> dict[str, str]:
+    """Return the extensions of pictures in columns of bytes that are parts of the item; "" for other bytes."""
+    views: dict[str, Any] = {name: value for name, value in sample.columns.items() if name != sample.main}
+    return {
+        name: picture_extension(cast("Buffer", value)) for name, value in views.items() if isinstance(value, _BYTES)
+    }
+
+
+def members_of(sample: Sample, pictures: Mapping[str, str]) -> Mapping[str, Buffer]:
     """Return the members of an item by extension, in the order of the tar.
+
+    Args:
+        sample: the item.
+        pictures: the extension of the pictures in a column of bytes, by column, the same for all items.
 
     Raises:
         DatasetError: it has no members, two columns of one name, or a value that no member can
@@ -79,7 +92,7 @@ def members_of(sample: Sample) -> Mapping[str, Buffer]:
         if column == sample.main:
             add(column, _content(data, sample.filename) if kind == "bin" else kind, data)
         else:
-            add(column, _named(column, kind, data), data)
+            add(column, _named(column, pictures.get(column) or kind if kind == "bin" else kind), data)
     if not members:
         raise DatasetError("has no members: an item of a WebDataset must have at least one column besides its key")
     return members
@@ -101,13 +114,12 @@ def _extension(filename: str) -> str:
     return _plain(PurePosixPath(filename).suffix[1:])
 
 
-def _named(column: str, kind: str, data: Buffer) -> str:
+def _named(column: str, kind: str) -> str:
     """Return the extension of a column that is a part of its item."""
     name = _plain(column)
     last = name.rpartition(".")[2]
-    if last == kind or (kind == "bin" and last in _KNOWN):
-        return name
-    return f"{name}.{picture_extension(data) or kind if kind == 'bin' else kind}"
+    # Bytes of a known kind have its name already.
+    return name if last == kind or (kind in ("bin", *IMAGE_EXTENSIONS) and last in _KNOWN) else f"{name}.{kind}"
 
 
 def _plain(name: str) -> str:
@@ -116,9 +128,8 @@ def _plain(name: str) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether JSON can hold a number of NumPy's: spans of time have a unit, and it has no infinity."""
-    item = value.item()
-    return not isinstance(value, np.timedelta64) and isinstance(item, int | float) and math.isfinite(item)
+    """Return whether JSON can hold a number of NumPy's: spans of time have a unit."""
+    return not isinstance(value, np.timedelta64) and isinstance(value.item(), int | float)
 
 
 def _encoded(value: Any) -> tuple[str, Buffer]:

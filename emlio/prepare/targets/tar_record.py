@@ -6,7 +6,7 @@ Covers: keys, headers of members, the items of one shard. Does not cover: what m
 
 import re
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from typing_extensions import Buffer
@@ -35,13 +35,15 @@ _REMEDY: Final = "Number the samples instead: --keys numbers"
 class TarRecords:
     """Makes the records of one shard, in their order. It belongs to one thread."""
 
-    def __init__(self, *, numbered: bool) -> None:
+    def __init__(self, *, numbered: bool, pictures: Mapping[str, str] | None = None) -> None:
         """Begin a shard.
 
         Args:
             numbered: whether keys are the numbers of items, also where the source has names.
+            pictures: see `members_of`; by default other columns of bytes are no pictures.
         """
         self._numbered = numbered
+        self._pictures = pictures or {}
         self._seen: dict[str, int] = {}
 
     @property
@@ -69,7 +71,7 @@ class TarRecords:
                 f"{_REMEDY}"
             )
         parts: list[Buffer] = []
-        for extension, data in members_of(sample).items():
+        for extension, data in members_of(sample, self._pictures).items():
             size = len(memoryview(data))
             parts += (_header(key, extension, size), data, bytes(-size % tarfile.BLOCKSIZE))
         self._seen[key] = place

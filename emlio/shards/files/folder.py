@@ -257,6 +257,12 @@ class Folder:
         begin = f"{link}: a link in a served folder must point inside it, inside {folder}, this one points to {target}"
         if os.path.commonpath((target, folder)) == folder:
             return f"{begin} with an absolute path or through another folder. Make it relative: ln -sfr {target} {link}"
+        if f"{os.sep}blobs{os.sep}" in target and f"{os.sep}snapshots{os.sep}" in f"{self.path}{os.sep}":
+            # Their names tell no format: only the links have endings.
+            return (
+                f"{begin}, as in the cache of Hugging Face's hub. Download the files themselves: hf download NAME "
+                "--repo-type dataset --local-dir DIR"
+            )
         return (
             f"{begin}, outside of it. Serve the target's folder, {os.path.dirname(target)}, or put the file itself "
             "here with a hard link or a bind mount (mount --bind)"

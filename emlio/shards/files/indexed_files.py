@@ -23,6 +23,11 @@ class IndexedFiles(Files, Protocol):
         """Links that are not followed."""
         ...
 
+    @property
+    def junk(self) -> Sequence[str]:
+        """Files and folders that are no data, and not among the files."""
+        ...
+
     def path(self, number: int) -> object:
         """Return a file's path or address, for people."""
         ...

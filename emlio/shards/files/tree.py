@@ -12,8 +12,8 @@ import errno
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -21,12 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.folders.containers import ZARR_MARKS
+from emlio.formats.folders.names import is_junk
 from emlio.open_limits import refusal_of
 from emlio.shards.files.file_read import read_at
 from emlio.shards.files.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
 from emlio.shards.files.folder import Folder, must_be_file
 
-__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk", "walk_file"]
+__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "endings_of", "unchanged", "walk", "walk_file"]
 
 UNWRITTEN: Final = ("mtimes_ns", "inodes")
 """The columns that stay as they are as long as nothing writes to a file on purpose."""
@@ -55,6 +57,7 @@ class Tree:
         folders: the folders.
         endings: see `Files`.
         passed_over: links to folders, which are not followed.
+        junk: files and folders that are no data, see `is_junk`.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class Tree:
         table: FileTable,
         folders: FolderTimes,
         endings: Mapping[str, int],
-        passed_over: Sequence[str],
+        passed_over: Sequence[str] = (),
+        junk: Sequence[str] = (),
     ) -> None:
         self.table = table
         self.folders = folders
         self.endings = endings
         self.passed_over = tuple(passed_over)
+        self.junk = tuple(junk)
         self._folder = folder
 
     @property
@@ -84,6 +89,15 @@ class Tree:
     def path(self, number: int) -> Path:
         """See `IndexedFiles`."""
         return self.table.path(number)
+
+    def only(self, numbers: Sequence[int]) -> "Tree":
+        """Return some of the files, of the same folder."""
+        table = replace(
+            self.table,
+            names=NameTable.of(self.names[number] for number in numbers),
+            **{column: getattr(self.table, column)[numbers] for column in FILE_COLUMNS},
+        )
+        return Tree(self._folder, table, self.folders, endings_of(table.names), self.passed_over, self.junk)
 
     def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         """See `IndexedFiles`."""
@@ -149,6 +163,7 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
     folder_names: list[str] = []
     folder_times = array("q")
     passed_over: list[str] = []
+    junk: list[str] = []
     endings: Counter[str] = Counter()
     waiting = ["."]
     seen = set[tuple[int, int]]()
@@ -158,7 +173,7 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
         if not folder.served and _was_seen(folder, inside, seen):
             passed_over.append(inside)  # by a link to a folder that is walked anyway: its files would come twice
             continue
-        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, endings, passed_over)
+        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, endings, passed_over, junk)
         folder_names.append(inside)
         waiting.extend(reversed(below))
         advance(len(numbers[0]) - begun)
@@ -173,7 +188,7 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
         inodes=inodes,
     )
     times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
-    return Tree(folder, table, times, endings, passed_over)
+    return Tree(folder, table, times, endings, passed_over, junk)
 
 
 def _was_seen(folder: Folder, inside: str, seen: set[tuple[int, int]]) -> bool:
@@ -198,6 +213,7 @@ def _walk_one(
     folder_times: "array[int]",
     endings: Counter[str],
     passed_over: list[str],
+    junk: list[str],
 ) -> list[str]:
     """Add one folder's files; return its sub-folders, sorted."""
     begin = "" if inside == "." else inside + "/"
@@ -209,14 +225,18 @@ def _walk_one(
     try:
         folder_times.append(os.fstat(descriptor).st_ctime_ns)
         with os.scandir(descriptor) as entries:
-            found = [entry for entry in entries if not entry.name.startswith(".")]
-        found.sort(key=lambda entry: os.fsencode(entry.name))
+            everything = {entry.name: entry for entry in entries}
+        endings.update(ZARR_MARKS & everything.keys())
+        found = [everything[name] for name in sorted(everything, key=os.fsencode) if not name.startswith(".")]
         sizes, mtimes, ctimes, inodes = numbers
         for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                below.append(begin + entry.name)
+            name, is_folder = begin + entry.name, entry.is_dir(follow_symlinks=False)
+            if is_junk(entry.name, everything, folder=is_folder):
+                junk.append(name)
                 continue
-            name = begin + entry.name
+            if is_folder:
+                below.append(name)
+                continue
             status = entry.stat(follow_symlinks=False)
             if entry.is_symlink():
                 reached = _target(folder, name)
@@ -288,7 +308,12 @@ def walk_file(folder: Folder, name: str) -> Tree:
         inodes=np.array([inode_number(status)], np.int64),
     )
     times = FolderTimes(names=NameTable.of(["."]), ctimes_ns=np.array([above.st_ctime_ns], np.int64))
-    return Tree(folder, table, times, {os.path.splitext(name)[1].lower(): 1}, ())
+    return Tree(folder, table, times, endings_of([name]))
+
+
+def endings_of(names: Iterable[str]) -> Counter[str]:
+    """Return the numbers of files by ending; see `Files`."""
+    return Counter(os.path.splitext(name)[1].lower() for name in names)
 
 
 def unchanged(folder: Folder, folders: FolderTimes) -> bool:

@@ -4,8 +4,6 @@ Covers: listing, reading ranges, whether an object is the one that was indexed. 
 requests (emlio.objects), reading many ranges for messages (emlio.reading).
 """
 
-import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, cast
 
@@ -19,6 +17,7 @@ from emlio.objects.block_cache import BlockCache
 from emlio.objects.cached_blocks import CachedBlocks
 from emlio.objects.reader import ObjectReader
 from emlio.objects.requests import PIECE_BYTES, AbsentError, Requests
+from emlio.shards.files.tree import endings_of
 from emlio.shards.objects.object_table import ObjectTable, table_of
 
 __all__ = ["Bucket", "ObjectTree"]
@@ -106,6 +105,15 @@ class Bucket:
             raise table.absent(number, absent.reason) from None
         table.check_same(number, status)
 
+    def why_empty(self) -> str:
+        """Return why there are no objects, as the end of an error."""
+        try:
+            self.requests.head("")
+        except (AbsentError, DatasetError):
+            return "holds no objects"
+        folder, _, name = f"{self.address}".rpartition("/")
+        return f"is itself one object. Give the prefix that it lies below, and choose it: '{folder}?files={name}'"
+
     def close(self) -> None:
         """Send nothing more. Closing again does nothing."""
         self.requests.close()
@@ -118,12 +126,22 @@ class ObjectTree:
         table: their names and identities.
         endings: see `Files`.
         passed_over: always empty; see `emlio.shards.files.tree.Tree`.
+        junk: see `emlio.shards.files.tree.Tree`.
     """
 
-    def __init__(self, bucket: Bucket, table: ObjectTable) -> None:
+    def __init__(self, bucket: Bucket, table: ObjectTable, listed: ObjectTable | None = None) -> None:
+        """See the class.
+
+        Args:
+            bucket: where they lie.
+            table: the objects.
+            listed: all that were listed, if these are some of them.
+        """
         self.table = table
+        self._listed = listed or table
         self.passed_over: tuple[str, ...] = ()
-        self.endings: Mapping[str, int] = Counter(os.path.splitext(name)[1].lower() for name in table.names)
+        self.junk = self._listed.junk
+        self.endings: Mapping[str, int] = endings_of((*table.names, *self._listed.marks))
         self._bucket = bucket
 
     @property
@@ -157,7 +175,7 @@ class ObjectTree:
 
     def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         """See `IndexedFiles`."""
-        names = self.table.names
+        names = self._listed.names
         return {**self.table.columns(numbers), "all_names": names.text, "all_name_bounds": names.bounds}
 
     def same(self, arrays: Mapping[str, npt.NDArray[Any]], old: slice, numbers: npt.NDArray[np.int64]) -> bool:

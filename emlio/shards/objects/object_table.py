@@ -9,20 +9,26 @@ its last change.
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.folders.containers import ZARR_MARKS
+from emlio.formats.folders.names import is_junk
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import ObjectStatus
 from emlio.shards.files.file_table import NameTable
 from emlio.shards.files.folder import HOW_TO_RENEW
 
 __all__ = ["ObjectTable", "table_of"]
+
+
+_ODD: Final = frozenset({"", ".", ".."})
+_CONTROL: Final = frozenset(map(chr, (*range(32), 127)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +41,8 @@ class ObjectTable:
         etags: their entity tags, empty where there is none.
         sizes: (n,) in bytes.
         modified_s: (n,) times of their last change, in seconds.
+        junk: names of objects that are no data; see `is_junk`, and keys with an empty part, . or .., or control characters.
+        marks: the names in `ZARR_MARKS` among those of hidden objects.
     """
 
     address: ObjectAddress
@@ -42,9 +50,21 @@ class ObjectTable:
     etags: NameTable
     sizes: npt.NDArray[np.int64]
     modified_s: npt.NDArray[np.int64]
+    junk: tuple[str, ...] = ()
+    marks: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def only(self, numbers: Sequence[int]) -> "ObjectTable":
+        """Return some of the objects."""
+        return replace(
+            self,
+            names=NameTable.of(self.names[number] for number in numbers),
+            etags=NameTable.of(self.etags[number] for number in numbers),
+            sizes=self.sizes[numbers],
+            modified_s=self.modified_s[numbers],
+        )
 
     def path(self, number: int) -> str:
         """Return an object's address, for people."""
@@ -127,9 +147,25 @@ class ObjectTable:
 def table_of(address: ObjectAddress, found: Iterable[ObjectStatus]) -> ObjectTable:
     """Return the table of objects in the order of a folder's files; see `emlio.shards.files.tree`.
 
-    Hidden ones are left out, and those that stand for folders.
+    Hidden ones are left out, those that stand for folders, junk, and those whose keys cannot be paths.
     """
-    kept = [status for status in found if _is_file(status)]
+    listed = list(found)
+    names = {status.name for status in listed}
+    kept: list[ObjectStatus] = []
+    junk: list[str] = []
+    for status in listed:
+        *folders, file = status.name.split("/")
+        if file and (_ODD.intersection((*folders, file)) or not _CONTROL.isdisjoint(status.name)):
+            junk.append(status.name)
+            continue
+        if not file or any(part.startswith(".") for part in (*folders, file)):
+            continue
+        index = status.name.removesuffix(".index.npy")
+        is_index = index != status.name and index in names
+        if is_index or is_junk(file) or any(is_junk(part, folder=True) for part in folders):
+            junk.append(status.name)
+        else:
+            kept.append(status)
     kept.sort(key=lambda status: _place(status.name))
     return ObjectTable(
         address=address,
@@ -137,12 +173,9 @@ def table_of(address: ObjectAddress, found: Iterable[ObjectStatus]) -> ObjectTab
         etags=NameTable.of(status.etag for status in kept),
         sizes=np.array([status.size_bytes for status in kept], np.int64),
         modified_s=np.array([status.modified_s for status in kept], np.int64),
+        junk=tuple(junk),
+        marks=ZARR_MARKS & {name.rpartition("/")[2] for name in names},
     )
-
-
-def _is_file(status: ObjectStatus) -> bool:
-    name = status.name
-    return bool(name) and not name.endswith("/") and not name.startswith(".") and "/." not in name
 
 
 def _place(name: str) -> list[tuple[bool, bytes]]:

@@ -6,28 +6,51 @@ emlio.shards.opening.ranged_dataset), the folder of its indexes (emlio.shards.op
 """
 
 import os
+import re
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
+from emlio.formats.folders.names import format_options, is_junk, split_folder
+from emlio.keys.key import holds_secret
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
 from emlio.shards.dataset import Dataset
+from emlio.shards.files.folder import Folder, Kind
 from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.cache_folder import cache_folder
-from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.opening.object_dataset import list_objects, open_objects
 from emlio.shards.opening.ranged_dataset import open_ranges
 from emlio.shards.opening.tfrecord_dataset import open_tfrecords
 from emlio.shards.tfrecord.discover import has_shards, open_folder
 
-__all__ = ["DatasetPath", "open_dataset"]
+__all__ = ["DatasetPath", "advice", "open_dataset", "split_below"]
+
+_KNOWN_SCHEMES = ("emlio", "s3", "gs", "az", "https", "http", "file")
+_SCHEMES = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "azure": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "wasb": "az",
+    "wasbs": "az",
+}
+"""Names that other tools have for the places of objects."""
+
+_BRACES = re.compile(r"\{[^{}]*\}")
+_MOST_LIST_BYTES = 1 << 20
+"""More than any list of splits has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +59,7 @@ class DatasetPath:
 
     Attributes:
         directory: the folder, or the address of its objects.
-        options: "format" and those of the format.
+        options: "format", "split", "files" and those of the format.
     """
 
     directory: Path | ObjectAddress
@@ -69,6 +92,11 @@ class DatasetPath:
             address = ObjectAddress.parse(text)
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
+        if "://" in text and not os.path.exists(directory):
+            shown = "what may hold a secret key" if holds_secret(text) else repr(text)
+            raise ConfigError(
+                f"a dataset must be a directory of this host or objects in a bucket, got {shown}{advice(text)}"
+            )
         if not question or os.path.isdir(text):
             return DatasetPath(Path(text))
         try:
@@ -78,6 +106,26 @@ class DatasetPath:
         if len({option for option, _ in options}) != len(options):
             raise ConfigError(f"a dataset's options must be given once each, got {query!r}")
         return DatasetPath(Path(directory), dict(options))
+
+
+def advice(text: str) -> str:
+    """Return what may be meant by a text that is the place of no dataset, as the end of an error; "" for nothing."""
+    scheme, separator, rest = text.partition("://")
+    scheme, plain = scheme.lower(), text.partition("?")[0]
+    if separator:
+        if scheme == "emlio":
+            return ", which is the address of a daemon"
+        meant = _SCHEMES.get(scheme) or next(iter(get_close_matches(scheme, _KNOWN_SCHEMES, 1)), "")
+        if meant not in ("", scheme) and not holds_secret(text):
+            return f"; did you mean {f'{meant}://{rest}'!r}?"
+        if scheme == "hf":
+            return ". Download it first: hf download NAME --repo-type dataset --local-dir DIR"
+        return ". If it is a directory of this host, give its path alone: the format is recognised"
+    folder, file = os.path.dirname(plain) or ".", os.path.basename(plain)
+    pattern = _BRACES.sub("*", file)
+    if os.path.isfile(plain) or (pattern and set(pattern) & {*"*?["} and os.path.isdir(folder)):
+        return f". For some of the files of a directory say {f'{folder}?files={pattern}'!r}"
+    return ""
 
 
 def open_dataset(
@@ -99,7 +147,7 @@ def open_dataset(
         cache_dir: store new indexes under this folder. By default those of TFRecord files lie
             beside the shards, if their folder can be written, and others in the user's cache folder.
         progress: show a line while indexing.
-        options: "format" and those of the format; by default the format is found.
+        options: "format", "split", "files" and those of the format; by default the format is found.
         rebuild: index everything even where there are indexes.
         use_mappings: if False, ignore existing mappings of TFRecord files in a directory.
         object_cache: keeps what was read from a bucket.
@@ -109,16 +157,11 @@ def open_dataset(
         DatasetError: there is no dataset, or a file of it is invalid.
     """
     given = dict(options or {})
-    wanted = given.get("format")
     if isinstance(directory, ObjectAddress):
-        bucket = Bucket(directory, Requests(directory, make_client(directory)), object_cache)
-        try:
-            cache = cache_folder(f"{directory}?{directory.settings.get('endpoint', '')}".encode(), cache_dir)
-            return open_objects(name, bucket, cache, given, progress=progress, rebuild=rebuild)
-        except BaseException:
-            bucket.close()
-            raise
+        return _open_address(name, directory, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)
     only = directory.name if directory.is_file() else None
+    if (meant := advice(str(directory))) and not directory.exists():
+        raise DatasetError(f"dataset directory {directory}: no such directory{meant}")
     folder = open_folder(directory if only is None else directory.parent)
     try:
         if only is not None:
@@ -126,13 +169,24 @@ def open_dataset(
             if not only.lower().endswith(".npy") or given["format"] == TFRECORD.format:
                 raise DatasetError(
                     f"{directory}: must be a directory, or one .npy file, whose rows are records; it is a file"
+                    f"{advice(str(directory))}"
                 )
             cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
             return open_ranges(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
-        if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
-            if given.keys() - {"format"}:
-                raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")
-            return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
+        inside, given = split_below(folder, given)
+        if inside:
+            folder, above = Folder(directory / inside, parent=folder), folder
+            above.close()
+            directory = folder.path
+        known = format_options(given)
+        if given.get("format", TFRECORD.format) == TFRECORD.format and (
+            "format" in given or (not known and has_shards(folder))
+        ):
+            if known:
+                raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {known}")
+            return open_tfrecords(
+                name, folder, cache_dir, progress, options=given, rebuild=rebuild, use_mappings=use_mappings
+            )
         cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)
     except BaseException as error:
@@ -140,3 +194,75 @@ def open_dataset(
         if isinstance(error, DatasetError) and is_unfinished(directory):
             raise DatasetError(f"dataset directory {directory}: {UNFINISHED}") from error
         raise
+
+
+def split_below(folder: Folder, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the folder in an open one that holds the split to serve, and the other options; see `split_folder`."""
+
+    def read(name: str) -> bytes:
+        with open(folder.open(name), "rb") as file:
+            return file.read(_MOST_LIST_BYTES)
+
+    try:
+        kinds = {name: kind for name, kind in folder.kinds().items() if not is_junk(name, folder=kind is Kind.FOLDER)}
+        folders = [
+            name for name, kind in kinds.items() if kind is Kind.FOLDER or _leads(folder, name, kind, to_folder=True)
+        ]
+        files = [name for name in kinds if name not in folders]
+        return split_folder(
+            folders,
+            files,
+            lambda name: _leads(folder, name, Kind.LINK, to_folder=False),
+            read,
+            options,
+            str(folder.path),
+        )
+    except OSError as error:
+        raise DatasetError(f"dataset directory {folder.path}: cannot be read: {error.strerror or error}") from error
+
+
+def _leads(folder: Folder, name: str, kind: Kind, *, to_folder: bool) -> bool:
+    """Return whether a link leads to a file, or a folder."""
+    if kind is not Kind.LINK:
+        return False
+    try:
+        mode = folder.stat(name).st_mode
+    except (OSError, DatasetError):
+        return False
+    return stat.S_ISDIR(mode) if to_folder else stat.S_ISREG(mode)
+
+
+def _open_address(
+    name: str,
+    address: ObjectAddress,
+    cache_dir: Path | None,
+    options: Mapping[str, str],
+    object_cache: BlockCache | None,
+    *,
+    progress: bool,
+    rebuild: bool,
+) -> Dataset:
+    bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
+    try:
+        table = list_objects(name, bucket, progress=progress)
+        tops = list(dict.fromkeys(one.partition("/")[0] for one in table.names if "/" in one))
+        files = {one: number for number, one in enumerate(table.names) if one.count("/") < 2}
+        inside, given = split_folder(
+            tops,
+            [one for one in files if "/" not in one],
+            files.__contains__,
+            lambda one: bytes(bucket.read(table, files[one], 0, table.size_bytes(files[one]))),
+            options,
+            str(address),
+        )
+        if not inside:
+            cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
+            return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
+        if address.listing:
+            raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+    except BaseException:
+        bucket.close()
+        raise
+    bucket.close()
+    below = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
+    return _open_address(name, below, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)

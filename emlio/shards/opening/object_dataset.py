@@ -14,6 +14,7 @@ import numpy as np
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD
+from emlio.formats.folders.names import chosen_files, format_options
 from emlio.progress import Progress
 from emlio.shards.dataset import Dataset
 from emlio.shards.objects.bucket import Bucket, ObjectTree
@@ -22,30 +23,18 @@ from emlio.shards.opening.ranged_dataset import index_place, indexed_dataset, ma
 from emlio.shards.ranges.index import RangeIndex, load_index
 from emlio.shards.tfrecord.objects import TFRecordObjects
 
-__all__ = ["open_objects"]
+__all__ = ["list_objects", "open_objects"]
 
 _THREADS = 32
 """Objects indexed at once. Each waits for one request at a time, most of it for the server."""
 
 
-def open_objects(
-    name: str, bucket: Bucket, cache: Path, options: Mapping[str, str], *, progress: bool = False, rebuild: bool = False
-) -> Dataset:
-    """Open a dataset.
-
-    Args:
-        name: its name in sessions.
-        bucket: closed with the dataset.
-        cache: the folder of its indexes.
-        options: the user's: "format", and those of the format.
-        progress: show a line while listing and indexing.
-        rebuild: index everything again.
+def list_objects(name: str, bucket: Bucket, *, progress: bool = False) -> ObjectTable:
+    """Return the objects of a dataset.
 
     Raises:
-        ConfigError: an option is not known.
-        DatasetError: there is no dataset, or an object of it is invalid or cannot be read.
+        DatasetError: there are none, or they cannot be listed.
     """
-    where = str(bucket.address)
     line = Progress(f"listing {name}", None) if progress else None
     try:
         table = bucket.objects(line.add if line is not None else lambda _: None)
@@ -53,7 +42,37 @@ def open_objects(
         if line is not None:
             line.close()
     if not len(table):
-        raise DatasetError(f"{where}: must hold a dataset, holds no objects")
+        reason = f"holds only files such as {table.junk[0]!r}" if table.junk else bucket.why_empty()
+        raise DatasetError(f"{bucket.address}: must hold a dataset, {reason}")
+    return table
+
+
+def open_objects(
+    name: str,
+    bucket: Bucket,
+    table: ObjectTable,
+    cache: Path,
+    options: Mapping[str, str],
+    *,
+    progress: bool = False,
+    rebuild: bool = False,
+) -> Dataset:
+    """Open a dataset.
+
+    Args:
+        name: its name in sessions.
+        bucket: closed with the dataset.
+        table: its objects.
+        cache: the folder of its indexes.
+        options: the user's: "format", "split", "files", and those of the format.
+        progress: show a line while indexing.
+        rebuild: index everything again.
+
+    Raises:
+        ConfigError: an option is not known.
+        DatasetError: there is no dataset, or an object of it is invalid or cannot be read.
+    """
+    where = str(bucket.address)
     place = index_place(cache, options)
     kept = None if rebuild else load_index(place)
     if kept is not None and not {
@@ -67,10 +86,14 @@ def open_objects(
         kept = None
     if kept is not None and _is_current(kept, table):
         return indexed_dataset(name, bucket, ObjectTable.stored(bucket.address, kept.arrays), kept)
-    tree = ObjectTree(bucket, table)
+    numbers = chosen_files(table.names, options, where)
+    tree = ObjectTree(bucket, table) if numbers is None else ObjectTree(bucket, table.only(numbers), table)
     tfrecords = TFRecordObjects(tree=tree)
-    is_tfrecord = options.get("format") == TFRECORD.format or (not options and tfrecords.claims(tree))
-    if is_tfrecord and options.keys() - {"format"}:
+    known = format_options(options)
+    is_tfrecord = options.get("format") == TFRECORD.format or (
+        "format" not in options and not known and tfrecords.claims(tree)
+    )
+    if is_tfrecord and known:
         raise ConfigError(f"{where}: format {TFRECORD.format} must be given without options")
     index = make_index(
         name,

@@ -25,7 +25,9 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import header_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
+from emlio.formats.folders.names import CHOOSING, chosen_files, format_options, require_one_split
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
+from emlio.formats.mds import mds
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from emlio.formats.whole_file import any_files, array_files, file_notes
@@ -51,14 +53,11 @@ __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
 
-_PACKED = "Compressed files are not looked into: unpack them, tars to plain ones, to serve what they hold"
 _HINTS = {
-    ".gz": _PACKED,
-    ".tgz": _PACKED,
-    ".zst": _PACKED,
-    ".zip": _PACKED,
+    **dict.fromkeys(
+        (".gz", ".zst", ".bz2", ".xz"), "Compressed files are not looked into: unpack them to serve what they hold"
+    ),
     ".bin": "If they hold tokens, say so: ?format=tokens&window=LENGTH&dtype=uint16",
-    ".csv": "If their lines name files, convert them: emlio convert TABLE.csv OUT",
 }
 """By the ending that most files of a folder have."""
 
@@ -89,7 +88,7 @@ def open_ranges(
         name: its name in sessions.
         folder: its folder; closed with the dataset.
         cache: the folder of its indexes.
-        options: the user's: "format", and those of the format.
+        options: the user's: "format", "split", "files", and those of the format.
         only: the name of a file of the folder that is the dataset; by default all files are.
         progress: show a line while indexing.
         rebuild: index everything again.
@@ -106,6 +105,8 @@ def open_ranges(
     if kept is not None and not changed and unchanged(folder, kept.folders()) and ranged_files_unchanged(kept, folder):
         return indexed_dataset(name, folder, _files(kept, folder, notes), kept)
     tree = _walk(name, folder, progress=progress) if only is None else walk_file(folder, only)
+    numbers = chosen_files(tree.names, options, str(folder.path))
+    tree = tree if numbers is None else tree.only(numbers)
     index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
     if index.is_stored:
         notes.remove(changed)  # not before: after a failure the next start must look again
@@ -160,7 +161,7 @@ def make_index(
         tree: its files.
         where: its folder or address, for errors.
         place: where the index is kept.
-        options: the user's: "format", and those of the format.
+        options: the user's: "format", "split", "files", and those of the format.
         before: the earlier index.
         unwritten: see `kept_checksums`.
         chosen: the format, if it is known.
@@ -170,12 +171,14 @@ def make_index(
     wanted = options.get("format")
     if chosen is None:
         chosen = find_format(tree, where) if wanted is None else format_named(wanted)
-    given = {option: value for option, value in options.items() if option != "format"}
+    given = format_options(options)
     strange = sorted(given.keys() - chosen.options.keys())
     if strange:
-        known = ", ".join(f"{option} ({what})" for option, what in chosen.options.items()) or "none"
+        known = ", ".join(f"{option} ({what})" for option, what in {**chosen.options, **CHOOSING}.items())
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
+    if not (layout.shards[0].whole_files or chosen.name == mds.name):  # an index names the shards that belong together
+        require_one_split((tree.names[shard.files[0]] for shard in layout.shards), options, where)
     _check_names(layout, where)
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
@@ -183,7 +186,6 @@ def make_index(
         raise DatasetError(
             f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}"
         )
-    _tell_unused(name, chosen, tree, layout)
     _tell_unpacked(name, chosen, tree, layout)
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
@@ -211,22 +213,14 @@ def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles, layout: Layout
         _LOG.warning("dataset %s: each of its %s files is a record, as a whole. %s", name, ending, hint)
 
 
-def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
-    """Warn of files that belong to no shard: they may be records by mistake."""
+def _left_out(tree: IndexedFiles, layout: Layout) -> tuple[int, str]:
+    """Return how many files belong to no shard, and one of them: they may be records by mistake."""
     used = np.zeros(len(tree.names), np.bool_)
     for shard in layout.shards:
         used[np.asarray(shard.files)] = True
     unused = np.flatnonzero(~used)
-    if unused.size:
-        _LOG.warning(
-            "dataset %s: %s of its %s %s not of format %s, such as %s",
-            name,
-            f"{len(unused):,}",
-            counted(len(used), "file"),
-            "is" if len(unused) == 1 else "are",
-            chosen.name,
-            tree.names[int(unused[0])],
-        )
+    there = tree.names[int(unused[0])] if unused.size else next(iter(tree.junk), "")
+    return len(unused) + len(tree.junk), there
 
 
 def _made(
@@ -331,6 +325,7 @@ def _packed(
         shards=rows,
         told=layout.told,
         missing=list(layout.missing),
+        left_out=_left_out(tree, layout),
     )
     nothing = np.empty(0, np.int64)
     ranges = [one.ranges for one in made if one.ranges is not None]
@@ -351,6 +346,16 @@ def _packed(
 def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex) -> Dataset:
     """Return the dataset that an index describes."""
     about, arrays = index.about, index.arrays
+    if about.left_out[0]:
+        count, such_as = about.left_out
+        _LOG.warning(
+            "dataset %s: %s %s left out, not of format %s, such as %s",
+            name,
+            counted(count, "file"),
+            "is" if count == 1 else "are",
+            about.format,
+            such_as if such_as.isprintable() else repr(such_as),
+        )
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base, grouped = 0, has_groups(arrays)

@@ -43,6 +43,7 @@ def open_tfrecords(
     cache_dir: Path | None = None,
     progress: bool = False,
     *,
+    options: Mapping[str, str] | None = None,
     rebuild: bool = False,
     use_mappings: bool = True,
 ) -> Dataset:
@@ -56,13 +57,14 @@ def open_tfrecords(
         cache_dir: store new indexes under this folder; by default beside the shards, or in the
             user's cache folder if the shards' folder cannot be written.
         progress: show a line while scanning.
+        options: the user's choice of files; see `chosen_files`.
         rebuild: scan everything even where there are indexes.
         use_mappings: if False, ignore existing mappings.
 
     Raises:
         DatasetError: there is no dataset, or a file of it is invalid.
     """
-    found = discover(folder, use_mappings=use_mappings)
+    found = discover(folder, use_mappings=use_mappings, options=options or {})
     with IndexStore(folder, cache_dir) as store:
         shards = _open_shards(name, folder, found, store, progress=progress, rebuild=rebuild)
     if not any(shard.records for shard in shards):

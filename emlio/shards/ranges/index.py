@@ -50,6 +50,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
             number of records, its digest and whether each of its files is a record.
         told: whether ranks are told of each file.
         missing: names of shards that must be on other hosts.
+        left_out: how many files of the dataset's place hold no records, and one of them.
         arrays: the checksum of each array's bytes.
         folder: the name of the folder with the arrays.
         version: of this form.
@@ -64,6 +65,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     shards: list[tuple[str, int, int, int, int, str, bool]]
     told: bool
     missing: list[str] = []
+    left_out: tuple[int, str] = (0, "")
     arrays: dict[str, int] = {}
     folder: str = ""
     version: int = _VERSION

@@ -107,7 +107,7 @@ class ContentCheck:
         now = shard_digest(
             about.format,
             about.settings,
-            Tree(folder, table, self._index.folders(), {}, ()),
+            Tree(folder, table, self._index.folders(), {}),
             arrays.get("labels"),
             ShardFiles(name=name, files=range(first, first + count), whole_files=whole),
             None if whole and not unpacked else Ranges(starts=arrays["starts"][part], ends=arrays["ends"][part]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emlio.errors import DatasetError
+from emlio.formats.folders.names import chosen_files, require_one_split
 from emlio.shards.files.folder import Folder, Kind, must_be_file
 from emlio.shards.tfrecord.mapping import ShardMapping, mapping_name, read_mapping
 
@@ -72,12 +73,13 @@ def open_folder(directory: Path) -> Folder:
         raise _unreadable(directory, error) from error
 
 
-def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
+def discover(folder: Folder, *, use_mappings: bool = True, options: Mapping[str, str] | None = None) -> Discovery:
     """Find the shards in a directory.
 
     Args:
         folder: the dataset's; sub-folders are ignored.
         use_mappings: if False, use file names even where there are mappings.
+        options: the user's choice of files; see `chosen_files`.
 
     Raises:
         DatasetError: there are no shards; the mappings contradict each other or the files; or a
@@ -86,11 +88,15 @@ def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
     directory = folder.path
     try:
         files = _Files(folder)
+        numbers = chosen_files(files.names, options or {}, str(directory))
+        if numbers is not None:
+            files.names = [files.names[number] for number in numbers]
         mapped = [name for name in files.names if use_mappings and _MAPPING.fullmatch(name) and name in files]
         mappings = [read_mapping(directory / name, folder.opener) for name in mapped]
         found = _by_mappings(str(directory), mapped, mappings, files) if mapped else _by_names(files)
     except OSError as error:
         raise _unreadable(directory, error) from error
+    require_one_split(found.present, options or {}, str(directory))
     return _checked(str(directory), found, files)
 
 

@@ -1,0 +1,1 @@
+"""The names in a dataset's folder, and what follows from them."""

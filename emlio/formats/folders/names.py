@@ -1,0 +1,220 @@
+"""Names in a dataset's folder: splits, the files that a user chooses, files that are no data.
+
+A split is a folder at the top, such as train/, or lies in files that have its name as a part of theirs,
+such as train-00000-of-00002.parquet. Names are relative, with slashes, in a folder as in a bucket.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from emlio.errors import ConfigError, DatasetError
+
+__all__ = [
+    "ABOUT",
+    "ALL",
+    "CHOOSING",
+    "chosen_files",
+    "format_options",
+    "is_junk",
+    "require_one_split",
+    "split_folder",
+    "splits_at_top",
+]
+
+ALL: Final = "all"
+"""The value of split= that serves all splits as one dataset."""
+
+CHOOSING: Final[Mapping[str, str]] = {
+    "split": "the split to serve, or all to serve them as one",
+    "files": "a pattern of the files to serve, such as en/*.parquet",
+}
+"""The options that every format takes, with what each means."""
+
+ABOUT: Final = re.compile(
+    r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|jsonl?|ndjson|ya?ml|[ct]sv|html?|pdf|lock))",
+    re.IGNORECASE,
+)
+"""Names of files that are about a tree of files, and no records of it."""
+
+_KIND: Final = re.compile(r"(train(?:ing)?|valid(?:ation)?|val|dev|test(?:ing)?|eval(?:uation)?)\d*", re.IGNORECASE)
+_LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.\w+)?$", re.IGNORECASE)
+_DIVIDING: Final = re.compile(r"[-_. ]+")
+_SHOWN: Final = 8
+
+_JUNK: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"})
+_JUNK_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume information", "lost+found", "@eadir"})
+_CACHED: Final = re.compile(r"cache-[0-9a-f]{16}(?:_\d{5}_of_\d{5})?\.arrow")
+_INDEX: Final = ".index.npy"
+
+
+def is_junk(name: str, beside: Collection[str] = (), *, folder: bool = False) -> bool:
+    """Return whether an entry of a folder is what systems and programs leave there, and never data.
+
+    Args:
+        name: of the entry.
+        beside: the names of the entries of its folder: the index of a shard lies beside it.
+        folder: whether it is a folder.
+    """
+    if folder:
+        return name.lower() in _JUNK_FOLDERS
+    return (
+        name.lower() in _JUNK
+        or (name.startswith("cache-") and _CACHED.fullmatch(name) is not None)
+        or (name.endswith(_INDEX) and name.removesuffix(_INDEX) in beside)
+    )
+
+
+def _kind(name: str) -> str:
+    """Return the split that a folder's name means; "" if it means none."""
+    found = _KIND.fullmatch(name)
+    return found[1].lower() if found is not None else ""
+
+
+def _split_of(path: str) -> str:
+    """Return the split that the path of a file tells, by a folder or by a part of its name; "" if it tells none."""
+    *folders, file = path.split("/")
+    parts: list[str] = [*folders, *_DIVIDING.split(file)]
+    return next((kind for part in parts if (kind := _kind(part))), "")
+
+
+def split_folder(
+    folders: Sequence[str],
+    files: Sequence[str],
+    holds: Callable[[str], bool],
+    read: Callable[[str], bytes],
+    options: Mapping[str, str],
+    where: str,
+) -> tuple[str, dict[str, str]]:
+    """Return the folder at the top that holds the split to serve, and the other options; "" if splits are no folders.
+
+    Args:
+        folders: those at the top, sorted.
+        files: the names of the files at the top.
+        holds: returns whether there is a file of this name.
+        read: returns what is in a file.
+        options: the user's.
+        where: the dataset's place, for errors.
+
+    Raises:
+        DatasetError: there are several splits, and none is chosen.
+        ConfigError: there is no such split.
+    """
+    given, wanted = dict(options), options.get("split")
+    found = _folders(folders, files, holds, read)
+    if not found or wanted == ALL:
+        return "", given
+    head, slash, rest = options.get("files", "").partition("/")
+    if wanted is None and slash and head in found:
+        wanted, given["files"] = head, rest
+    if wanted is None and len(found) > 1:
+        raise _refusal(found, where)
+    if wanted is not None and wanted not in found:
+        raise ConfigError(f"{where}: split must be {_listed(found)}, or {ALL}, got {wanted!r}")
+    given.pop("split", None)
+    return wanted or found[0], given
+
+
+def _folders(
+    folders: Sequence[str], files: Sequence[str], holds: Callable[[str], bool], read: Callable[[str], bytes]
+) -> list[str]:
+    """Return the folders that are splits."""
+    if "dataset_dict.json" in files:
+        try:
+            told = cast("dict[str, Any]", json.loads(read("dataset_dict.json")))["splits"]
+            return [name for name in folders if name in told]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            pass
+    streams = [] if "index.json" in files else [name for name in folders if holds(f"{name}/index.json")]
+    if len(streams) > 1:
+        return streams
+    # Files with records that lie beside the folders belong to a split, too: then each file tells its own.
+    beside = [name for name in files if _LINES.search(name) or not ABOUT.fullmatch(name)]
+    named = splits_at_top(folders)
+    if named:
+        return [] if {_split_of(name) for name in beside} - {"", *map(_kind, named)} else named
+    # One folder beside nothing else: then its name is no class.
+    alone = len(folders) == 1 and not beside
+    return [name for name in folders if _kind(name)] or streams if alone else []
+
+
+def splits_at_top(folders: Iterable[str]) -> list[str]:
+    """Return the folders that are named for splits; none unless for several, as a class may have such a name."""
+    named = [name for name in dict.fromkeys(folders) if _kind(name)]
+    return named if len({_kind(name) for name in named}) > 1 else []
+
+
+def chosen_files(names: Sequence[str], options: Mapping[str, str], where: str) -> list[int] | None:
+    """Return the numbers of the files that `split` and `files` choose; None if they choose all.
+
+    Raises:
+        ConfigError: they choose none.
+    """
+    pattern, split = options.get("files"), options.get("split")
+    if pattern is None and split in (None, ALL):
+        return None
+    numbers: Sequence[int] = range(len(names))
+    if pattern is not None:
+        wanted = _glob(pattern)
+        numbers = [number for number in numbers if wanted.fullmatch(names[number])]
+        if not numbers:
+            there = f", such as {names[0]}" if len(names) else ""
+            raise ConfigError(
+                f"{where}: files must be a pattern of its files, {pattern!r} matches none of {len(names):,}{there}"
+            )
+    if split not in (None, ALL):
+        numbers, among = [number for number in numbers if _split_of(names[number]) == split], numbers
+        if not numbers:
+            known = sorted({_split_of(names[number]) for number in among} - {""})
+            there = (
+                f"be {_listed(known)}, or {ALL}," if known else "be left out, as no file or folder is named for one,"
+            )
+            raise ConfigError(f"{where}: split must {there} got {split!r}")
+    return list(numbers)
+
+
+def require_one_split(names: Iterable[str], options: Mapping[str, str], where: str) -> None:
+    """Check that files with records are all of one split, unless the user chose.
+
+    Raises:
+        DatasetError: they are of several.
+    """
+    found = {} if "split" in options else dict.fromkeys(_split_of(name) for name in names)
+    found.pop("", None)
+    if len(found) > 1:
+        raise _refusal(sorted(found), where)
+
+
+def format_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a dataset's format: all but its name, the split and the files."""
+    return {name: value for name, value in options.items() if name != "format" and name not in CHOOSING}
+
+
+def _refusal(splits: Sequence[str], where: str) -> DatasetError:
+    return DatasetError(
+        f"{where}: holds the splits {_listed(splits)}, choose one: '{where}?split={splits[0]}'. To serve all of them as "
+        f"one dataset, say split={ALL}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Return a pattern of paths: * and ? stay in a name, ** goes through folders; without a slash, in any folder."""
+    forms = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    made = ["" if "/" in pattern else "(?:.*/)?"]
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\])", pattern):
+        if part in forms:
+            made.append(forms[part])
+        elif part.startswith("[") and part.endswith("]") and len(part) > 2:
+            made.append(f"[{part[1:-1].replace(chr(92), chr(92) * 2).replace('!', '^', part[1] == '!')}]")
+        else:
+            made.append(re.escape(part))
+    try:
+        return re.compile("".join(made), re.DOTALL)
+    except re.error as error:
+        raise ConfigError(f"files must be a pattern such as en/*.parquet, got {pattern!r}: {error}") from error

@@ -1,0 +1,400 @@
+"""Folders as people have them: splits, files that the user chooses, stray files, containers that are not read.
+
+Covers: directories and buckets, through the loader and `emlio convert`. Does not cover: records (test_formats_read),
+wrong addresses (tests/unit/test_user_mistakes).
+"""
+
+import gzip
+import io
+import json
+import logging
+import sqlite3
+import struct
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+from emlio.cli import main as command
+from emlio.errors import ConfigError, DatasetError
+from emlio.objects.address import ObjectAddress
+from emlio.prepare.convert import ConvertOptions, convert
+from emlio.shards.opening import choice
+from emlio.shards.opening.choice import open_dataset
+from emlio_testing.datasets import write_tfrecord
+from emlio_testing.fake_objects import FakeObjects
+from emlio_testing.format_files import put_mds, read_folder, tar_of
+
+_JPEG = b"\xff\xd8\xff\xe0J"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def _put(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def _parquet_bytes(*numbers: int) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(arrow.table({"n": arrow.array(numbers, arrow.int64())}), file)
+    return file.getvalue()
+
+
+def _arrow_bytes(*numbers: int) -> bytes:
+    file = io.BytesIO()
+    table = arrow.table({"n": arrow.array(numbers, arrow.int64())})
+    with arrow.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def _lines(*numbers: int) -> bytes:
+    return b"".join(b'{"n": %d}\n' % number for number in numbers)
+
+
+def _tar(*numbers: int) -> bytes:
+    return tar_of((f"{number:03d}.txt", b"%d" % number) for number in numbers)
+
+
+def _dataset_dict(root: Path) -> None:
+    _put(
+        root,
+        {
+            "dataset_dict.json": json.dumps({"splits": ["first", "second"]}).encode(),
+            "first/data-00000-of-00001.arrow": _arrow_bytes(1, 2),
+            "second/data-00000-of-00001.arrow": _arrow_bytes(3),
+            "first/state.json": b"{}",
+            "first/cache-0123456789abcdef.arrow": _arrow_bytes(9),
+        },
+    )
+
+
+def _hub(root: Path) -> None:
+    _put(
+        root,
+        {
+            "README.md": b"x",
+            "data/train-00000-of-00001.parquet": _parquet_bytes(1, 2),
+            "data/test-0.parquet": _parquet_bytes(3),
+        },
+    )
+
+
+def _json_lines(root: Path) -> None:
+    _put(root, {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)})
+
+
+def _tars(root: Path) -> None:
+    _put(root, {"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)})
+
+
+def _tfrecords(root: Path) -> None:
+    root.mkdir()
+    write_tfrecord(root / "train-00000-of-00001.tfrecord", [b"1", b"2"])
+    write_tfrecord(root / "test-00000-of-00001.tfrecord", [b"3"])
+
+
+def _tfrecords_below(root: Path) -> None:
+    for split, records in (("train", [b"1", b"2"]), ("val", [b"3"])):
+        (root / split).mkdir(parents=True)
+        write_tfrecord(root / split / "part-00000-of-00001.tfrecord", records)
+
+
+def _streams(root: Path) -> None:
+    columns: dict[str, tuple[str, int | None]] = {"n": ("int64", 8)}
+    for stream, numbers in (("p0", (1, 2)), ("p1", (3,))):
+        (root / stream).mkdir(parents=True)
+        put_mds(root / stream, columns, *({"n": struct.pack("<q", number)} for number in numbers))
+
+
+def _classes(root: Path) -> None:
+    _put(root, {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""})
+
+
+def _number(row: Mapping[str, Any]) -> int:
+    if "n" in row:
+        return int(row["n"])
+    return int(bytes(row.get("data", row.get("txt", row.get("record")))))
+
+
+_LAYOUTS: list[tuple[Callable[[Path], None], str, str]] = [
+    (_dataset_dict, "first", "second"),
+    (_hub, "train", "test"),
+    (_json_lines, "train", "validation"),
+    (_tars, "train", "val"),
+    (_tfrecords, "train", "test"),
+    (_tfrecords_below, "train", "val"),
+    (_streams, "p0", "p1"),
+    (_classes, "train", "val"),
+]
+
+
+@pytest.mark.parametrize(("make", "first", "second"), _LAYOUTS, ids=[make.__name__[1:] for make, _, _ in _LAYOUTS])
+class TestSplits:
+    def test_several_are_refused_by_name_and_one_is_chosen(
+        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "data"
+        make(root)
+        raw = {"raw": True} if "tfrecords" in make.__name__ else {}
+        with pytest.raises(
+            DatasetError, match=rf"holds the splits {'|'.join(sorted((first, second)))}, .*\?split=.*split=all"
+        ):
+            read_folder(root, **raw)
+        assert [_number(row) for row in read_folder(f"{root}?split={first}", **raw)] == [1, 2]
+        assert [_number(row) for row in read_folder(f"{root}?split={second}", **raw)] == [3]
+        with pytest.raises(ConfigError, match=rf"split must be .*{second}.*, got 'other'"):
+            read_folder(f"{root}?split=other", **raw)
+
+    def test_all_are_served_as_one_when_asked(
+        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "data"
+        make(root)
+        if make is _tfrecords_below:
+            with pytest.raises(DatasetError, match="holds TFRecord files, such as train/part"):
+                read_folder(f"{root}?split=all")
+            return
+        raw = {"raw": True} if "tfrecords" in make.__name__ else {}
+        assert sorted(_number(row) for row in read_folder(f"{root}?split=all", **raw)) == [1, 2, 3]
+
+    def test_a_bucket_is_like_a_folder(
+        self,
+        make: Callable[[Path], None],
+        first: str,
+        second: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        root = tmp_path / "data"
+        make(root)
+        objects = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+        def client(address: ObjectAddress) -> FakeObjects:
+            below = address.prefix.removeprefix("data").lstrip("/")
+            begin = f"{below}/" if below else ""
+            return FakeObjects(
+                {name.removeprefix(begin): data for name, data in objects.items() if name.startswith(begin)}
+            )
+
+        monkeypatch.setattr(choice, "make_client", client)
+        address = ObjectAddress.parse("s3://bucket/data")
+        with pytest.raises(DatasetError, match="holds the splits"):
+            open_dataset("d", address, tmp_path / "cache")
+        for split in (first, second):
+            with (
+                open_dataset("d", address, tmp_path / "cache", options={"split": split}) as there,
+                open_dataset("d", root, tmp_path / "cache", options={"split": split}) as here,
+            ):
+                assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]
+
+    def test_convert_takes_the_split_that_is_chosen(
+        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        root = tmp_path / "data"
+        make(root)
+        kind = ["--from", "files"] if make is _classes else []
+        assert command(["convert", str(root), str(tmp_path / "out"), *kind]) == 2
+        assert "holds the splits" in capsys.readouterr().err
+        assert command(["convert", f"{root}?split={second}", str(tmp_path / "out"), *kind]) == 0
+        assert len(read_folder(tmp_path / "out", raw=True)) == 1
+
+
+def test_a_split_is_part_of_what_a_dataset_is(tmp_path: Path) -> None:
+    _json_lines(tmp_path)
+    found: list[str] = []
+    for options in ({"split": "train"}, {"split": "validation"}, {"split": "all"}, {"files": "my_t*"}):
+        with open_dataset("d", tmp_path, options=options) as dataset:
+            found.append(repr([(entry.name, entry.digest) for entry in dataset.entries]))
+    assert found[0] == found[3]
+    assert len(set(found[:3])) == 3
+
+
+def test_inspect_and_plan_take_a_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _json_lines(tmp_path)
+    assert command(["inspect", f"{tmp_path}?split=train"]) == 0
+    assert "records      2" in capsys.readouterr().out
+    assert command(["plan", f"{tmp_path}?split=validation", "--batch-size", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 1
+
+
+def test_classes_below_splits_keep_their_labels(tmp_path: Path) -> None:
+    _classes(tmp_path)
+    train = read_folder(f"{tmp_path}?split=train")
+    assert [(row["path"], int(row["label"])) for row in train] == [("cat/1.dat", 0), ("dog/2.dat", 1)]
+    assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")] == [0, 1, 1]
+
+
+def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
+    _classes(tmp_path)
+    assert [row["path"] for row in read_folder(f"{tmp_path}?files=train/**")] == ["cat/1.dat", "dog/2.dat"]
+    assert [row["path"] for row in read_folder(f"{tmp_path}?split=train&files=cat/*")] == ["cat/1.dat"]
+    with pytest.raises(ConfigError, match="files must be a pattern such as"):
+        read_folder(f"{tmp_path}?split=train&files=[z-a]*")
+
+
+def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
+    _put(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
+    assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers"),
+    [
+        ("*.parquet", [1, 2, 3, 4]),
+        ("en/*.parquet", [1, 3]),
+        ("**/1.parquet", [1, 2]),
+        ("*/[!1].parquet", [3, 4]),
+        ("de/?.parquet", [2, 4]),
+    ],
+)
+def test_files_are_chosen_by_a_pattern(pattern: str, numbers: list[int], tmp_path: Path) -> None:
+    names = ("en/1", "de/1", "en/2", "de/2")
+    _put(tmp_path, {f"{name}.parquet": _parquet_bytes(number) for number, name in enumerate(names, 1)})
+    assert sorted(_number(row) for row in read_folder(f"{tmp_path}?files={pattern}")) == numbers
+    with pytest.raises(ConfigError, match=r"'fr/\*' matches none of 4, such as de/1.parquet"):
+        read_folder(f"{tmp_path}?files=fr/*")
+
+
+@pytest.mark.parametrize(
+    "stray", ["Thumbs.db", "meta.pkl", "cover.jpg", "desktop.ini", "README", "cat/Thumbs.db", "cat/notes.txt"]
+)
+def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
+    stray: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _put(
+        tmp_path,
+        {"cat/1.jpg": _JPEG, "cat/2.jpg": _JPEG, "dog/1.jpg": _JPEG, stray: b"junk", "__MACOSX/cat/._1.jpg": b""},
+    )
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            rows = read_folder(tmp_path)
+        assert [(row["path"], int(row["label"])) for row in rows] == [
+            ("cat/1.jpg", 0),
+            ("cat/2.jpg", 0),
+            ("dog/1.jpg", 1),
+        ]
+        # __MACOSX is one of them.
+        assert len([line for line in caplog.messages if "2 files are left out" in line]) == 1
+
+
+def _database() -> bytes:
+    made = sqlite3.connect(":memory:")
+    made.execute("create table a (b)")
+    return made.serialize()
+
+
+_CONTAINERS: list[tuple[str, dict[str, bytes]]] = [
+    ("HDF5", {"a.h5": b"", "b.h5": b"x"}),
+    ("HDF5", {"data": b"\x89HDF\r\n\x1a\n"}),
+    ("Zarr", {".zgroup": b"{}", "x/.zarray": b"{}", "x/0.0": b"1"}),
+    ("Zarr", {"zarr.json": b"{}", "x/c/0": b"1", "x/c/1": b"1"}),
+    ("Lance", {"t.lance/data/a.lance": b"1", "t.lance/_versions/1.manifest": b"1"}),
+    ("LMDB", {"data.mdb": b"x", "lock.mdb": b"x"}),
+    ("LitData", {"index.json": b'{"chunks": [], "config": {}}', "chunk-0-0.bin": b"x", "chunk-0-1.bin": b"x"}),
+    ("FFCV", {"a.beton": b"x"}),
+    ("JSON array", {"a.json": b' [{"a": 1}]'}),
+    ("pickled", {"a.pt": b"PK", "cat/b.pt": b"PK"}),
+    ("CSV", {"a.csv": b"file,label\na,1\n"}),
+    ("SQLite", {"a.db": _database()}),
+    ("Feather version 1", {"a": b"FEA1"}),
+    ("Parquet", {"part-0": b"PAR1"}),
+    ("safetensors", {"a.safetensors": b"x"}),
+    ("compressed", {"a.tar.gz": gzip.compress(b"x")}),
+    ("compressed", {"a.jsonl.zst": b"x"}),
+]
+
+
+@pytest.mark.parametrize(("name", "files"), _CONTAINERS)
+def test_a_container_that_is_not_read_is_named(name: str, files: dict[str, bytes], tmp_path: Path) -> None:
+    _put(tmp_path, files)
+    with pytest.raises(DatasetError, match=rf"holds {name} files, such as .*format=files"):
+        read_folder(tmp_path)
+    assert read_folder(f"{tmp_path}?format=files")
+
+
+@pytest.mark.parametrize("to", ["tfrecord", "wds"])
+@pytest.mark.parametrize("packed", ["jsonl.gz", "jsonl.zst", "json.gz", "tar.gz", "tgz", "tar.xz", "tar.bz2"])
+def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    kind, _, codec = packed.partition(".")
+    if codec == "zst":
+        data = arrow.compress(_lines(1), codec="zstd", asbytes=True) + arrow.compress(
+            _lines(2), codec="zstd", asbytes=True
+        )
+        (source / f"a.{packed}").write_bytes(data)
+    elif kind in ("jsonl", "json"):
+        (source / f"a.{packed}").write_bytes(gzip.compress(_lines(1)) + gzip.compress(_lines(2)))
+    else:
+        modes: dict[str, Any] = {"gz": "w:gz", "": "w:gz", "xz": "w:xz", "bz2": "w:bz2"}
+        with tarfile.open(source / f"a.{packed}", modes[codec]) as archive:
+            for number in (1, 2):
+                member = tarfile.TarInfo(f"{number}.n")
+                member.size = 1
+                archive.addfile(member, io.BytesIO(b"%d" % number))
+    report = convert(ConvertOptions(source=source, out=out, to=to, shuffle=False))
+    assert report.records == 2
+    again = convert(ConvertOptions(source=source, out=out, to=to, shuffle=False))
+    assert again.shards_found == again.shards  # unpacked files are those of the run before
+    rows = read_folder(out)
+    column = "json" if to == "wds" and kind in ("jsonl", "json") else "n"
+    found = [row[column] for row in rows]
+    texts = [bytes(value).decode() if isinstance(value, bytes | memoryview) else str(int(value)) for value in found]
+    assert [json.loads(text) for text in texts] == ([{"n": 1}, {"n": 2}] if column == "json" else [1, 2])
+    assert not list(out.glob(".emlio*"))
+
+
+def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
+    with pytest.raises(DatasetError, match="the compressed file is incomplete"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
+def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    floats = [1.5, float("nan"), 2.5, float("inf"), -float("inf"), 4.0]
+    data = [_JPEG, b"no picture", b"", _JPEG, b"x", b"y"]
+    table = arrow.table({"n": range(6), "f": arrow.array(floats), "h": arrow.array(floats, arrow.float32()), "b": data})
+    parquet.write_table(table, tmp_path / "in" / "a.parquet")
+    convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out", to="wds", shuffle=False))
+    rows = read_folder(tmp_path / "out", batch_size=6)
+    assert {frozenset(row) for row in rows} == {frozenset({"__key__", "n.json", "f.json", "h.json", "b.bin"})}
+    for name in ("f.json", "h.json"):
+        np.testing.assert_array_equal([json.loads(bytes(row[name])) for row in rows], floats)
+    assert [bytes(row["b.bin"]) for row in rows] == data
+
+
+def test_indexes_that_emlio_wrote_are_no_tokens(tmp_path: Path) -> None:
+    _put(tmp_path / "in", {"a.jsonl": _lines(1, 2)})
+    convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+    assert list((tmp_path / "out").glob("*.index.npy"))
+    for kind in ("tokens", "npy", "npy-rows"):
+        with pytest.raises(DatasetError, match=r"must hold .*\.npy.*holds none"):
+            convert(ConvertOptions(source=tmp_path / "out", out=tmp_path / "tokens", source_kind=kind))
+
+
+def test_flat_tokens_of_several_splits_are_refused(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        np.arange(40, dtype=np.uint16).tofile(tmp_path / f"{split}.bin")
+    address = f"{tmp_path}?format=tokens&window=8&dtype=uint16"
+    with pytest.raises(DatasetError, match="holds the splits train, val"):
+        read_folder(address)
+    assert len(read_folder(f"{address}&split=val")) == 4
+    with pytest.raises(DatasetError, match="holds the splits train, val"):
+        convert(
+            ConvertOptions(
+                source=tmp_path, out=tmp_path.with_name("o"), source_kind="tokens", source_options={"dtype": "uint16"}
+            )
+        )
