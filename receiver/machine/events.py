@@ -28,6 +28,7 @@ __all__ = [
     "LaneFull",
     "LinkEnded",
     "MessageRead",
+    "PlaceChanged",
     "ReadingFailed",
     "RefusalExplained",
     "ReportsWanted",
@@ -89,6 +90,11 @@ class TimePassed:
 @dataclass(frozen=True, slots=True)
 class ReportsWanted:
     """The user waits for a batch: ask the daemons what their streams wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChanged:
+    """The user begins a pass, or waits for a limit to be lifted: tell the daemons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +203,6 @@ class ReadingFailed:
 
 ControlEvent = CallFailed | Connected | AddressRefused | RefusalExplained | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
-Event = Begun | TargetsChanged | Sought | BatchTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent
+Event = (
+    Begun | TargetsChanged | Sought | BatchTaken | ReportsWanted | PlaceChanged | TimePassed | ControlEvent | DataEvent
+)
