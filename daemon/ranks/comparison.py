@@ -43,6 +43,8 @@ _MOST_KINDS_KNOWN = 64
 _MOST_FORMER = 4
 """Processes of one rank that are remembered, beside the one that has it."""
 
+_MOST_GHOSTS = 4
+
 _MOST_WAITED_FOR = 64
 """Sessions that one loader waits for among ranks that have the same loaders. Other waiting ones wait for
 other dead ranks of a large job."""
@@ -52,6 +54,8 @@ _MOST_IDLE_RANKS = 4096
 
 _EVERYTHING = (1 << 62, 0)
 """The point behind all: of a process that died it is not known how far it came after its last word."""
+
+_BEGINNING = (0, 0)
 
 _HELD = Limit(0, 0, 0)
 
@@ -102,6 +106,11 @@ class _Loader:
     @property
     def name(self) -> str:
         return f"rank {self.caller.hello.rank} ({self.caller})"
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """Where its user began, or will begin unless it says something else."""
+        return self.walk.start if self.walk is not None else _BEGINNING
 
     @property
     def limit(self) -> Limit | None:
@@ -155,7 +164,8 @@ class _Rank:
     Attributes:
         born_ns: when the process was heard first.
         loaders: those with a session here, in order of arrival.
-        fallen: those in use whose sessions ended without goodbye.
+        ghosts: the latest that read something and are gone. They count while the rank has no loader: the job is
+            not over, so the rank will be back, or has ended what the others should have read, too.
         living: how many of each digest the process said it has, whatever is here.
         closed: what it closed.
         former: the processes that had the rank while ranks of today were there, oldest first.
@@ -166,7 +176,7 @@ class _Rank:
     born_ns: int
     heard_ns: int
     loaders: list[_Loader] = field(default_factory=list[_Loader])
-    fallen: list[_Loader] = field(default_factory=list[_Loader])
+    ghosts: list[_Loader] = field(default_factory=list[_Loader])
     living: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, Made] = field(default_factory=dict[str, Made])
     former: list[_Former] = field(default_factory=list[_Former])
@@ -188,8 +198,8 @@ class _Rank:
         before = self.closed.get(digest, Made(digest, 0, 0))
         epoch, reach = max((before.epoch, before.reach), loader.walk.at if loader.walk is not None else (0, 0))
         self._keep(Made(digest, 0, before.closed + 1, before.read + loader.reads, epoch, reach))
-        if not loader.taken_leave and loader.walk is not None:
-            self.fallen.append(loader)
+        if loader.walk is not None and (loader.reads or not loader.taken_leave):
+            self.ghosts.append(loader)
 
     def _keep(self, closed: Made) -> None:
         self.closed.pop(closed.digest, None)
@@ -228,9 +238,20 @@ class _Rank:
         closed = self.closed.get(digest)
         return (closed.epoch + 1, 0) if closed is not None and (closed.epoch, closed.reach) != (0, 0) else (0, -1)
 
+    @property
+    def seen(self) -> list[_Loader]:
+        """The loaders with a session here, or what is left of the latest."""
+        return self.loaders or self.ghosts
+
     def newest(self, digests: Sequence[str]) -> _Loader | None:
-        """Return the loader with a session here that came last of those with one of these digests."""
-        return next((one for one in reversed(self.loaders) if one.terms.digest in digests), None)
+        """Return the last of the loaders seen here with one of these digests."""
+        return next((one for one in reversed(self.seen) if one.terms.digest in digests), None)
+
+    def lacks(self, mine: dict[str, Made], other: "_Rank", theirs: dict[str, Made]) -> list[str]:
+        """Return the digests of loaders of the other rank for which this one has no partner."""
+        if other.loaders:
+            return left_over(theirs, mine)
+        return [one.terms.digest for one in other.ghosts if one.terms.digest not in mine]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -260,14 +281,14 @@ class _Job:
         """Note that the rank's loaders have changed."""
         self._take_out(rank)
         if rank.former:
-            there = [other for other in self.ranks.values() if other is not rank and (other.loaders or other.fallen)]
+            there = [other for other in self.ranks.values() if other is not rank and (other.loaders or other.ghosts)]
             rank.former = [one for one in rank.former if any(other.born_ns <= one.heard_ns for other in there)]
         made = sorted(
             (one.digest, one.living, one.closed, one.read, one.epoch, one.reach) for one in rank.made().values()
         )
         walks = [(one.terms.digest, one.walk.start if one.walk is not None else None) for one in rank.loaders]
         rank.key = (*made, *walks, *(id(one) for one in rank.former))
-        if rank.loaders or rank.fallen:
+        if rank.loaders or rank.ghosts:
             self.alike.setdefault(rank.key, {})[rank.number] = rank
 
     def _take_out(self, rank: _Rank) -> None:
@@ -345,7 +366,7 @@ class Comparison:
         rank, before = job.rank_of(caller, now_ns)
         verdicts: list[Verdict] = []
         if before is not None:
-            for old in [*before.loaders, *before.fallen]:
+            for old in [*before.loaders, *before.ghosts]:
                 verdicts += self._part(job, old, now_ns)
         self._idle.pop((key, rank.number), None)
         loader = self._standing.get(caller.connection)
@@ -353,7 +374,7 @@ class Comparison:
             self._number += 1
             loader = _Loader(caller=caller, terms=terms, number=self._number, rank=rank)
             rank.loaders.append(loader)
-            rank.fallen = [one for one in rank.fallen if one.caller.loader != caller.loader]
+            rank.ghosts = [one for one in rank.ghosts if one.caller.loader != caller.loader]
             self._standing[caller.connection] = loader
         loader.terms = terms
         rank.learn(terms.digest, made)
@@ -412,6 +433,9 @@ class Comparison:
         key, rank = _job_of(loader.caller), loader.rank
         job = self._jobs[key]
         rank.close(loader)
+        for old in rank.ghosts[:-_MOST_GHOSTS]:
+            rank.ghosts.remove(old)
+            self._drop(old, {})
         if job.ranks.get(rank.number) is not rank:
             return self._part(job, loader, now_ns)
         verdicts = [*self._part(job, loader, now_ns), *self._review(job, rank, now_ns)]
@@ -445,7 +469,7 @@ class Comparison:
         """Compare a rank with all others anew; return the probes that tell of limits which changed."""
         job.renew(rank)
         before: dict[_Loader, Limit | None] = {one: one.limit for one in rank.loaders}
-        for loader in [*rank.loaders, *rank.fallen]:
+        for loader in [*rank.loaders, *rank.ghosts]:
             self._drop(loader, before)
         for alike in job.others(rank):
             self._compare(rank, alike, before, now_ns)
@@ -460,20 +484,18 @@ class Comparison:
         """Compare a rank with others that have all made the same."""
         other = alike[0]
         mine, theirs = rank.made(other), other.made(rank)
-        over, lacking = left_over(mine, theirs), left_over(theirs, mine)
+        over, lacking = other.lacks(theirs, rank, mine), rank.lacks(mine, other, theirs)
         if over and lacking:
             for each in _some(alike, rank.number):
                 one, two = rank.newest(over), each.newest(lacking)
                 if one is not None and two is not None:
-                    newer, older = (one, two) if one.number > two.number else (two, one)
-                    self._note(before, newer)
-                    self._hold(_Clash(held=newer, other=older, kind="terms"), now_ns)
+                    self._clash(one, two, "terms", before, now_ns)
         for each in alike if over else ():
             self._limit(rank, each, mine, theirs, over, before)
         for each in alike if lacking else ():
             self._limit(each, rank, theirs, mine, lacking, before)
-        begun = {(one.terms, one.walk.start) for one in other.loaders or other.fallen if one.walk is not None}
-        if any(one.walk is not None and (one.terms, one.walk.start) not in begun for one in rank.loaders):
+        begun = {one.terms: one.begun for one in other.seen}
+        if any(begun.get(one.terms, one.begun) != one.begun for one in rank.seen):
             for each in alike:
                 self._place(rank, each, before, now_ns)
 
@@ -499,16 +521,21 @@ class Comparison:
                 self._limited.setdefault(used, {})[loader] = None
 
     def _place(self, rank: _Rank, other: _Rank, before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Hold a loader that began at another place than the other rank's with the same terms."""
-        theirs = other.loaders or other.fallen
-        for one in rank.loaders:
-            alike = [each for each in theirs if each.terms == one.terms and each.walk is not None]
-            if one.walk is None or not alike or any(_go_together(one, each) for each in alike):
-                continue
-            two = alike[-1]
-            held, against = (two, one) if two in other.loaders and two.number > one.number else (one, two)
+        """Hold a loader that began at another place than the other rank's with the same terms, or may do so."""
+        for one in rank.seen:
+            alike = [each for each in other.seen if each.terms == one.terms]
+            used = [each for each in alike if each.walk is not None] or alike
+            if used and not any(_go_together(one, each) for each in used):
+                self._clash(one, used[-1], "places", before, now_ns)
+
+    def _clash(self, one: _Loader, two: _Loader, kind: str, before: dict[_Loader, Limit | None], now_ns: int) -> None:
+        """Hold the later one of two loaders, of those that are not gone."""
+        here = [each for each in (one, two) if each.caller.connection in self._standing]
+        waiting = [each for each in here if each.walk is None] or here
+        if waiting:
+            held = max(waiting, key=lambda each: each.number)
             self._note(before, held)
-            self._hold(_Clash(held=held, other=against, kind="places"), now_ns)
+            self._hold(_Clash(held=held, other=two if held is one else one, kind=kind), now_ns)
 
     @staticmethod
     def _note(before: dict[_Loader, Limit | None], loader: _Loader) -> None:
@@ -560,7 +587,7 @@ class Comparison:
 
     def _of_the_dead(self) -> Iterable[_Clash]:
         for other, waiting in self._awaited.items():
-            if other in other.rank.fallen:
+            if other.caller.connection not in self._standing:
                 yield from (held.against[other] for held in waiting)
 
     def _differ(self, clash: _Clash, now_ns: int) -> list[Verdict]:
@@ -594,7 +621,7 @@ class Comparison:
             (key, number), _ = self._idle.popitem(last=False)
             job = self._jobs[key]
             rank = job.ranks.pop(number)
-            rank.fallen.clear()
+            rank.ghosts.clear()
             job.renew(rank)
             if not job.ranks:
                 del self._jobs[key]
@@ -611,10 +638,14 @@ def _some(alike: Sequence[_Rank], number: int) -> Sequence[_Rank]:
 
 
 def _go_together(one: _Loader, two: _Loader) -> bool:
-    """Return whether neither of two loaders with the same terms leaves out what the other hands out."""
+    """Return whether neither of two loaders with the same terms leaves out what the other hands out.
+
+    Of one whose user has asked for nothing yet that is not known, unless the other one began where
+    the plan begins.
+    """
     digest = one.terms.digest
     if one.walk is None or two.walk is None:
-        return True
+        return one.begun == two.begun == _BEGINNING or one.walk is two.walk
     return not (
         one.walk.misses(two.walk, one.rank.done(digest, two.rank))
         or two.walk.misses(one.walk, two.rank.done(digest, one.rank))

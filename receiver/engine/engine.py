@@ -118,7 +118,7 @@ class Engine:
             made: returns what this process has made for a dataset, beside this loader.
         """
         self._made = made
-        self.gate = RankGate(lambda: self._tell_soon(PlaceChanged()))
+        self.gate = RankGate(lambda: self._tell_soon(PlaceChanged()), compared=config.world_size > 1)
         self._work = prefetch.receiving
         self._report_ns = 0
         self._config = config

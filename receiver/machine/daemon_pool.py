@@ -242,7 +242,9 @@ class DaemonPool:
         self._around.gate.keep(min((limit for limit in limits if limit is not None), key=astuple, default=None))
 
     def tell_place(self) -> None:
-        """Tell all daemons where the user is."""
+        """Tell all daemons where the user is. Their answers say how far it may go, where there are daemons."""
+        if not any(source.is_heard for source in self.sources):
+            self._keep_limit()
         for source in self.sources:
             if not source.contact.closed:
                 self.guard(source, partial(self.carry_out, source, source.conversation.tell_place(self._out.now_ns)))

@@ -15,6 +15,8 @@ from emlio.wire.control import Limit, Place
 
 __all__ = ["RankGate", "Walker"]
 
+_NOTHING = Limit(0, 0, 0)
+
 
 class Walker(Protocol):
     """A position of the user, see `emlio.receiver.iteration.position`. It counts one pass."""
@@ -43,9 +45,10 @@ class RankGate:
         tell: has the daemons told where the user is, soon.
     """
 
-    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
-        """Begin open, with a user who has not come yet."""
+    def __init__(self, tell: Callable[[], None] = lambda: None, *, compared: bool = True) -> None:
+        """Begin open, with a user who has not come yet. Where ranks are not `compared` it stays so."""
         self.tell = tell
+        self._compared = compared
         self._pass: tuple[Walker, int] | None = None  # with its `few`
         self._read = self._asks = self._closed = False
         self._limit: Limit | None = None
@@ -78,10 +81,10 @@ class RankGate:
 
     def wait(self, walker: Walker) -> EmlioError | None:
         """Wait until the next batch of this pass may be handed out; return an error where it never may."""
+        if not self._compared:
+            return None
         if self._pass is None or self._pass[0] is not walker:
-            self._read = self._read or (self._pass is not None and self._pass[0].steps_done >= self._pass[1])
-            self._pass = walker, walker.few
-            self.tell()
+            self._begin(walker)
         while True:
             error, limit = self._error, self._limit
             if isinstance(error, RefusedError) and error.code == "ranks-differ":
@@ -97,6 +100,16 @@ class RankGate:
                 self._asks = True
                 self.tell()
             self._bell.wait()
+
+    def _begin(self, walker: Walker) -> None:
+        before, begin = self._pass, (walker.epoch, walker.reach(0))
+        usual = (0, 0) if before is None else (before[0].epoch + 1, 0)
+        if begin != usual:
+            self._limit = _NOTHING  # until daemons have said that other ranks are there, too
+        if before is not None:
+            self._read = self._read or before[0].steps_done >= before[1]
+        self._pass = walker, walker.few
+        self.tell()
 
     def _allows(self, walker: Walker, limit: Limit) -> bool:
         few = self._pass[1] if self._pass is not None else 0
