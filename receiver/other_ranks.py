@@ -37,7 +37,7 @@ from emlio.session.terms import (
     terms_of,
 )
 from emlio.tokens import TokenBatches
-from emlio.wire.control import Made, Place
+from emlio.wire.control import Compared, Made, Place
 
 __all__ = ["OtherRanks", "Store", "further_options"]
 
@@ -174,7 +174,8 @@ class OtherRanks:
         """Note that the loader is made: its plan is agreed."""
         if not self._kinds:
             return
-        offer = msgspec.structs.replace(offer_of(plan, session=0), options=self._config.options)
+        compared = Compared(options=dict(self._config.options), made=[])
+        offer = msgspec.structs.replace(offer_of(plan, session=0), compared=compared)
         terms, this = terms_of(offer, self._config.world_size), weakref.ref(self)
         self._noted = OwnLoader(
             terms=terms, lives=lambda: (there := this()) is not None and not there._closed, place=gate.place

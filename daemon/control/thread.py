@@ -327,7 +327,7 @@ class Control:
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
         terms = terms_of(offer, client.caller.hello.world_size)
-        made = None if offer.made is UNSET else offer.made
+        made = None if offer.compared is UNSET else offer.compared.made
         self._decide(self._rules.offer(client.caller, terms, made, self._clock.monotonic_ns()))
 
     def _leave(self, connection: bytes) -> None:

@@ -438,6 +438,7 @@ class Comparison:
             self._drop(old, {})
         if job.ranks.get(rank.number) is not rank:
             return self._part(job, loader, now_ns)
+        job.renew(rank)
         verdicts = [*self._part(job, loader, now_ns), *self._review(job, rank, now_ns)]
         if not rank.loaders:
             self._idle[(key, rank.number)] = None
@@ -529,13 +530,17 @@ class Comparison:
                 self._clash(one, used[-1], "places", before, now_ns)
 
     def _clash(self, one: _Loader, two: _Loader, kind: str, before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Hold the later one of two loaders, of those that are not gone."""
+        """Hold the later one of two loaders, of those that are not gone; both, where they began at different places."""
         here = [each for each in (one, two) if each.caller.connection in self._standing]
-        waiting = [each for each in here if each.walk is None] or here
-        if waiting:
-            held = max(waiting, key=lambda each: each.number)
-            self._note(before, held)
-            self._hold(_Clash(held=held, other=two if held is one else one, kind=kind), now_ns)
+        unused = [each for each in here if each.walk is None]
+        if kind == "terms":
+            here.sort(key=lambda each: each.number)
+            held = here[-1:]
+        else:
+            held = unused or here
+        for each in held:
+            self._note(before, each)
+            self._hold(_Clash(held=each, other=two if each is one else one, kind=kind), now_ns)
 
     @staticmethod
     def _note(before: dict[_Loader, Limit | None], loader: _Loader) -> None:
@@ -604,6 +609,7 @@ class Comparison:
             loader.rank.loaders.remove(loader)
             digest = loader.terms.digest
             loader.rank.living[digest] = max(loader.rank.living.get(digest, 0) - 1, 0)
+            job.renew(loader.rank)
             verdicts.append(Differ(connection=loader.caller.connection, text=words))
             verdicts += self._part(job, loader, now_ns)
             verdicts += self._review(job, loader.rank, now_ns)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from emlio.wire.control import Made, Place, PlanOffer
+from emlio.wire.control import Compared, Made, Place, PlanOffer
 
 __all__ = [
     "STEPS_AHEAD",
@@ -65,11 +65,20 @@ class Terms:
         return ", ".join(own)
 
 
+class _InWords(str):
+    """A value that is told as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
     """Return the terms of a plan that was offered."""
     shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
     chosen = ((_SAMPLING, offer.sampling),) if isinstance(offer.sampling, str) else ()
-    further = offer.options if isinstance(offer.options, dict) else {}
+    further = offer.compared.options if isinstance(offer.compared, Compared) else {}
     return Terms(
         (
             ("world_size", world_size),
@@ -80,7 +89,7 @@ def terms_of(offer: PlanOffer, world_size: int) -> Terms:
             ("pad", offer.pad),
             ("fingerprint", offer.fingerprint),
             *chosen,
-            *further.items(),
+            *((name, _InWords(value)) for name, value in further.items()),
         )
     )
 

@@ -49,6 +49,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "RACE",
     "CatalogPart",
+    "Compared",
     "ControlMessage",
     "EnergyReply",
     "EnergyRequest",
@@ -147,6 +148,17 @@ class Made(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 MadeLoaders = Annotated[list[Made], msgspec.Meta(max_length=MAX_MADE)]
+
+
+class Compared(msgspec.Struct, frozen=True, array_like=True):
+    """What a daemon compares with other ranks, beside the plan.
+
+    `options` are those that are no part of it, as users know them, and `made` the other loaders of
+    the process for this dataset, the latest last.
+    """
+
+    options: Options
+    made: MadeLoaders
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -257,8 +269,7 @@ class PlanOffer(Message, frozen=True, kw_only=True):
     first: Open | msgspec.UnsetType = msgspec.UNSET
     sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
     part: DatasetNumber | msgspec.UnsetType = msgspec.UNSET  # of a mixture: the number of this session's dataset
-    options: Options | msgspec.UnsetType = msgspec.UNSET  # further ones that ranks must agree on, as users know them
-    made: MadeLoaders | msgspec.UnsetType = msgspec.UNSET  # other loaders of the process for this dataset, latest last
+    compared: Compared | msgspec.UnsetType = msgspec.UNSET  # with other ranks; unset: nothing is
 
 
 class CatalogPart(Message, frozen=True, kw_only=True):

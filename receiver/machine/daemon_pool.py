@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from msgspec import UNSET, structs
+from msgspec import structs
 from msgspec.structs import astuple
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
@@ -54,7 +54,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
-from emlio.wire.control import Welcome, decode_control
+from emlio.wire.control import Compared, Welcome, decode_control
 
 __all__ = ["DaemonPool"]
 
@@ -211,7 +211,8 @@ class DaemonPool:
         offer, first = agreement.offer(talk.session, part), self.assignment.first_order(source)
         if self._config.world_size > 1:
             dataset = source.peer.dataset or self._config.address.dataset
-            offer = structs.replace(offer, made=self._around.made(dataset), options=self._config.options or UNSET)
+            compared = Compared(options=dict(self._config.options), made=self._around.made(dataset))
+            offer = structs.replace(offer, compared=compared)
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
             source.ordered()
