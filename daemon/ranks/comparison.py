@@ -56,6 +56,7 @@ _EVERYTHING = (1 << 62, 0)
 """The point behind all: of a process that died it is not known how far it came after its last word."""
 
 _BEGINNING = (0, 0)
+_NOWHERE = (0, -1)
 
 _HELD = Limit(0, 0, 0)
 
@@ -89,6 +90,7 @@ class _Loader:
         taken_leave: it said goodbye.
         against: the loaders that it conflicts with; until that is settled its user is handed nothing.
         since_ns: since when its user has waited for that.
+        was_held: it had to wait at some time.
         limits: how far it may go, since other ranks left such a loader for one that this rank lacks.
     """
 
@@ -101,6 +103,7 @@ class _Loader:
     taken_leave: bool = False
     against: dict["_Loader", "_Clash"] = field(default_factory=dict["_Loader", "_Clash"])
     since_ns: int | None = None
+    was_held: bool = False
     limits: dict["_Loader", tuple[int, int]] = field(default_factory=dict["_Loader", tuple[int, int]])
 
     @property
@@ -111,6 +114,11 @@ class _Loader:
     def begun(self) -> tuple[int, int]:
         """Where its user began, or will begin unless it says something else."""
         return self.walk.start if self.walk is not None else _BEGINNING
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether its user was handed nothing yet."""
+        return self.walk is None or self.walk.at == self.walk.start
 
     @property
     def limit(self) -> Limit | None:
@@ -149,11 +157,11 @@ class _Former:
     """A process that had a rank before.
 
     Attributes:
-        heard_ns: when it was heard last.
+        run: its run, see `_Rank`.
         made: what it had made, all of it closed now.
     """
 
-    heard_ns: int
+    run: int
     made: dict[str, Made]
 
 
@@ -162,24 +170,27 @@ class _Rank:
     """A rank: the process that has it, and what that has made.
 
     Attributes:
-        born_ns: when the process was heard first.
+        run: processes that lived at the same time, or one after the other beside a third one, have the same. So it
+            is known whether a process was started again alone or with the whole job.
         loaders: those with a session here, in order of arrival.
         ghosts: the latest that read something and are gone. They count while the rank has no loader: the job is
             not over, so the rank will be back, or has ended what the others should have read, too.
         living: how many of each digest the process said it has, whatever is here.
         closed: what it closed.
         former: the processes that had the rank while ranks of today were there, oldest first.
+        is_first: no process is known to have had the rank before.
     """
 
     number: int
     process: Process
-    born_ns: int
-    heard_ns: int
+    run: int
+    world_size: int
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     ghosts: list[_Loader] = field(default_factory=list[_Loader])
     living: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, Made] = field(default_factory=dict[str, Made])
     former: list[_Former] = field(default_factory=list[_Former])
+    is_first: bool = True
     key: tuple[object, ...] = ()
 
     def learn(self, digest: str, made: Sequence[Made]) -> None:
@@ -228,15 +239,19 @@ class _Rank:
         return found
 
     def seen_by(self, other: "_Rank | None") -> list[_Former]:
-        """Return the predecessors that lived when the other rank's process did."""
-        return [] if other is None else [one for one in self.former if other.born_ns <= one.heard_ns]
+        """Return the predecessors that belong to the other rank's run, or would if that had come earlier."""
+        return [] if other is None else [one for one in self.former if other.is_first or other.run == one.run]
 
-    def done(self, digest: str, other: "_Rank") -> tuple[int, int]:
-        """Return the point up to which this rank handed out such records before, as far as the other rank's process knew it."""
+    def done(self, loader: _Loader, other: "_Rank") -> tuple[int, int]:
+        """Return the point up to which this rank handed out such records before this loader, in the other one's run."""
+        digest = loader.terms.digest
         if any(digest in former.made for former in self.seen_by(other)):
             return _EVERYTHING
-        closed = self.closed.get(digest)
-        return (closed.epoch + 1, 0) if closed is not None and (closed.epoch, closed.reach) != (0, 0) else (0, -1)
+        closed, theirs = self.closed.get(digest), other.closed.get(digest)
+        others = (theirs.read if theirs is not None else 0) + (loader in self.ghosts)
+        if closed is None or closed.closed <= others:
+            return _NOWHERE  # what was closed here belongs to what was closed there
+        return (closed.epoch + 1, 0) if (closed.epoch, closed.reach) != _BEGINNING else _NOWHERE
 
     @property
     def seen(self) -> list[_Loader]:
@@ -256,25 +271,39 @@ class _Rank:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Job:
-    """The ranks of a job by number, and those with sessions also by what they have made, which is mostly alike."""
+    """The ranks of a job.
+
+    Attributes:
+        ranks: by number.
+        alike: those with loaders, also by what they have made, which is mostly alike.
+        newcomers: processes beside which none that is older was heard.
+    """
 
     ranks: dict[int, _Rank] = field(default_factory=dict[int, _Rank])
     alike: dict[tuple[object, ...], dict[int, _Rank]] = field(
         default_factory=dict[tuple[object, ...], dict[int, _Rank]]
     )
+    newcomers: list[_Rank] = field(default_factory=list[_Rank])
 
-    def rank_of(self, caller: Caller, now_ns: int) -> tuple[_Rank, _Rank | None]:
-        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
+    def rank_of(self, caller: Caller, run: int) -> tuple[_Rank, _Rank | None]:
+        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new.
+
+        A new process begins the run with this number, until one is heard that was there before.
+        """
         number = caller.hello.rank
         rank = self.ranks.get(number)
         if rank is not None and rank.process == caller.process:
             return rank, None
         before = rank
-        self.ranks[number] = rank = _Rank(number=number, process=caller.process, born_ns=now_ns, heard_ns=now_ns)
+        world_size = caller.hello.world_size
+        self.ranks[number] = rank = _Rank(number=number, process=caller.process, run=run, world_size=world_size)
+        self.newcomers.append(rank)
         if before is not None:
-            former = [*before.former, _Former(heard_ns=before.heard_ns, made=before.made())]
-            rank.former = former[-_MOST_FORMER:]
+            former = [*before.former, _Former(run=before.run, made=before.made())]
+            rank.former, rank.is_first = former[-_MOST_FORMER:], False
             self._take_out(before)
+            if before in self.newcomers:
+                self.newcomers.remove(before)
         return rank, before
 
     def renew(self, rank: _Rank) -> None:
@@ -282,7 +311,8 @@ class _Job:
         self._take_out(rank)
         if rank.former:
             there = [other for other in self.ranks.values() if other is not rank and (other.loaders or other.ghosts)]
-            rank.former = [one for one in rank.former if any(other.born_ns <= one.heard_ns for other in there)]
+            if len(there) + 1 >= rank.world_size:
+                rank.former = [one for one in rank.former if any(one in rank.seen_by(other) for other in there)]
         made = sorted(
             (one.digest, one.living, one.closed, one.read, one.epoch, one.reach) for one in rank.made().values()
         )
@@ -363,7 +393,8 @@ class Comparison:
             return [Agree(connection=caller.connection)]
         key = _job_of(caller)
         job = self._jobs.setdefault(key, _Job())
-        rank, before = job.rank_of(caller, now_ns)
+        self._number += 1
+        rank, before = job.rank_of(caller, self._number)
         verdicts: list[Verdict] = []
         if before is not None:
             for old in [*before.loaders, *before.ghosts]:
@@ -371,7 +402,6 @@ class Comparison:
         self._idle.pop((key, rank.number), None)
         loader = self._standing.get(caller.connection)
         if loader is None:
-            self._number += 1
             loader = _Loader(caller=caller, terms=terms, number=self._number, rank=rank)
             rank.loaders.append(loader)
             rank.ghosts = [one for one in rank.ghosts if one.caller.loader != caller.loader]
@@ -411,8 +441,12 @@ class Comparison:
         loader = self._standing.get(connection)
         if loader is None:
             return []
-        loader.rank.heard_ns = now_ns
+        job, rank = self._jobs[_job_of(loader.caller)], loader.rank
         verdicts: list[Verdict] = []
+        for newcomer in [one for one in job.newcomers if one.run > rank.run]:
+            job.newcomers.remove(newcomer)
+            newcomer.run = rank.run
+            verdicts += self._review(job, newcomer, now_ns)
         for held in list(self._awaited.get(loader, ())):
             clash = held.against.get(loader)
             if clash is not None and self._is_settled(clash, now_ns):
@@ -510,7 +544,7 @@ class Comparison:
         before: dict[_Loader, Limit | None],
     ) -> None:
         """Limit loaders that a rank goes on with after another rank left such a one for something else."""
-        used = next((one for one in ahead.loaders if one.walk is not None and one.terms.digest in over), None)
+        used = next((one for one in ahead.seen if one.walk is not None and one.terms.digest in over), None)
         if used is None:
             return
         for loader in behind.loaders:
@@ -530,12 +564,15 @@ class Comparison:
                 self._clash(one, used[-1], "places", before, now_ns)
 
     def _clash(self, one: _Loader, two: _Loader, kind: str, before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Hold the later one of two loaders, of those that are not gone; both, where they began at different places."""
+        """Hold the later one of two loaders, of those that are not gone, and one that is held already.
+
+        Where they began at different places, both are.
+        """
         here = [each for each in (one, two) if each.caller.connection in self._standing]
         unused = [each for each in here if each.walk is None]
         if kind == "terms":
-            here.sort(key=lambda each: each.number)
-            held = here[-1:]
+            newest = max(here, key=lambda each: each.number, default=None)
+            held = [each for each in here if each is newest or (each.was_held and each.is_fresh)]
         else:
             held = unused or here
         for each in held:
@@ -548,7 +585,7 @@ class Comparison:
 
     def _hold(self, clash: _Clash, now_ns: int) -> None:
         held = clash.held
-        held.against[clash.other] = clash
+        held.against[clash.other], held.was_held = clash, True
         self._awaited.setdefault(clash.other, {})[held] = None
         if held.walk is not None and held.since_ns is None:
             held.since_ns = now_ns
@@ -627,8 +664,11 @@ class Comparison:
             (key, number), _ = self._idle.popitem(last=False)
             job = self._jobs[key]
             rank = job.ranks.pop(number)
+            for ghost in rank.ghosts:
+                self._drop(ghost, {})
             rank.ghosts.clear()
             job.renew(rank)
+            job.newcomers = [one for one in job.newcomers if one is not rank]
             if not job.ranks:
                 del self._jobs[key]
 
@@ -649,12 +689,11 @@ def _go_together(one: _Loader, two: _Loader) -> bool:
     Of one whose user has asked for nothing yet that is not known, unless the other one began where
     the plan begins.
     """
-    digest = one.terms.digest
     if one.walk is None or two.walk is None:
         return one.begun == two.begun == _BEGINNING or one.walk is two.walk
     return not (
-        one.walk.misses(two.walk, one.rank.done(digest, two.rank))
-        or two.walk.misses(one.walk, two.rank.done(digest, one.rank))
+        one.walk.misses(two.walk, one.rank.done(one, two.rank))
+        or two.walk.misses(one.walk, two.rank.done(two, one.rank))
     )
 
 

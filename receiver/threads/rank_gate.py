@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
-from emlio.errors import ClosedError, EmlioError, RefusedError
+from emlio.errors import ClosedError, EmlioError
 from emlio.receiver.threads.bell import Bell
 from emlio.wire.control import Limit, Place
 
@@ -81,25 +81,30 @@ class RankGate:
 
     def wait(self, walker: Walker) -> EmlioError | None:
         """Wait until the next batch of this pass may be handed out; return an error where it never may."""
-        if not self._compared:
-            return None
-        if self._pass is None or self._pass[0] is not walker:
-            self._begin(walker)
-        while True:
-            error, limit = self._error, self._limit
-            if isinstance(error, RefusedError) and error.code == "ranks-differ":
-                return error  # whatever is here already
-            if limit is None or self._allows(walker, limit):
-                self._asks = False
-                return None
-            if error is not None:
-                return error
+        while not self.opens(walker):
+            if self._error is not None:
+                return self._error
             if self._closed:
                 raise ClosedError("the loader was closed while it waited for other ranks")
-            if not self._asks:
-                self._asks = True
-                self.tell()
             self._bell.wait()
+        return None
+
+    def opens(self, walker: Walker) -> bool:
+        """Return whether the next batch of this pass may be handed out now; if not, daemons are told that it is wanted."""
+        if not self._compared:
+            return True
+        if self._pass is None or self._pass[0] is not walker:
+            self._begin(walker)
+        limit = self._limit
+        if self._error is not None and getattr(self._error, "code", "") == "ranks-differ":
+            return False  # whatever is here already
+        if limit is None or self._allows(walker, limit):
+            self._asks = False
+            return True
+        if not self._asks:
+            self._asks = True
+            self.tell()
+        return False
 
     def _begin(self, walker: Walker) -> None:
         before, begin = self._pass, (walker.epoch, walker.reach(0))
