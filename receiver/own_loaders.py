@@ -49,8 +49,8 @@ class _Made:
             digest, place = one.terms.digest, one.place()
             before = self.closed.pop(digest, Made(digest, 0, 0))
             last = place if isinstance(place, Place) else Place(0, 0, 0)
-            epoch, reach = max((before.epoch, before.reach), (last.epoch, last.reach))
-            self.closed[digest] = Made(digest, 0, before.closed + 1, before.read + last.read, epoch, reach)
+            read = before.read + last.read
+            self.closed[digest] = Made(digest, 0, before.closed + 1, read, last.epoch, last.reach)
             if len(self.closed) > MAX_MADE:
                 self.closed.popitem(last=False)
 

@@ -207,7 +207,7 @@ class _Rank:
         self.loaders.remove(loader)
         self.living[digest] = max(self.living.get(digest, 0) - 1, 0)
         before = self.closed.get(digest, Made(digest, 0, 0))
-        epoch, reach = max((before.epoch, before.reach), loader.walk.at if loader.walk is not None else (0, 0))
+        epoch, reach = loader.walk.at if loader.walk is not None else _BEGINNING
         self._keep(Made(digest, 0, before.closed + 1, before.read + loader.reads, epoch, reach))
         if loader.walk is not None and (loader.reads or not loader.taken_leave):
             self.ghosts.append(loader)
@@ -233,7 +233,7 @@ class _Rank:
         for former in self.seen_by(other):
             for one in former.made.values():
                 now = found.get(one.digest, Made(one.digest, 0, 0))
-                epoch, reach = max((now.epoch, now.reach), (one.epoch, one.reach))
+                epoch, reach = (now.epoch, now.reach) if now.closed else (one.epoch, one.reach)
                 gone = now.closed + one.closed + one.living
                 found[one.digest] = Made(one.digest, now.living, gone, now.read, epoch, reach)
         return found
@@ -257,6 +257,13 @@ class _Rank:
     def seen(self) -> list[_Loader]:
         """The loaders with a session here, or what is left of the latest."""
         return self.loaders or self.ghosts
+
+    def of(self, terms: Terms) -> list[_Loader]:
+        """Return the loaders with these terms, or what is left of them if that is all that the process has closed."""
+        living = [one for one in self.loaders if one.terms == terms]
+        gone = [one for one in self.ghosts if one.terms == terms]
+        closed = self.closed.get(terms.digest)
+        return living or (gone if closed is not None and closed.closed == len(gone) else [])
 
     def newest(self, digests: Sequence[str]) -> _Loader | None:
         """Return the last of the loaders seen here with one of these digests."""
@@ -529,8 +536,10 @@ class Comparison:
             self._limit(rank, each, mine, theirs, over, before)
         for each in alike if lacking else ():
             self._limit(each, rank, theirs, mine, lacking, before)
-        begun = {one.terms: one.begun for one in other.seen}
-        if any(begun.get(one.terms, one.begun) != one.begun for one in rank.seen):
+        begun = {(one.terms.digest, one.begun) for one in (*other.loaders, *other.ghosts)}
+        terms = {digest for digest, _ in begun}
+        seen = (*rank.loaders, *rank.ghosts)
+        if any(one.terms.digest in terms and (one.terms.digest, one.begun) not in begun for one in seen):
             for each in alike:
                 self._place(rank, each, before, now_ns)
 
@@ -544,21 +553,22 @@ class Comparison:
         before: dict[_Loader, Limit | None],
     ) -> None:
         """Limit loaders that a rank goes on with after another rank left such a one for something else."""
-        used = next((one for one in ahead.seen if one.walk is not None and one.terms.digest in over), None)
-        if used is None:
+        other = ahead.newest(over)
+        if other is None:
             return
         for loader in behind.loaders:
             digest = loader.terms.digest
             left = made.get(digest)
-            if left is not None and left.closed and theirs[digest].living > left.living:
-                self._note(before, loader)
-                loader.limits[used] = left.epoch, left.reach
-                self._limited.setdefault(used, {})[loader] = None
+            if left is None or theirs[digest].living <= left.living or not 0 < left.closed <= theirs[digest].read + 1:
+                continue  # the one that was left last is no partner of this one
+            self._note(before, loader)
+            loader.limits[other] = left.epoch, left.reach
+            self._limited.setdefault(other, {})[loader] = None
 
     def _place(self, rank: _Rank, other: _Rank, before: dict[_Loader, Limit | None], now_ns: int) -> None:
         """Hold a loader that began at another place than the other rank's with the same terms, or may do so."""
-        for one in rank.seen:
-            alike = [each for each in other.seen if each.terms == one.terms]
+        for one in {loader.terms.digest: loader for loader in (*rank.ghosts, *rank.loaders)}.values():
+            alike = other.of(one.terms)
             used = [each for each in alike if each.walk is not None] or alike
             if used and not any(_go_together(one, each) for each in used):
                 self._clash(one, used[-1], "places", before, now_ns)
