@@ -6,6 +6,9 @@ does not agree departs from it in one way. A history is at most `ACTS` acts of t
 in the program, looking at something else, dying, being started again from a state; and of the
 daemon: forgetting everything. After these all ranks go on until they are done or refused.
 
+Where ranks do not agree, the one that departs is not started again, and no loaders have the same
+options: docs/adr/0014-ranks-compared.md says what is not found otherwise.
+
 `Oracle` counts the records that users were handed, and knows nothing of the rule: a job goes wrong
 where a whole epoch was handed out and some of its records came twice or never.
 """
@@ -167,6 +170,7 @@ class Run:
     oracle: Oracle
     told: list[str] = field(default_factory=list[str])
     restarted: bool = False
+    departs: int | None = None
 
     @property
     def world(self) -> int:
@@ -197,14 +201,17 @@ class Run:
     def _may_die(self, number: int) -> bool:
         """Return whether a rank may die so that it alone has to be started again: the daemon knows the others."""
         others = [one for other, one in enumerate(self.ranks) if other != number]
-        return all(one.alive and (one.loader is not None or not self.restarted) for one in others)
+        return number != self.departs and all(one.alive and (one.loader is not None or not self.restarted) for one in others)
 
     def _can_forget(self) -> bool:
         """Return whether the daemon may lose what it knows: not what no rank can tell it again.
 
         A rank that is dead or has no loader at the moment tells nothing, and one that was started
-        again does not know how often it had made a loader of the same options before.
+        again does not know how often it had made a loader of the same options before. Where a
+        loader began that is closed now, no rank says.
         """
+        if any(stage.begin for rank in self.ranks for stage in rank.program):
+            return False
         seeds = [[stage.seed for stage in rank.program] for rank in self.ranks]
         repeats = any(len(set(each)) < len(each) for each in seeds)
         return all(rank.loader is not None for rank in self.ranks) and not (repeats and self.restarted)
@@ -232,7 +239,8 @@ class Run:
 
     def _look(self, number: int) -> None:
         """Look at a batch or two of something else, beside the loader in use."""
-        loader = self.job.make(number, Stage(seed=self.chances.choice([90, 91, self.ranks[number].program[0].seed])))
+        seeds = [90, 91] if self.departs is not None else [90, 91, self.ranks[number].program[0].seed]
+        loader = self.job.make(number, Stage(seed=self.chances.choice(seeds)))
         for _ in range(self.chances.randrange(LOOK)):
             self.job.take(number, loader)
         self.job.close(number, loader)
@@ -270,11 +278,11 @@ class Run:
             rank.beside = self.job.make(number, Stage(seed=stage.beside))
 
 
-def program(chances: random.Random, world: int) -> list[Stage]:
-    """Return a program of one to three stages."""
+def program(chances: random.Random, world: int, *, repeats: bool) -> list[Stage]:
+    """Return a program of one to three stages; with `repeats` several may have the same options."""
     stages: list[Stage] = []
     for number in range(chances.choice([1, 2, 2, 3])):
-        stage = Stage(seed=chances.choice([1, 2, 10 + number]))
+        stage = Stage(seed=chances.choice([1, 2, 10 + number] if repeats else [10 + number]))
         if chances.random() < 0.3:
             stage = replace(stage, stop=chances.randrange(1, stage.steps(world)))
         if chances.random() < 0.3:
@@ -290,8 +298,6 @@ def departed(chances: random.Random, stages: Sequence[Stage], world: int) -> lis
     stage = replace(found[at], stop=None)
     steps = stage.steps(world)
     how = chances.choice(["seed", "batch", "place", "leaves", "leaves"])
-    if how in ("seed", "batch") and sum(one.seed == stage.seed for one in stages) > 1:
-        how = "place"  # it would have made one loader more than the others, before or after, which is no error
     if how == "seed":
         stage = replace(stage, seed=stage.seed + 100)
     elif how == "batch":
@@ -309,14 +315,14 @@ def run(job_of_world: "type[Job] | object", seed: int, *, agree: bool) -> Run:
     """Return a history that has ended. `job_of_world` makes the job of this many ranks."""
     chances = random.Random(f"{seed}/{agree}")
     world = chances.choice([2, 3])
-    stages = program(chances, world)
+    stages, departs = program(chances, world, repeats=agree), None
     programs = [stages] * world
     if not agree:
-        stages = [replace(stage, stop=None) for stage in stages]
+        stages, departs = [replace(stage, stop=None) for stage in stages], chances.randrange(world)
         programs = [stages] * world
-        programs[chances.randrange(world)] = departed(chances, stages, world)
+        programs[departs] = departed(chances, stages, world)
     ranks = [Rank(program=list(one), step=one[0].begin) for one in programs]
-    found = Run(job_of_world(world), ranks, chances, Oracle(world))  # type: ignore[operator]
+    found = Run(job_of_world(world), ranks, chances, Oracle(world), departs=departs)  # type: ignore[operator]
     for _ in range(chances.randrange(ACTS + 1)):
         found.act()
     found.finish()
