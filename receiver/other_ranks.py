@@ -68,8 +68,13 @@ class Store(Protocol):
 class _Used(msgspec.Struct, frozen=True, kw_only=True):
     """A living loader whose user has asked for a batch, and where it began the pass in progress."""
 
-    terms: tuple[tuple[str, str | int | bool], ...]
+    values: tuple[tuple[str, str | int | bool], ...]
+    further: tuple[tuple[str, str], ...]
     begin: tuple[int, int]
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.values, self.further)
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +91,7 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
 
     def using(self, digests: list[str]) -> Terms | None:
         """Return the terms of a loader in use that has one of these digests."""
-        return next((found for one in self.used if (found := Terms(one.terms)).digest in digests), None)
+        return next((found for one in self.used if (found := one.terms).digest in digests), None)
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -181,7 +186,7 @@ class OtherRanks:
             terms=terms, lives=lambda: (there := this()) is not None and not there._closed, place=gate.place
         )
         self._own.note(self._kinds, self._noted)
-        self._asked_of_store(lambda store: store.put(self._key(self._config.rank), _ENCODER.encode(self._said())))
+        self._asked_of_store(self._tell)
 
     def check(self, flow: tuple[int, int]) -> None:
         """Check this loader against the other ranks when a pass begins.
@@ -200,6 +205,7 @@ class OtherRanks:
             self._asked_of_store(lambda store: self._compare(store, flow, first=first))
         if self._difference is not None:
             self.forget()
+            self._asked_of_store(self._tell)
             raise ConfigError(self._difference)
 
     def forget(self) -> None:
@@ -226,6 +232,9 @@ class OtherRanks:
                 raise
             _LOG.debug("the ranks were not compared: the process group's store failed: %r", error)
 
+    def _tell(self, store: Store) -> None:
+        store.put(self._key(self._config.rank), _ENCODER.encode(self._said()))
+
     def _key(self, rank: int) -> str:
         return f"emlio/{self._config.address.dataset}/rank {rank}"
 
@@ -237,7 +246,7 @@ class OtherRanks:
             if one is self._noted:
                 begin = self._begun  # the pass begins just now
             if begin is not None:
-                used.append(_Used(terms=one.terms.values, begin=begin))
+                used.append(_Used(values=one.terms.values, further=one.terms.further, begin=begin))
         who = f"{socket.gethostname()}:{os.getpid()}"
         return _Said(rank=self._config.rank, who=who, made=self._own.made(self._group_kind), used=used)
 
@@ -265,7 +274,7 @@ class OtherRanks:
             return (
                 describe_left(dataset, (mine.name, noted.terms), (other.name, lacking), at) if flow[0] > at[0] else None
             )
-        begins = [one.begin for one in other.used if Terms(one.terms) == noted.terms] if first else []
+        begins = [one.begin for one in other.used if one.terms == noted.terms] if first else []
         done = (own.epoch + 1, 0) if own is not None and own.closed else (0, -1)
         walk = Walk(start=flow, begin=flow, at=flow)
         if begins and all(_miss(walk, Walk(start=begin, begin=begin, at=begin), done) for begin in begins):

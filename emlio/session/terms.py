@@ -44,34 +44,31 @@ class Terms:
     """The options that must be the same on all ranks: names, as users know them, and values.
 
     Attributes:
-        digest: stands for the values.
+        values: those of the plan.
+        further: those beside it, with values in words.
+        digest: stands for both.
     """
 
     values: tuple[tuple[str, str | int | bool], ...]
+    further: tuple[tuple[str, str], ...] = ()
     digest: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        digest = blake2b(repr(self.values).encode(), digest_size=12).hexdigest()
+        digest = blake2b(repr((self.values, self.further)).encode(), digest_size=12).hexdigest()
         object.__setattr__(self, "digest", digest)
 
     def unlike(self, other: "Terms") -> str:
         """Return the options that differ from the other's, with the values here."""
-        there = dict(other.values)
-        own = [f"{name}={value!r}" for name, value in self.values if there.get(name) != value]
-        lacking = there.keys() - dict(self.values).keys()
+        here, there = self._in_words(), other._in_words()
+        own = [f"{name}={value}" for name, value in here.items() if there.get(name) != value]
+        lacking = there.keys() - here.keys()
         if _SAMPLING in lacking:
             own.append("all records")
         own += [f"no {name}" for name in sorted(lacking - {_SAMPLING})]
         return ", ".join(own)
 
-
-class _InWords(str):
-    """A value that is told as it is."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+    def _in_words(self) -> dict[str, str]:
+        return {name: repr(value) for name, value in self.values} | dict(self.further)
 
 
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
@@ -89,8 +86,8 @@ def terms_of(offer: PlanOffer, world_size: int) -> Terms:
             ("pad", offer.pad),
             ("fingerprint", offer.fingerprint),
             *chosen,
-            *((name, _InWords(value)) for name, value in further.items()),
-        )
+        ),
+        tuple(further.items()),
     )
 
 

@@ -14,7 +14,7 @@ where a whole epoch was handed out and some of its records came twice or never.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -311,7 +311,7 @@ def departed(chances: random.Random, stages: Sequence[Stage], world: int) -> lis
     return found
 
 
-def run(job_of_world: "type[Job] | object", seed: int, *, agree: bool) -> Run:
+def run(job_of_world: Callable[[int], Job], seed: int, *, agree: bool) -> Run:
     """Return a history that has ended. `job_of_world` makes the job of this many ranks."""
     chances = random.Random(f"{seed}/{agree}")
     world = chances.choice([2, 3])
@@ -322,7 +322,7 @@ def run(job_of_world: "type[Job] | object", seed: int, *, agree: bool) -> Run:
         programs = [stages] * world
         programs[departs] = departed(chances, stages, world)
     ranks = [Rank(program=list(one), step=one[0].begin) for one in programs]
-    found = Run(job_of_world(world), ranks, chances, Oracle(world), departs=departs)  # type: ignore[operator]
+    found = Run(job_of_world(world), ranks, chances, Oracle(world), departs=departs)
     for _ in range(chances.randrange(ACTS + 1)):
         found.act()
     found.finish()
