@@ -115,7 +115,9 @@ class Oracle:
     """The batches that each rank was handed in each stage."""
 
     world: int
-    handed: dict[tuple[int, int], dict[int, list[int]]] = field(default_factory=dict[tuple[int, int], dict[int, list[int]]])
+    handed: dict[tuple[int, int], dict[int, list[int]]] = field(
+        default_factory=dict[tuple[int, int], dict[int, list[int]]]
+    )
 
     left: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict[tuple[int, int], tuple[int, int]])
     at: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
@@ -201,20 +203,18 @@ class Run:
     def _may_die(self, number: int) -> bool:
         """Return whether a rank may die so that it alone has to be started again: the daemon knows the others."""
         others = [one for other, one in enumerate(self.ranks) if other != number]
-        return number != self.departs and all(one.alive and (one.loader is not None or not self.restarted) for one in others)
+        return number != self.departs and all(
+            one.alive and (one.loader is not None or not self.restarted) for one in others
+        )
 
     def _can_forget(self) -> bool:
         """Return whether the daemon may lose what it knows: not what no rank can tell it again.
 
-        A rank that is dead or has no loader at the moment tells nothing, and one that was started
-        again does not know how often it had made a loader of the same options before. Where a
-        loader began that is closed now, no rank says.
+        A rank that is dead or has no loader at the moment tells nothing, one that was started again
+        does not know what its former process did, and no rank says where a closed loader began.
         """
-        if any(stage.begin for rank in self.ranks for stage in rank.program):
-            return False
-        seeds = [[stage.seed for stage in rank.program] for rank in self.ranks]
-        repeats = any(len(set(each)) < len(each) for each in seeds)
-        return all(rank.loader is not None for rank in self.ranks) and not (repeats and self.restarted)
+        elsewhere = any(stage.begin for rank in self.ranks for stage in rank.program)
+        return all(rank.loader is not None for rank in self.ranks) and not self.restarted and not elsewhere
 
     def finish(self) -> None:
         """All ranks go on until they are through or refused, or nothing moves any more."""

@@ -83,7 +83,9 @@ class SimulatedJob:
         made = self._own[rank].made(("j", "x", rank))
         digest = loader.terms.digest
         there = loader.noted in self._own[rank].living(("j", "x", rank))
-        others = [one if one.digest != digest or not there else type(one)(digest, one.living - 1, *_rest(one)) for one in made]
+        others = [
+            one if one.digest != digest or not there else type(one)(digest, one.living - 1, *_rest(one)) for one in made
+        ]
         self._do(self._table.offer(loader.caller, loader.terms, others, self._now_ns))
 
     def _tell(self, loader: Loader) -> None:

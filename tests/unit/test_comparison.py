@@ -228,7 +228,7 @@ def test_a_rank_that_goes_on_with_a_loader_that_another_one_left_is_limited_and_
 def test_the_limit_ends(table: Comparison, how: str) -> None:
     stays, other = leave_for_another(table)
     if how == "the other rank ends":
-        other.leave(4 * S, Place(0, 0, 64, True))
+        other.leave(4 * S, Place(0, 0, 8))
         assert stays.limit is None
     elif how == "leaves it":
         stays.leave(4 * S, Place(0, 0, 72))
