@@ -29,6 +29,11 @@ class Pings:
         self._sent: dict[int, int] = {}
         self._nonce = 0
 
+    @property
+    def last(self) -> int:
+        """The nonce of the last ping."""
+        return self._nonce
+
     def next(self, session: int, now_ns: int, place: Place | UnsetType) -> Ping:
         """Return a new ping that leaves now and says where the user is."""
         self._nonce += 1

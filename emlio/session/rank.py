@@ -115,6 +115,7 @@ class RankSession:
         self.clocks = clocks if clocks is not None else ClockLog()
         self.limit: Limit | None = None
         self._place = place
+        self._place_nonce = self._answered_nonce = 0
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
         self._next_ping_ns: int | None = None
@@ -250,7 +251,16 @@ class RankSession:
     def tell_place(self, now_ns: int) -> list[RankInstruction]:
         """Tell where the user is, beside the pings that heartbeats bring; nothing before the plan is agreed."""
         agreed = self.state in (RankState.READY, RankState.OPENING, RankState.STREAMING)
-        return [self._ping(now_ns)] if agreed else []
+        if not agreed:
+            return []
+        told = self._ping(now_ns)
+        self._place_nonce = self._pings.last
+        return [told]
+
+    @property
+    def knows_place(self) -> bool:
+        """Return whether the daemon has answered since it was told the place last."""
+        return self._answered_nonce >= self._place_nonce
 
     def leave(self) -> list[RankInstruction]:
         """End the session; allowed in every state."""
@@ -359,6 +369,7 @@ class RankSession:
                 return [StreamOpened(stream=message.stream, lanes=message.lanes, lane_bytes=message.lane_bytes)]
             case Pong():
                 self.limit = message.limit if isinstance(message.limit, Limit) else None
+                self._answered_nonce = max(self._answered_nonce, message.nonce)
                 round_trip_ns = self._pings.answered(message, now_ns)
                 if round_trip_ns is not None:
                     self._measure(round_trip_ns)

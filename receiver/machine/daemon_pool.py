@@ -239,16 +239,18 @@ class DaemonPool:
 
     def _keep_limit(self) -> None:
         """Let the user go as far as all daemons allow that answer."""
-        limits = (source.conversation.limit for source in self.sources if source.is_heard)
-        self._around.gate.keep(min((limit for limit in limits if limit is not None), key=astuple, default=None))
+        talks = [source.conversation for source in self.sources if source.is_heard]
+        limit = min((talk.limit for talk in talks if talk.limit is not None), key=astuple, default=None)
+        if limit is not None or all(talk.knows_place for talk in talks):
+            self._around.gate.keep(limit)
 
     def tell_place(self) -> None:
         """Tell all daemons where the user is. Their answers say how far it may go, where there are daemons."""
-        if not any(source.is_heard for source in self.sources):
-            self._keep_limit()
+        self._around.gate.told()
         for source in self.sources:
             if not source.contact.closed:
                 self.guard(source, partial(self.carry_out, source, source.conversation.tell_place(self._out.now_ns)))
+        self._keep_limit()
 
     def cut_off(self, source: Source, event: LinkEvent) -> None:
         """Handle the end of the control connection.

@@ -50,7 +50,7 @@ class RankGate:
         self.tell = tell
         self._compared = compared
         self._pass: tuple[Walker, int] | None = None  # with its `few`
-        self._read = self._asks = self._closed = False
+        self._read = self._asks = self._closed = self._untold = False
         self._limit: Limit | None = None
         self._error: EmlioError | None = None
         self._bell = Bell()
@@ -65,9 +65,15 @@ class RankGate:
         return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks)
 
     def keep(self, limit: Limit | None) -> None:
-        """Let the user go as far as this from now on."""
+        """Let the user go as far as this from now on; not before daemons were told where it begins."""
+        if self._untold and limit is None:
+            return
         self._limit = limit
         self._bell.ring()
+
+    def told(self) -> None:
+        """Note that daemons are told now where the user is."""
+        self._untold = False
 
     def fail(self, error: EmlioError) -> None:
         """Let nobody wait any longer, since the receive thread ended with this error."""
@@ -110,7 +116,7 @@ class RankGate:
         before, begin = self._pass, (walker.epoch, walker.reach(0))
         usual = (0, 0) if before is None else (before[0].epoch + 1, 0)
         if begin != usual:
-            self._limit = _NOTHING  # until daemons have said that other ranks are there, too
+            self._untold, self._limit = True, _NOTHING  # until daemons have said that other ranks are there, too
         if before is not None:
             self._read = self._read or before[0].steps_done >= before[1]
         self._pass = walker, walker.few

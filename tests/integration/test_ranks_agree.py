@@ -66,13 +66,14 @@ OTHER: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("datasets")
-
-
-@pytest.fixture(scope="module")
-def daemon(folder: Path) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("datasets")
     make_dataset(folder / "plain", records=64, shards=2)
     make_token_dataset(folder / "tokens", [1 + number % 16 for number in range(64)], shards=2)
+    return folder
+
+
+@pytest.fixture
+def daemon(folder: Path) -> Iterator[Daemon]:
     config = DaemonConfig(
         data=tuple(DatasetSource(name=name, directory=folder / name) for name in ("plain", "tokens")),
         bind=Endpoint(host="127.0.0.1", port=0),

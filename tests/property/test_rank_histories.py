@@ -91,6 +91,7 @@ class SimulatedJob:
     def _tell(self, loader: Loader) -> None:
         place = loader.gate.place()
         assert isinstance(place, Place)
+        loader.gate.told()
         self._do(self._table.walked(loader.caller.connection, place, self._now_ns))
         self._keep()
 
