@@ -13,7 +13,7 @@ Pure: times come in, decisions go out. The rules for two ranks are in emlio.sess
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from emlio.daemon.ranks.claims import Caller, End, Probe, Process
 from emlio.session.terms import (
@@ -453,6 +453,8 @@ class Comparison:
         for newcomer in [one for one in job.newcomers if one.run > rank.run]:
             job.newcomers.remove(newcomer)
             newcomer.run = rank.run
+            if newcomer.is_first:  # what had the rank before it belongs to this run, too
+                rank.former = [replace(one, run=rank.run) for one in rank.former]
             verdicts += self._review(job, newcomer, now_ns)
         for held in list(self._awaited.get(loader, ())):
             clash = held.against.get(loader)

@@ -138,6 +138,8 @@ class Oracle:
         for stage in range(max(len(one.program) for one in ranks)):
             of_each = [self.handed.get((stage, rank), {}) for rank in range(self.world)]
             all_of = [record for steps in of_each for records in steps.values() for record in records]
+            if len(all_of) >= RECORDS and len(set(all_of)) < RECORDS:
+                return f"stage {stage}: {len(all_of)} records were handed out, {len(set(all_of))} different ones"
             for number, one in enumerate(ranks):
                 gone_on = self._after(stage, number, one)
                 if gone_on and not refused:
@@ -303,7 +305,7 @@ def departed(chances: random.Random, stages: Sequence[Stage], world: int) -> lis
     elif how == "batch":
         stage = replace(stage, batch=8)
     elif how == "place":
-        stage = replace(stage, begin=chances.randrange(1, steps))
+        stage = replace(stage, begin=chances.randrange(1, steps // 2))
     else:  # as after an error for which this rank alone takes other batches
         found[at:] = [replace(stage, stop=chances.randrange(1, steps * 3 // 4)), replace(stage, batch=8)]
         return found

@@ -1,4 +1,4 @@
-"""Ranks that do anything: a job whose ranks disagree never hands out a whole epoch with records twice or never, and none that agrees is refused.
+"""Ranks that do anything: no job that disagrees hands out a whole epoch with records twice or never, none that agrees is refused.
 
 The histories and the oracle are in emlio_testing.rank_histories. Covers: the comparison in the daemon and the gate of each
 loader, without sockets; the same with processes is in e2e/test_rank_histories.

@@ -17,6 +17,7 @@ TIMEOUT_NS = 10 * S
 GRACE_NS = S
 PATIENCE_NS = 2 * TIMEOUT_NS + GRACE_NS
 HELD = Limit(0, 0, 0)
+START = Place(0, 0, 0)
 _numbers = itertools.count()
 
 
@@ -47,7 +48,7 @@ class Loader:
         assert verdicts[-1] == Agree(connection=self.connection), "each plan is agreed to at once"
         return verdicts
 
-    def use(self, now_ns: int = 0, place: Place = Place(0, 0, 0)) -> list[Verdict]:
+    def use(self, now_ns: int = 0, place: Place = START) -> list[Verdict]:
         return self.table.walked(self.connection, place, now_ns)
 
     def leave(self, now_ns: int, place: Place | None = None) -> list[Verdict]:

@@ -149,7 +149,7 @@ def test_whatever_one_rank_made_before_its_loader_is_compared(group: Group) -> N
         peek.close()
     first = group.loader(0)
     first.begin()
-    with pytest.raises(ConfigError, match="rank 1 .* has seed=2, rank 0 .* has seed=1"):
+    with pytest.raises(ConfigError, match=r"rank 1 .* has seed=2, rank 0 .* has seed=1"):
         group.loader(1, seed=2).begin()
 
 
@@ -171,7 +171,7 @@ def test_a_rank_that_begins_another_epoch_of_what_the_other_left_is_told(group: 
     second.close()
     smaller = group.loader(1, batch_size=2)
     smaller.begin()
-    with pytest.raises(ConfigError, match="rank 1 .* closed its loader with batch_size=4 .*, rank 0 .* goes on"):
+    with pytest.raises(ConfigError, match=r"rank 1 .* closed its loader with batch_size=4 .*, rank 0 .* goes on"):
         first.begin(1)
 
 

@@ -20,7 +20,6 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
 from emlio.interrupts import interrupt_behind, is_interrupt
-from emlio.receiver.own_loaders import OWN_LOADERS
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import NameWatch, daemons_at
 from emlio.receiver.batches.makers import Made
@@ -28,6 +27,7 @@ from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
 from emlio.receiver.batches.workers import Workers
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.own_loaders import OWN_LOADERS
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.interrupts import raises_interrupts
