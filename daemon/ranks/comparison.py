@@ -428,6 +428,7 @@ class Comparison:
             before.gone_on(place) if before is not None else Walk.first(place, whole=place.reach == place.begin)
         )
         loader.reads, loader.taken_leave = place.read, leaves
+        loader.was_held = loader.was_held or place.asks  # perhaps by a daemon that was started again since
         job = self._jobs[_job_of(loader.caller)]
         verdicts: list[Verdict] = []
         if before is None or before.begin != loader.walk.begin:

@@ -149,7 +149,8 @@ class Oracle:
     def _after(self, stage: int, rank: int, way: Rank) -> int:
         """Return how many records of a stage other ranks were handed that this one had left for the next, beyond its place.
 
-        A few steps make no difference: ranks that stop at the same time need not be at the same step.
+        A few steps make no difference: ranks that stop at the same time need not be at the same step, and a
+        rank that is started again there may go a few further.
         """
         if way.stage <= stage or (stage + 1, rank) not in self.handed or (stage, rank) not in self.left:
             return 0
@@ -160,7 +161,7 @@ class Oracle:
             batches = self.handed.get((stage, other), {})
             late = [step for step in batches if self.at[stage, other, step] > at]
             few = max(way.program[stage].steps(self.world) // 4, 1)
-            found += sum(len(batches[step]) for step in late if step >= steps + few or step < begin)
+            found += sum(len(batches[step]) for step in late if step >= steps + 2 * few or step < begin)
         return found
 
 
