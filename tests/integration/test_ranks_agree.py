@@ -47,7 +47,8 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "tokens": [
         TOKENS | {"tokens": TokenBatches(**({"pack": 16, "pool": 16} | options))}
         for options in (
-            {"pack": 32}, {"pool": 32}, {"pad_id": 9}, {"dtype": "int64", "stored": "int32"}, {"recipe": "causal", "stored": "int32"},
+            {"pack": 32}, {"pool": 32}, {"pad_id": 9}, {"dtype": "int64", "stored": "int32"},
+            {"recipe": "causal", "stored": "int32"},
             {"pack": None, "max_tokens": 64}, {"pack": None, "max_tokens": 64, "truncate": True},
         )
     ],
