@@ -227,6 +227,11 @@ class TokenEpoch:
 
     # ---- position -------------------------------------------------------------------------------------------------
 
+    def reach(self, step: int) -> int:
+        """Return a number that grows with the steps, the same for all ranks, and by no less than the samples in them."""
+        spec = self._pools.plan.spec
+        return self.origin + self._done + step * spec.batch_size * spec.world_size
+
     def state(self, step: int) -> TokenState:
         """Return the state of all ranks after `step` steps."""
         plan = self._pools.plan

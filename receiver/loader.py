@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
-from emlio.errors import ClosedError, ConfigError
+from emlio.errors import ClosedError, ConfigError, RefusedError
 from emlio.formats.contents import FieldType
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.weighted import Weighted
@@ -34,7 +34,7 @@ from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.looking.singles import SingleRecords
-from emlio.receiver.other_ranks import OtherRanks
+from emlio.receiver.other_ranks import OtherRanks, further_options
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import name_record
@@ -196,22 +196,23 @@ class EmlioLoader:
             pace=pace,
             epochs=epochs,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
+            options=further_options(batch_size, tokens, epochs),
         )
         progress = flag("progress", progress)
         self._tally = Tally(skips=recovery.on_error == "skip")
         observer = begin_energy(energy, os.environ, self._tally, device=options.device)
         self._observer = observer
         policy = BadRecordPolicy(recovery.on_error)
-        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, run_is_named=world.named)
+        self._config = config
+        others = self._others = OtherRanks(config, world_was_given=rank is not None, run_is_named=world.named)
         try:
-            self._config = config = self._others.count()
-            self._shell = LoaderShell.make(options, policy, config, observer, progress=progress)
+            self._shell = LoaderShell.make(options, policy, config, observer, progress=progress, made=others.teller())
             self._finalizer = self._shell.close_with(self)
             self._plan, position = self._shell.start(policy)
+            others.made(self._plan, self._shell.engine.gate)
             name = partial(name_record, self._plan.catalog, datasets=self._address.mixed_names)
             self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress, name=name)
         except BaseException:
-            self._others.withdraw()
             if hasattr(self, "_finalizer"):
                 self._shut(PATIENCE_S)
             raise
@@ -351,13 +352,18 @@ class EmlioLoader:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches of the next epoch, or the rest of a resumed one. An iteration in progress ends."""
         self._check_usable()
-        self._others.check(self._plan, self._walk.position.flow)
+        self._others.check(self._walk.position.flow)
         self._before = self.stats()
         return self._walk.begin(self._next)
 
     def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
-        return self._walk.next(handed)
+        try:
+            return self._walk.next(handed)
+        except RefusedError as error:
+            if error.code == "ranks-differ":
+                self._others.forget()
+            raise
 
     def __repr__(self) -> str:
         """Return address, rank, epoch, and batches handed out since the epoch began or was resumed. Never waits."""

@@ -1,21 +1,19 @@
 """Comparison of this loader's options with those of the other ranks, made by the ranks themselves.
 
 Daemons compare ranks too, but not ranks that read local directories or share no daemon. Where
-torch.distributed is initialised with this loader's rank and world size, the ranks record their
-loaders in the store of the process group. No rank waits for another: the first one leaves its
-options, later ones find and compare them. A collective would not do: all ranks must enter it, in
-the same order as the training's own collectives, and a loader cannot know that order.
-
-Covers: the entries in the store and what follows from them, once per loader. Does not cover: the
-comparison (emlio.session.terms), the store (emlio.receiver.torch_adapter).
+torch.distributed is initialised with this loader's rank and world size, each rank records its
+loaders in the store of the process group, and looks at the records of the ranks before and after
+it. No rank waits for another: of two that differ, the one that comes later is told. Ranks that all
+agree with their neighbours agree with each other. A collective would not do: all ranks must enter
+it, in the same order as the training's own collectives, and a loader cannot know that order.
 """
 
 import logging
 import os
 import socket
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Protocol
 
 import msgspec
@@ -24,24 +22,39 @@ from emlio.errors import ConfigError
 from emlio.interrupts import is_interrupt
 from emlio.planner.plan import Plan
 from emlio.receiver.assignment.agreement import offer_of
-from emlio.receiver.own_loaders import OWN_LOADERS, Kind, OwnLoaders
+from emlio.receiver.own_loaders import OWN_LOADERS, Kind, OwnLoader, OwnLoaders
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.world import check_world
+from emlio.receiver.threads.rank_gate import RankGate
 from emlio.receiver.torch_adapter import distributed_world, group_store
-from emlio.session.terms import MadeLoader, Terms, clash, describe_difference, terms_of
+from emlio.session.terms import (
+    Terms,
+    Walk,
+    describe_difference,
+    describe_left,
+    describe_places,
+    left_over,
+    terms_of,
+)
 from emlio.tokens import TokenBatches
+from emlio.wire.control import Compared, Made, Place
 
-__all__ = ["OtherRanks", "Store"]
+__all__ = ["OtherRanks", "Store", "further_options"]
 
 _LOG = logging.getLogger("emlio.receiver")
 
 
+def further_options(batch_size: int | None, tokens: TokenBatches | None, epochs: int | None) -> dict[str, str]:
+    """Return the options that ranks must agree on beside those of the plan, with their values in words."""
+    given: dict[str, object] = {"epochs": epochs}
+    if tokens is not None:  # the plan has the pool as its batch size
+        given["batch_size"] = batch_size
+        given |= {field.name: getattr(tokens, field.name) for field in fields(tokens)}
+    return {name: repr(value) for name, value in given.items()}
+
+
 class Store(Protocol):
     """Named values that all ranks see. No call waits for another rank."""
-
-    def claim(self, key: str, value: bytes) -> bytes:
-        """Set the value if there is none; return the value that is then there."""
-        ...
 
     def put(self, key: str, value: bytes) -> None:
         """Set the value."""
@@ -52,24 +65,33 @@ class Store(Protocol):
         ...
 
 
+class _Used(msgspec.Struct, frozen=True, kw_only=True):
+    """A living loader whose user has asked for a batch, and where it began the pass in progress."""
+
+    values: tuple[tuple[str, str | int | bool], ...]
+    further: tuple[tuple[str, str], ...]
+    begin: tuple[int, int]
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.values, self.further)
+
+
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's entry in the store: ordinal, terms and whether it is in use, for each loader."""
+    """A rank's entry in the store: what its process has made, and what it uses."""
 
     rank: int
     who: str
-    loaders: list[tuple[int, tuple[tuple[str, str | int | bool], ...], bool]]
-
-    @staticmethod
-    def of(rank: int, loaders: Sequence[MadeLoader]) -> "_Said":
-        said = [(one.ordinal, one.terms.values, one.lives) for one in loaders]
-        return _Said(rank=rank, who=f"{socket.gethostname()}:{os.getpid()}", loaders=said)
-
-    def made(self) -> list[MadeLoader]:
-        return [MadeLoader(ordinal=ordinal, terms=Terms(terms), lives=lives) for ordinal, terms, lives in self.loaders]
+    made: list[Made]
+    used: list[_Used]
 
     @property
     def name(self) -> str:
         return f"rank {self.rank} ({self.who})"
+
+    def using(self, digests: list[str]) -> Terms | None:
+        """Return the terms of a loader in use that has one of these digests."""
+        return next((found for one in self.used if (found := one.terms).digest in digests), None)
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -77,18 +99,12 @@ _DECODER = msgspec.json.Decoder(_Said)
 
 
 class OtherRanks:
-    """One loader's comparison with the other ranks. Used in the user's thread.
-
-    Attributes:
-        config: the loader's configuration. After `count` it includes the ordinal by which daemons
-            compare ranks.
-    """
+    """One loader's comparison with the other ranks. Used in the user's thread."""
 
     def __init__(
         self,
         config: LoaderConfig,
         *,
-        tokens: TokenBatches | None,
         world_was_given: bool,
         run_is_named: bool = True,
         own: OwnLoaders = OWN_LOADERS,
@@ -99,7 +115,6 @@ class OtherRanks:
 
         Args:
             config: the loader's configuration.
-            tokens: how records become batches.
             world_was_given: rank and world size come from the user, whatever torch.distributed
                 says.
             run_is_named: whether all ranks of the run give daemons the same name for it.
@@ -108,112 +123,164 @@ class OtherRanks:
                 None without a group.
             find_store: returns the process group's store, or None without one.
         """
-        self._kinds: tuple[Kind, ...] = ()
-        if config.world_size > 1:  # a rank may make a loader for itself alone that others do not
-            dataset, rank = config.address.dataset, config.rank
-            # A process has one rank of a group, but if no launcher names the run, each loader is a
-            # job of its own.
-            self._kinds = (config.job, dataset, rank), ("", dataset, rank)
-        self._ordinals: list[int] = []
-        self.config = config
-        self._tokens = tokens
+        self._config = config
         self._world_was_given = world_was_given
         self._find_group = find_group
         self._find_store = find_store
         self._own = own
-        self._run_is_named = run_is_named
-        self._compared = False
+        self._noted: OwnLoader | None = None
         self._difference: str | None = None
+        self._begun: tuple[int, int] | None = None
         self._closed = False
-
-    def count(self) -> LoaderConfig:
-        """Count the loader among those of this process; return its new `config`.
-
-        Undone by `withdraw`.
-        """
-        for kind in self._kinds:
-            self._own.count(kind, self._ordinals)
-        if self._kinds:
-            self.config = replace(self.config, ordinal=self._ordinals[0])
-            if self.config.address.peers and not self._run_is_named and not self._ordinals[1]:
-                self._tell_unnamed()
-        return self.config
+        dataset, rank = config.address.dataset, config.rank
+        # A process has one rank of a group, but if no launcher names the run, each loader is a job
+        # of its own.
+        self._group_kind: Kind = ("", dataset, rank)
+        parts = [part.dataset for part in config.address.parts] or [dataset]
+        self._kinds = [self._group_kind, *((config.job, part, rank) for part in dict.fromkeys(parts))]
+        if config.world_size == 1:  # a rank may make a loader for itself alone that others do not
+            self._kinds = []
+        elif config.address.peers and not run_is_named and not own.is_known(self._group_kind):
+            self._tell_unnamed()
 
     def _tell_unnamed(self) -> None:
         """Warn, once per dataset, that the ranks cannot be compared by the daemons.
 
         A difference between ranks, or a rank that was started twice, would go unnoticed.
         """
-        rank, world_size = self.config.rank, self.config.world_size
+        rank, world_size = self._config.rank, self._config.world_size
         if self._find_group() != (rank, world_size):
             _LOG.warning(
                 "rank %d of %d has no job name, so the daemons of %r do not compare it with the other ranks. Set "
                 "EMLIO_JOB to the same name in all ranks",
                 rank,
                 world_size,
-                self.config.address.dataset,
+                self._config.address.dataset,
             )
 
-    def check(self, plan: Plan, flow: tuple[int, int]) -> None:
-        """Check this loader against the other ranks when an iteration begins.
+    def teller(self) -> Callable[[str], list[Made]]:
+        """Return what tells, of a dataset, what this process has made beside this loader. It does not keep this alive."""
+        this = weakref.ref(self)
+
+        def tell(dataset: str) -> list[Made]:
+            there = this()
+            return there._made_before(dataset) if there is not None else []
+
+        return tell
+
+    def _made_before(self, dataset: str) -> list[Made]:
+        found = self._own.made((self._config.job, dataset, self._config.rank))
+        if self._noted is None:
+            return found
+        mine = self._noted.terms.digest
+        return [msgspec.structs.replace(one, living=one.living - 1) if one.digest == mine else one for one in found]
+
+    def made(self, plan: Plan, gate: RankGate) -> None:
+        """Note that the loader is made: its plan is agreed."""
+        if not self._kinds:
+            return
+        compared = Compared(options=dict(self._config.options), made=[])
+        offer = msgspec.structs.replace(offer_of(plan, session=0), compared=compared)
+        terms, this = terms_of(offer, self._config.world_size), weakref.ref(self)
+        self._noted = OwnLoader(
+            terms=terms, lives=lambda: (there := this()) is not None and not there._closed, place=gate.place
+        )
+        self._own.note(self._kinds, self._noted)
+        self._asked_of_store(self._tell)
+
+    def check(self, flow: tuple[int, int]) -> None:
+        """Check this loader against the other ranks when a pass begins.
 
         Args:
-            plan: the plan.
-            flow: the epoch and origin from which the iteration begins.
+            flow: the epoch and origin from which it begins.
 
         Raises:
             ConfigError: torch.distributed has another world, or another rank has other options.
         """
-        rank, world_size = self.config.rank, self.config.world_size
+        rank, world_size = self._config.rank, self._config.world_size
         if not self._world_was_given:
             check_world(rank, world_size)
-        if not self._compared and self._kinds and self._find_group() == (rank, world_size):
-            store = self._find_store()
-            if store is not None:
-                self._compared = True
-                self._difference = self._compare(store, self._ordinals[1], self._terms(plan, flow))
+        if self._difference is None and self._noted is not None:
+            first, self._begun = self._begun is None, flow
+            self._asked_of_store(lambda store: self._compare(store, flow, first=first))
         if self._difference is not None:
+            self.forget()
+            self._asked_of_store(self._tell)
             raise ConfigError(self._difference)
 
-    def _terms(self, plan: Plan, flow: tuple[int, int]) -> Terms:
-        values = terms_of(offer_of(plan, session=0), self.config.world_size).values
-        tokens = (("tokens", repr(self._tokens)), ("rows", str(self.config.rows))) if self._tokens is not None else ()
-        return Terms((*values, *tokens, ("epoch", flow[0]), ("samples consumed", flow[1])))
-
-    def withdraw(self) -> None:
-        """Undo `count`, for a loader that could not be made: the next one gets its ordinal.
-
-        The loader may have been counted in part, or not at all.
-        """
-        for kind, ordinal in zip(self._kinds, self._ordinals, strict=False):
-            self._own.uncount(kind, ordinal)
+    def forget(self) -> None:
+        """Undo `made`, for a loader that was refused."""
+        if self._noted is not None:
+            self._own.forget(self._kinds, self._noted)
+            self._noted = None
 
     def close(self) -> None:
         """Record that the loader is no longer in use."""
         self._closed = True
 
-    def _compare(self, store: Store, ordinal: int, terms: Terms) -> str | None:
-        config, this = self.config, weakref.ref(self)
-        loaders = self._own.note(
-            self._kinds[1], ordinal, terms, lambda: (there := this()) is not None and not there._closed
-        )
-        mine = _Said.of(config.rank, loaders)
-        place = f"emlio/{config.address.dataset}"
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _asked_of_store(self, ask: Callable[[Store], None]) -> None:
+        """Use the process group's store, if there is one for this loader."""
+        config = self._config
         try:
-            store.put(f"{place}/rank {config.rank}", _ENCODER.encode(mine))
-            first = _DECODER.decode(store.claim(f"{place}/loader {ordinal}", _ENCODER.encode(mine)))
-            if first.rank == config.rank or first.made()[-1].terms == terms:
-                return None
-            # That rank may have made more loaders since, or closed some.
-            latest = store.look(f"{place}/rank {first.rank}")
-            other = first if latest is None else _DECODER.decode(latest)
+            store = self._find_store() if self._find_group() == (config.rank, config.world_size) else None
+            if store is not None:
+                ask(store)
         except Exception as error:  # a store that fails is torch's to tell of, at its next collective
             if is_interrupt(error):
                 raise
             _LOG.debug("the ranks were not compared: the process group's store failed: %r", error)
+
+    def _tell(self, store: Store) -> None:
+        store.put(self._key(self._config.rank), _ENCODER.encode(self._said()))
+
+    def _key(self, rank: int) -> str:
+        return f"emlio/{self._config.address.dataset}/rank {rank}"
+
+    def _said(self) -> _Said:
+        used: list[_Used] = []
+        for one in self._own.living(self._group_kind):
+            place = one.place()
+            begin = (place.epoch, place.begin) if isinstance(place, Place) else None
+            if one is self._noted:
+                begin = self._begun  # the pass begins just now
+            if begin is not None:
+                used.append(_Used(values=one.terms.values, further=one.terms.further, begin=begin))
+        who = f"{socket.gethostname()}:{os.getpid()}"
+        return _Said(rank=self._config.rank, who=who, made=self._own.made(self._group_kind), used=used)
+
+    def _compare(self, store: Store, flow: tuple[int, int], *, first: bool) -> None:
+        rank, world_size = self._config.rank, self._config.world_size
+        mine = self._said()
+        store.put(self._key(rank), _ENCODER.encode(mine))
+        for neighbour in dict.fromkeys(((rank - 1) % world_size, (rank + 1) % world_size)):
+            said = store.look(self._key(neighbour))
+            if said is not None and self._difference is None:
+                self._difference = self._differs(mine, _DECODER.decode(said), flow, first=first)
+
+    def _differs(self, mine: _Said, other: _Said, flow: tuple[int, int], *, first: bool) -> str | None:
+        noted = self._noted
+        if noted is None:
             return None
-        pair = clash(loaders, other.made())
-        if pair is None:
-            return None
-        own, others = (mine.name, pair[0].terms), (other.name, pair[1].terms)
-        return describe_difference(config.address.dataset, own, others)
+        dataset, digest = self._config.address.dataset, noted.terms.digest
+        here, there = {one.digest: one for one in mine.made}, {one.digest: one for one in other.made}
+        lacking = other.using(left_over(there, here))
+        if lacking is not None and digest in left_over(here, there):
+            return describe_difference(dataset, (mine.name, noted.terms), (other.name, lacking))
+        left, own = there.get(digest), here.get(digest)
+        if lacking is not None and left is not None and own is not None and left.closed and left.living < own.living:
+            at = left.epoch, left.reach
+            return (
+                describe_left(dataset, (mine.name, noted.terms), (other.name, lacking), at) if flow[0] > at[0] else None
+            )
+        begins = [one.begin for one in other.used if one.terms == noted.terms] if first else []
+        done = (own.epoch + 1, 0) if own is not None and own.closed else (0, -1)
+        walk = Walk(start=flow, begin=flow, at=flow)
+        if begins and all(_miss(walk, Walk(start=begin, begin=begin, at=begin), done) for begin in begins):
+            return describe_places(dataset, (mine.name, flow), (other.name, begins[-1]))
+        return None
+
+
+def _miss(mine: Walk, other: Walk, done: tuple[int, int]) -> bool:
+    return mine.misses(other, done) or (mine.start < other.start and done < mine.start)

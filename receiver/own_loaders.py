@@ -1,41 +1,58 @@
-"""The loaders that this process has made, counted.
-
-Ranks run the same program, so the n-th loader of one rank belongs to the n-th of another.
-
-Covers: counting loaders, and the terms of each. Does not cover: the comparison
-(emlio.session.terms, emlio.receiver.other_ranks).
-"""
+"""The loaders that this process has made, for comparison with those of other ranks."""
 
 import os
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from emlio.session.terms import MadeLoader, Terms
+from msgspec import UNSET, UnsetType
 
-__all__ = ["OWN_LOADERS", "Kind", "OwnLoaders"]
+from emlio.session.terms import Terms
+from emlio.wire.control import Made, Place
+from emlio.wire.limits import MAX_MADE
+
+__all__ = ["OWN_LOADERS", "Kind", "OwnLoader", "OwnLoaders"]
 
 Kind = tuple[str, str, int]
-"""Loaders that are counted together: those of one job, dataset and rank."""
+"""Loaders that are compared together: those of one job, dataset and rank."""
 
 _MOST_KINDS = 4096
-_MOST_TERMS_KNOWN = 64
-
-_Noted = tuple[int, Terms, Callable[[], bool]]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Made:
-    """The loaders of one kind.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnLoader:
+    """A loader of this process, once its plan is agreed.
 
     Attributes:
-        count: how many were made.
-        noted: the latest ones: ordinal, terms, and whether it is in use.
+        terms: its terms.
+        lives: whether it is in use.
+        place: where its user is.
     """
 
-    count: int = 0
-    noted: deque[_Noted] = field(default_factory=lambda: deque[_Noted](maxlen=_MOST_TERMS_KNOWN))
+    terms: Terms
+    lives: Callable[[], bool]
+    place: Callable[[], Place | UnsetType] = lambda: UNSET
+
+
+@dataclass(slots=True)
+class _Made:
+    """The loaders of one kind: those that live, as far as is known, and what is left of those that do not."""
+
+    living: list[OwnLoader] = field(default_factory=list[OwnLoader])
+    closed: OrderedDict[str, Made] = field(default_factory=OrderedDict[str, Made])
+
+    def settle(self) -> None:
+        """Move those that do not live any more."""
+        for one in [one for one in self.living if not one.lives()]:
+            self.living.remove(one)
+            digest, place = one.terms.digest, one.place()
+            before = self.closed.pop(digest, Made(digest, 0, 0))
+            last = place if isinstance(place, Place) else Place(0, 0, 0)
+            read = before.read + last.read
+            self.closed[digest] = Made(digest, 0, before.closed + 1, read, last.epoch, last.reach)
+            if len(self.closed) > MAX_MADE:
+                self.closed.popitem(last=False)
 
 
 class OwnLoaders:
@@ -44,40 +61,52 @@ class OwnLoaders:
     def __init__(self) -> None:
         """Begin with no loader."""
         self._lock = Lock()
-        self._made: OrderedDict[tuple[int, Kind], _Made] = OrderedDict()
+        self._kinds: OrderedDict[tuple[int, Kind], _Made] = OrderedDict()
 
-    def count(self, kind: Kind, ordinals: list[int]) -> None:
-        """Count one more loader; append its ordinal (the number made before it) to `ordinals`.
+    def is_known(self, kind: Kind) -> bool:
+        """Return whether loaders of this kind were asked for before."""
+        with self._lock:
+            known = (os.getpid(), kind) in self._kinds
+            self._of(kind)
+            return known
 
-        The ordinal is appended first: after an interrupt, no loader is counted that is not in the
-        list. `uncount` of an ordinal that was not counted does nothing.
-        """
+    def note(self, kinds: Sequence[Kind], loader: OwnLoader) -> None:
+        """Add a loader of these kinds."""
+        with self._lock:
+            for kind in kinds:
+                self._of(kind).living.append(loader)
+
+    def forget(self, kinds: Sequence[Kind], loader: OwnLoader) -> None:
+        """Remove a loader that was refused, as if it had not been made."""
+        with self._lock:
+            for kind in kinds:
+                made = self._of(kind)
+                made.living = [one for one in made.living if one is not loader]
+
+    def made(self, kind: Kind) -> list[Made]:
+        """Return what was made of a kind, by terms, the latest last; not more than an offer holds."""
         with self._lock:
             made = self._of(kind)
-            ordinals.append(made.count)
-            made.count += 1
+            found = dict(made.closed)
+            for one in made.living:
+                digest = one.terms.digest
+                closed = found.pop(digest, Made(digest, 0, 0))
+                found[digest] = Made(digest, closed.living + 1, closed.closed, closed.read, closed.epoch, closed.reach)
+            return list(found.values())[-MAX_MADE:]
 
-    def uncount(self, kind: Kind, ordinal: int) -> None:
-        """Undo `count` for a loader that could not be made: the next one gets its ordinal."""
+    def living(self, kind: Kind) -> list[OwnLoader]:
+        """Return the loaders of a kind that live."""
         with self._lock:
-            made = self._of(kind)
-            if made.count == ordinal + 1:
-                made.count = ordinal
-
-    def note(self, kind: Kind, ordinal: int, terms: Terms, lives: Callable[[], bool]) -> list[MadeLoader]:
-        """Record a loader's terms; return all known loaders of its kind, this one last."""
-        with self._lock:
-            noted = self._of(kind).noted
-            noted.append((ordinal, terms, lives))
-            return [MadeLoader(ordinal=ordinal, terms=terms, lives=lives()) for ordinal, terms, lives in noted]
+            return list(self._of(kind).living)
 
     def _of(self, kind: Kind) -> _Made:
-        # A forked child starts counting anew, like a process that was started.
+        # A forked child begins anew, like a process that was started.
         key = os.getpid(), kind
-        made = self._made.pop(key) if key in self._made else _Made()
-        self._made[key] = made
-        if len(self._made) > _MOST_KINDS:
-            self._made.popitem(last=False)
+        made = self._kinds.pop(key) if key in self._kinds else _Made()
+        self._kinds[key] = made
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds.popitem(last=False)
+        made.settle()
         return made
 
 

@@ -24,7 +24,7 @@ from emlio.receiver.batch_kinds.choose import choose_kind
 from emlio.receiver.batch_kinds.kind import BatchKind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.patience import PatientBatches
-from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
+from emlio.receiver.batches.prefetch import MadeBatch, Prefetch, again
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import UserPosition
@@ -34,6 +34,7 @@ from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
+from emlio.wire.control import Made
 
 __all__ = ["LoaderShell"]
 
@@ -73,6 +74,7 @@ class LoaderShell:
         observer: LoaderObserver,
         *,
         progress: bool,
+        made: Callable[[str], list[Made]] = lambda _: [],
     ) -> Self:
         """Make the parts; nothing is received yet.
 
@@ -82,11 +84,12 @@ class LoaderShell:
             config: the loader's configuration.
             observer: as the attribute.
             progress: whether a line is shown while shards of this host are indexed.
+            made: returns what this process has made for a dataset, beside this loader.
         """
         kind = choose_kind(options, policy, config, observer.work)
         prefetch = Prefetch(kind.maker, observer.work)
         try:
-            engine = Engine(config, prefetch, SystemClock(), progress=progress)
+            engine = Engine(config, prefetch, SystemClock(), progress=progress, made=made)
             try:
                 batches = PatientBatches(prefetch, engine, config.recovery.timeout_ns, observer.work)
                 return cls(
@@ -144,6 +147,9 @@ class LoaderShell:
 
     def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
         """See `BatchFlow`."""
+        error = self.engine.gate.wait(position)
+        if error is not None:
+            raise again(error)
         return self.kind.next(self.batches, handed, position)
 
     def close(self, patience_s: float) -> None:
@@ -156,6 +162,7 @@ class LoaderShell:
         """
         # In a forked child the threads do not exist; waiting for them would never end.
         if os.getpid() == self.pid:
+            self.engine.gate.close()
             self.prefetch.close(patience_s)
             self.kind.close()
             self.observer.closed()

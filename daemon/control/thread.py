@@ -10,6 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
@@ -59,6 +62,7 @@ from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
     EnergyReply,
+    Goodbye,
     Hello,
     Ping,
     PlanOffer,
@@ -260,6 +264,9 @@ class Control:
             self._log.invalid(received, client, error)
             self._refuse(identity, "protocol", str(error))
             return
+        if client is not None and isinstance(message, Ping | Goodbye) and message.place is not UNSET:
+            leaves = isinstance(message, Goodbye)
+            self._decide(self._rules.walked(identity, message.place, heard_ns, leaves=leaves))
         match message:
             case CatalogPart() | ContentPart() if client and not self._orders.has_memory(
                 client, message, received.data
@@ -324,7 +331,8 @@ class Control:
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
         terms = terms_of(offer, client.caller.hello.world_size)
-        self._decide(self._rules.offer(client.caller, terms, self._clock.monotonic_ns()))
+        made = None if offer.compared is UNSET else offer.compared.made
+        self._decide(self._rules.offer(client.caller, terms, made, self._clock.monotonic_ns()))
 
     def _leave(self, connection: bytes) -> None:
         self._decide(self._rules.gone(connection, self._clock.monotonic_ns()))
@@ -386,7 +394,9 @@ class Control:
                 case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
                     self._questions.answer(client, reply)
                 case Send(message=message):
-                    self._send_to(client, encode_control(message))
+                    limit = self._rules.limit(client.identity) if isinstance(message, Pong) else None
+                    told = message if limit is None else replace(message, limit=limit)
+                    self._send_to(client, encode_control(told))
                 case LookUpSizes() | LookUpMatches() | LookUpRecords() | LookUpEnergy():
                     self._questions.look_up(client, instruction)
                 case Judge() | StartStream() | StopStream():

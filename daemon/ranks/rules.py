@@ -5,9 +5,12 @@ cover: the rules (emlio.daemon.ranks.claims, emlio.daemon.ranks.comparison), car
 (emlio.daemon.control.thread).
 """
 
+from collections.abc import Sequence
+
 from emlio.daemon.ranks.claims import Caller, Claims, Decision
 from emlio.daemon.ranks.comparison import Comparison, Verdict
 from emlio.session.terms import Terms
+from emlio.wire.control import Limit, Made, Place
 
 __all__ = ["RankRules"]
 
@@ -29,9 +32,17 @@ class RankRules:
         # First, so that the loader's agreement does not end with its former session.
         return [*self._comparison.call_again(caller, now_ns), *self._claims.say_hello(caller, now_ns)]
 
-    def offer(self, caller: Caller, terms: Terms, now_ns: int) -> list[Verdict]:
-        """Take a session's offer of a plan that is valid in itself."""
-        return self._comparison.offer(caller, terms, now_ns)
+    def offer(self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int) -> list[Verdict]:
+        """Take a session's offer of a plan that is valid in itself; see `Comparison`."""
+        return self._comparison.offer(caller, terms, made, now_ns)
+
+    def walked(self, connection: bytes, place: Place, now_ns: int, *, leaves: bool) -> list[Verdict]:
+        """Note where a session's user is; `leaves`: its loader is closed there."""
+        return self._comparison.walked(connection, place, now_ns, leaves=leaves)
+
+    def limit(self, connection: bytes) -> Limit | None:
+        """Return how far a session's user may go; None if there is no limit."""
+        return self._comparison.limit(connection)
 
     def heard(self, connection: bytes, now_ns: int) -> list[Decision | Verdict]:
         """Note that a message came over this connection, and that its session goes on."""

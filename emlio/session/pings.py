@@ -4,10 +4,12 @@ Covers: open pings, round trips, clock exchanges. Does not cover: when a ping is
 (emlio.session.rank).
 """
 
+from msgspec import UnsetType
+
 from emlio.clocks.exchange import Exchange
 from emlio.clocks.log import ClockLog
 from emlio.errors import ConfigError
-from emlio.wire.control import Ping, Pong
+from emlio.wire.control import Ping, Place, Pong
 
 __all__ = ["Pings"]
 
@@ -27,13 +29,18 @@ class Pings:
         self._sent: dict[int, int] = {}
         self._nonce = 0
 
-    def next(self, session: int, now_ns: int) -> Ping:
-        """Return a new ping that leaves now."""
+    @property
+    def last(self) -> int:
+        """The nonce of the last ping."""
+        return self._nonce
+
+    def next(self, session: int, now_ns: int, place: Place | UnsetType) -> Ping:
+        """Return a new ping that leaves now and says where the user is."""
         self._nonce += 1
         self._sent[self._nonce] = now_ns
         while len(self._sent) > _MOST_OPEN:
             del self._sent[next(iter(self._sent))]
-        return Ping(session=session, nonce=self._nonce)
+        return Ping(session=session, nonce=self._nonce, place=place)
 
     def answered(self, pong: Pong, now_ns: int) -> int | None:
         """Return the round trip of the ping that this answers; None if no open ping matches."""

@@ -34,8 +34,10 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
+    Limit,
     Open,
     Opened,
+    Place,
     PlanOffer,
     PlanReply,
     Pong,
@@ -89,9 +91,18 @@ class RankSession:
         secret: the secret from which the lanes' passes and the streams' keys are derived.
         clocks: the exchanges with the daemon's clock. They outlive the session: the next one
             continues them.
+        limit: how far the daemon lets the user go; None for as far as it likes.
     """
 
-    def __init__(self, *, peer: str, timeout_ns: int, clocks: ClockLog | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        peer: str,
+        timeout_ns: int,
+        clocks: ClockLog | None = None,
+        place: Callable[[], Place | msgspec.UnsetType] = lambda: msgspec.UNSET,
+    ) -> None:
+        """Begin before the greeting; `place` returns where the user is."""
         self.peer = peer
         self.state = RankState.NEW
         self.session = 0
@@ -102,6 +113,9 @@ class RankSession:
         self.in_vain = False
         self.stream = 0
         self.clocks = clocks if clocks is not None else ClockLog()
+        self.limit: Limit | None = None
+        self._place = place
+        self._place_nonce = self._answered_nonce = 0
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
         self._next_ping_ns: int | None = None
@@ -234,11 +248,25 @@ class RankSession:
         """Ask for a report on the stream, beside those that heartbeats bring; nothing without a stream."""
         return [self._ping(now_ns)] if self.state is RankState.STREAMING else []
 
+    def tell_place(self, now_ns: int) -> list[RankInstruction]:
+        """Tell where the user is, beside the pings that heartbeats bring; nothing before the plan is agreed."""
+        agreed = self.state in (RankState.READY, RankState.OPENING, RankState.STREAMING)
+        if not agreed:
+            return []
+        told = self._ping(now_ns)
+        self._place_nonce = self._pings.last
+        return [told]
+
+    @property
+    def knows_place(self) -> bool:
+        """Return whether the daemon has answered since it was told the place last."""
+        return self._answered_nonce >= self._place_nonce
+
     def leave(self) -> list[RankInstruction]:
         """End the session; allowed in every state."""
         greeted = self.session and self.state is not RankState.OVER
         self.state = RankState.OVER
-        return [Send(message=Goodbye(session=self.session))] if greeted else []
+        return [Send(message=Goodbye(session=self.session, place=self._place()))] if greeted else []
 
     def expect_within(self, timeout_ns: int) -> None:
         """Change the timeout: the daemon must say something within this time."""
@@ -340,6 +368,8 @@ class RankSession:
                 self._move("current", RemoteProtocolError)
                 return [StreamOpened(stream=message.stream, lanes=message.lanes, lane_bytes=message.lane_bytes)]
             case Pong():
+                self.limit = message.limit if isinstance(message.limit, Limit) else None
+                self._answered_nonce = max(self._answered_nonce, message.nonce)
                 round_trip_ns = self._pings.answered(message, now_ns)
                 if round_trip_ns is not None:
                     self._measure(round_trip_ns)
@@ -450,7 +480,7 @@ class RankSession:
 
     def _ping(self, now_ns: int) -> Send:
         self._next_ping_ns = now_ns + self._ping_every_ns
-        return Send(message=self._pings.next(self.session, now_ns))
+        return Send(message=self._pings.next(self.session, now_ns, self._place()))
 
     def _fail(self, error: EmlioError) -> list[RankInstruction]:
         instructions = self.leave()

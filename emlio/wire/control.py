@@ -24,6 +24,8 @@ from emlio.wire.limits import (
     MAX_DATASETS,
     MAX_GENERATIONS,
     MAX_LANES,
+    MAX_MADE,
+    MAX_OPTIONS,
     MAX_SAMPLING_CHARACTERS,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
@@ -47,16 +49,20 @@ __all__ = [
     "PROTOCOL_VERSION",
     "RACE",
     "CatalogPart",
+    "Compared",
     "ControlMessage",
     "EnergyReply",
     "EnergyRequest",
     "Fault",
     "Goodbye",
     "Hello",
+    "Limit",
+    "Made",
     "Open",
     "Opened",
     "Pace",
     "Ping",
+    "Place",
     "PlanOffer",
     "PlanReply",
     "Pong",
@@ -92,6 +98,8 @@ ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
 DatasetNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_DATASETS)]
 Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
+OptionText = Annotated[str, msgspec.Meta(max_length=256)]
+Options = Annotated[dict[Name, OptionText], msgspec.Meta(max_length=MAX_OPTIONS)]
 Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
@@ -105,6 +113,52 @@ class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a rank's user is in the plan: samples are counted over all ranks, as a state does."""
+
+    epoch: Count
+    begin: Count  # samples that the pass does not repeat: those consumed when it began
+    reach: Count  # samples consumed by the batches handed out so far
+    read: bool = False  # it has handed out more than a first look
+    asks: bool = False  # the user waits for more than a limit allows
+
+
+class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a rank may hand out batches: up to `reach` samples of `epoch`, and `steps` batches more."""
+
+    epoch: Count
+    reach: Count
+    steps: Count
+
+
+class Made(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The loaders with one set of terms that a rank's process has, and has closed, and where the last was closed.
+
+    `read` counts the closed ones that handed out more than a first look.
+    """
+
+    digest: Digest
+    living: Count
+    closed: Count
+    read: Count = 0
+    epoch: Count = 0
+    reach: Count = 0
+
+
+MadeLoaders = Annotated[list[Made], msgspec.Meta(max_length=MAX_MADE)]
+
+
+class Compared(msgspec.Struct, frozen=True, array_like=True):
+    """What a daemon compares with other ranks, beside the plan.
+
+    `options` are those that are no part of it, as users know them, and `made` the other loaders of
+    the process for this dataset, the latest last.
+    """
+
+    options: Options
+    made: MadeLoaders
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -125,7 +179,6 @@ class Hello(Message, frozen=True, kw_only=True):
     software: Name
     lane_secret: Secret
     protections: Protections = ("clear",)
-    ordinal: Count | msgspec.UnsetType = msgspec.UNSET  # loaders this process made before for the dataset and rank
     process: Name | msgspec.UnsetType = msgspec.UNSET  # drawn by it: in containers several have one host name and pid
     generation: Count | msgspec.UnsetType = msgspec.UNSET  # the one that its job reads, if it knows that already
     held: Digest | msgspec.UnsetType = msgspec.UNSET  # fingerprint of the shards this daemon listed for it before
@@ -216,6 +269,7 @@ class PlanOffer(Message, frozen=True, kw_only=True):
     first: Open | msgspec.UnsetType = msgspec.UNSET
     sampling: Sampling | msgspec.UnsetType = msgspec.UNSET  # the records of an epoch; unset: every record once
     part: DatasetNumber | msgspec.UnsetType = msgspec.UNSET  # of a mixture: the number of this session's dataset
+    compared: Compared | msgspec.UnsetType = msgspec.UNSET  # with other ranks; unset: nothing is
 
 
 class CatalogPart(Message, frozen=True, kw_only=True):
@@ -260,6 +314,7 @@ class Ping(Message, frozen=True, kw_only=True):
 
     session: Count
     nonce: Count
+    place: Place | msgspec.UnsetType = msgspec.UNSET  # of the user, once it has asked for a batch
 
 
 class Pong(Message, frozen=True, kw_only=True):
@@ -276,6 +331,7 @@ class Pong(Message, frozen=True, kw_only=True):
     heard_ns: Count = 0
     said_ns: Count = 0
     withheld_ns: Count = 0
+    limit: Limit | msgspec.UnsetType = msgspec.UNSET  # holds until the next pong; unset: none
 
 
 class Fault(Message, frozen=True, kw_only=True):
@@ -301,6 +357,7 @@ class Goodbye(Message, frozen=True, kw_only=True):
 
     session: Count
     reason: Text = ""
+    place: Place | msgspec.UnsetType = msgspec.UNSET  # from the rank: as in its pings
 
 
 ControlMessage = (

@@ -112,6 +112,12 @@ MAX_LANES = 64
 MAX_DATASETS = 256
 """Datasets of a mixture. A rank has a session with each daemon of each of them."""
 
+MAX_MADE = 64
+"""Kinds of loaders of a process, closed ones too, that an offer tells of."""
+
+MAX_OPTIONS = 16
+"""Options in an offer that the daemon only compares."""
+
 MAX_SAMPLING_CHARACTERS = 1 << 16
 """The text of a sampling. A mixture of 64 datasets with ten changes of their weights takes 10,000."""
 

@@ -32,7 +32,7 @@ from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 from emlio.receiver.timing.turn_work import TurnWork
 
-__all__ = ["MadeBatch", "MadeBatches", "Prefetch"]
+__all__ = ["MadeBatch", "MadeBatches", "Prefetch", "again"]
 
 _LOG = logging.getLogger("emlio.receiver")
 
@@ -234,7 +234,7 @@ class Prefetch:
             self._user.ring()  # for other waiting threads
             raise ClosedError("the loader was closed while it waited for a batch")
         if self._spoiled is not None:
-            raise _again(self._spoiled)
+            raise again(self._spoiled)
         if not self._maker.ahead:
             batch = _first(self._whole)
             if batch is not None:
@@ -252,7 +252,7 @@ class Prefetch:
             raise told
         error = self._error  # read before `making`: no batch is put after it
         if error is not None and not self.making:
-            raise _again(error)
+            raise again(error)
         return None
 
     def _make(self, batch: WholeBatch) -> MadeBatch:
@@ -290,9 +290,9 @@ class Prefetch:
         return True
 
     def _spoil(self, error: BaseException) -> None:
-        again = _again(error)
+        copied = again(error)
         with self._lock:
-            self._spoiled = again
+            self._spoiled = copied
             dropped = self._drop()
         _cancel(dropped)
 
@@ -376,7 +376,7 @@ def _told(error: BaseException) -> BaseException:
     return told
 
 
-def _again(error: BaseException) -> BaseException:
+def again(error: BaseException) -> BaseException:
     """Return a copy of the error, to be kept or raised once more.
 
     An error that was raised refers to its traceback, and so to all the user's variables, including

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from uuid import uuid4
@@ -38,6 +39,7 @@ from emlio.receiver.machine.events import (
     BatchesTaken,
     Begun,
     Event,
+    PlaceChanged,
     ReportsWanted,
     Sought,
     TargetsChanged,
@@ -66,9 +68,10 @@ from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.calls import Calls
+from emlio.receiver.threads.rank_gate import RankGate
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.waker import Waker
-from emlio.wire.control import Hello
+from emlio.wire.control import Hello, Made
 
 __all__ = ["Engine"]
 
@@ -95,10 +98,29 @@ class Engine:
 
     Attributes:
         questions: the questions of other threads to the daemons.
+        gate: holds the user where daemons say so.
     """
 
-    def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock, *, progress: bool = False) -> None:
-        """Prepare the thread; with `progress`, a line is shown while shards of this host are indexed."""
+    def __init__(
+        self,
+        config: LoaderConfig,
+        prefetch: Prefetch,
+        clock: Clock,
+        *,
+        progress: bool = False,
+        made: Callable[[str], list[Made]] = lambda _: [],
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            config: the loader's configuration.
+            prefetch: takes the batches.
+            clock: tells the time.
+            progress: whether a line is shown while shards of this host are indexed.
+            made: returns what this process has made for a dataset, beside this loader.
+        """
+        self._made = made
+        self.gate = RankGate(lambda: self._tell_soon(PlaceChanged()), compared=config.world_size > 1)
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
@@ -166,6 +188,8 @@ class Engine:
             send_buffer_bytes=send_buffer_bytes(),
             hello=self._hello,
             path=self._paths.find,
+            gate=self.gate,
+            made=self._made,
         )
 
     def _hello(self, number: int, peer: Peer) -> Hello:
@@ -306,6 +330,7 @@ class Engine:
     def _fail(self, error: EmlioError) -> None:
         self._error = self._error or error
         self._prefetch.fail(error)
+        self.gate.fail(error)
 
     def _leave(self) -> None:
         try:

@@ -8,8 +8,6 @@ import os
 import secrets
 import socket
 
-from msgspec import UNSET
-
 from emlio import __version__
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.setup.config import LoaderConfig
@@ -35,6 +33,5 @@ def greeting(config: LoaderConfig, client: str, peer: Peer) -> Hello:
         software=__version__,
         lane_secret=new_secret(),
         protections=config.trust.protections(peer),
-        ordinal=UNSET if config.ordinal is None else config.ordinal,
         process=_drawn.setdefault(os.getpid(), secrets.token_hex(16)),
     )

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from emlio.planner.plan import EpochPlan, Plan
 from emlio.planner.sampling import sampling_mark
 from emlio.planner.state import PlanState
+from emlio.session.terms import STEPS_AHEAD
 
 __all__ = ["Position", "UserPosition", "moved"]
 
@@ -52,6 +53,15 @@ class UserPosition(Protocol):
     @property
     def at_end(self) -> bool:
         """Return whether all batches of the epoch were handed out."""
+        ...
+
+    @property
+    def few(self) -> int:
+        """The number of batches that are no more than a look: a quarter of the epoch at most."""
+        ...
+
+    def reach(self, steps: int) -> int:
+        """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
         ...
 
     def move_to(self, epoch: int) -> None:
@@ -119,6 +129,16 @@ class Position:
     def at_end(self) -> bool:
         """Return whether all batches of the epoch were handed out."""
         return self.steps_done >= self.steps
+
+    @property
+    def few(self) -> int:
+        """The number of batches that are no more than a look: a quarter of the epoch at most."""
+        return min(STEPS_AHEAD, max(self.whole_steps // 4, 1))
+
+    def reach(self, steps: int) -> int:
+        """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
+        epoch_plan = self._epoch_plan
+        return epoch_plan.consumed(min(steps, epoch_plan.steps))
 
     def step(self) -> None:
         """Count a batch that was handed out."""

@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
+from msgspec.structs import astuple
+
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.receiver.addresses.connection_events import LinkEvent
@@ -51,7 +54,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
-from emlio.wire.control import Welcome, decode_control
+from emlio.wire.control import Compared, Welcome, decode_control
 
 __all__ = ["DaemonPool"]
 
@@ -147,7 +150,8 @@ class DaemonPool:
         )
 
     def _call(self, number: int, target: Target) -> Source:
-        machine = RankSession(peer=str(target.peer), timeout_ns=self._config.recovery.heartbeat_ns)
+        place, within_ns = self._around.gate.place, self._config.recovery.heartbeat_ns
+        machine = RankSession(peer=str(target.peer), timeout_ns=within_ns, place=place)
         source = Source(number, target, machine, self._out, self._around, streams=self._config.streams)
         self.sources.add(source)
         self._greet(source)
@@ -160,7 +164,8 @@ class DaemonPool:
             answer_ns = source.retry.answer_within_ns(answer_ns, self._config.recovery.timeout_ns)
             source.retry.try_now(self._out.now_ns)
         talk = source.conversation
-        source.call_again(RankSession(peer=talk.peer, timeout_ns=answer_ns, clocks=talk.clocks))
+        place = self._around.gate.place
+        source.call_again(RankSession(peer=talk.peer, timeout_ns=answer_ns, clocks=talk.clocks, place=place))
         self._greet(source)
 
     def _greet(self, source: Source) -> None:
@@ -204,6 +209,10 @@ class DaemonPool:
         talk = source.conversation
         part = source.peer.part if self.mixed else None
         offer, first = agreement.offer(talk.session, part), self.assignment.first_order(source)
+        if self._config.world_size > 1:
+            dataset = source.peer.dataset or self._config.address.dataset
+            compared = Compared(options=dict(self._config.options), made=self._around.made(dataset))
+            offer = structs.replace(offer, compared=compared)
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
             source.ordered()
@@ -226,6 +235,22 @@ class DaemonPool:
                 return
             source.have_lanes(source.lanes.wanted)  # at the port it named, if they are elsewhere
         self.carry_out(source, instructions)
+        self._keep_limit()
+
+    def _keep_limit(self) -> None:
+        """Let the user go as far as all daemons allow that answer."""
+        talks = [source.conversation for source in self.sources if source.is_heard]
+        limit = min((talk.limit for talk in talks if talk.limit is not None), key=astuple, default=None)
+        if limit is not None or all(talk.knows_place for talk in talks):
+            self._around.gate.keep(limit)
+
+    def tell_place(self) -> None:
+        """Tell all daemons where the user is. Their answers say how far it may go, where there are daemons."""
+        self._around.gate.told()
+        for source in self.sources:
+            if not source.contact.closed:
+                self.guard(source, partial(self.carry_out, source, source.conversation.tell_place(self._out.now_ns)))
+        self._keep_limit()
 
     def cut_off(self, source: Source, event: LinkEvent) -> None:
         """Handle the end of the control connection.
@@ -392,13 +417,13 @@ class DaemonPool:
         self._out.add(LookUpNames())
         agreed = source.is_agreed or source.state is SourceState.PARTING
         knew_it = agreed or source.late or (source.retry is not None and source.holding is not None)
-        never_agreed = not agreed and is_of_other_ranks(error)
-        if never_agreed or (not knew_it and is_for_the_user(error, source.retry)):
+        if is_of_other_ranks(error) or (not knew_it and is_for_the_user(error, source.retry)):
             raise error
         source.in_vain += source.conversation.in_vain
         was_here = agreed
         is_news = was_here or source.retry is None
         source.disconnect()
+        self._keep_limit()
         now_ns = self._out.now_ns
         retry = source.retry or source.trouble
         passing = may_pass(error, retry, reopens=source.conversation.stream > 1)

@@ -28,6 +28,7 @@ __all__ = [
     "LaneFull",
     "LinkEnded",
     "MessageRead",
+    "PlaceChanged",
     "ReadingFailed",
     "RefusalExplained",
     "ReportsWanted",
@@ -90,6 +91,11 @@ class TimePassed:
 @dataclass(frozen=True, slots=True)
 class ReportsWanted:
     """The user waits for a batch: ask the daemons what their streams wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChanged:
+    """The user begins a pass, or waits for a limit to be lifted: tell the daemons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +204,14 @@ class ReadingFailed:
 
 ControlEvent = CallFailed | Connected | AddressRefused | RefusalExplained | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
-Event = Begun | TargetsChanged | Sought | BatchesTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent
+Event = (
+    Begun
+    | TargetsChanged
+    | Sought
+    | BatchesTaken
+    | ReportsWanted
+    | PlaceChanged
+    | TimePassed
+    | ControlEvent
+    | DataEvent
+)

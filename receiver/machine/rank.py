@@ -28,6 +28,7 @@ from emlio.receiver.machine.events import (
     LaneFull,
     LinkEnded,
     MessageRead,
+    PlaceChanged,
     ReadingFailed,
     RefusalExplained,
     ReportsWanted,
@@ -170,6 +171,8 @@ class RankMachine:
                 self._control_event(event)
             case ReportsWanted():
                 self._ask_reports()
+            case PlaceChanged():
+                self.pool.tell_place()
             case ReadingFailed(error=error):
                 raise error
             case TargetsChanged(targets=targets):

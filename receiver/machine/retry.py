@@ -20,7 +20,7 @@ _LONGEST_NS = 1_000_000_000
 _SLOW_NS = 10_000_000_000
 """Delay between attempts at a daemon whose files have changed: an operator may restore them."""
 
-_PASSING = frozenset({"no-session", "draining", "rank-claimed", "ranks-differ", "protocol"})
+_PASSING = frozenset({"no-session", "draining", "rank-claimed", "protocol"})
 """Refusals after which the same daemon may accept."""
 
 _PASSING_SOON = frozenset({"no-session", "draining"})
@@ -132,11 +132,7 @@ def is_misunderstanding(error: EmlioError) -> bool:
 
 
 def is_of_other_ranks(error: EmlioError) -> bool:
-    """Return whether the daemon refused a plan because another rank has a different one.
-
-    This may pass for a rank that had agreed before: ranks return to a restarted daemon in any
-    order.
-    """
+    """Return whether a daemon found that another rank differs: that does not pass."""
     return isinstance(error, RefusedError) and error.code == "ranks-differ"
 
 

@@ -5,12 +5,13 @@ Covers: the value and its functions. Does not cover: where the answers come from
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
-from emlio.wire.control import Hello
+from emlio.receiver.threads.rank_gate import RankGate
+from emlio.wire.control import Hello, Made
 
 __all__ = ["Chances", "Surroundings"]
 
@@ -32,6 +33,8 @@ class Surroundings:
         receive_buffer_bytes, send_buffer_bytes: of this host's connections.
         hello: returns the hello to the daemon with this number and address.
         path: returns what is remembered of the path to an address.
+        gate: holds the user where daemons say so.
+        made: returns what this process has made for a dataset, beside this loader.
     """
 
     chances: Chances
@@ -39,3 +42,5 @@ class Surroundings:
     send_buffer_bytes: int
     hello: Callable[[int, Peer], Hello]
     path: Callable[[Peer], KnownPath | None]
+    gate: RankGate = field(default_factory=RankGate)
+    made: Callable[[str], list[Made]] = lambda _: []

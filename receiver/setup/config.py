@@ -4,6 +4,7 @@ Covers: the frozen options, checked. Does not cover: reading the environment
 (emlio.receiver.setup.world), the plan's own limits (emlio.planner).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from emlio.arguments import as_whole, choice, flag, instance, whole
@@ -44,8 +45,7 @@ class LoaderConfig:
         epochs: the total number of epochs, counted from epoch 0; None if not known.
         streams: whether records are streamed; otherwise single ones are requested, over the control
             connection alone.
-        ordinal: how many loaders this process made before for the dataset and rank; None if that is
-            not counted.
+        options: options that are no part of the plan and that ranks must agree on, with their values in words.
         sampling: which records an epoch consists of.
     """
 
@@ -66,7 +66,7 @@ class LoaderConfig:
     pace: Pace = "race"
     epochs: int | None = None
     prefetch_follows: bool = False
-    ordinal: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
     sampling: Sampling = EVERYTHING
     streams: bool = True
 

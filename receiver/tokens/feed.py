@@ -36,6 +36,7 @@ from emlio.receiver.records.sizes import Ask, gather_sizes, name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import PATIENCE_S
 from emlio.receiver.tokens.batches import TokenAssembler
+from emlio.session.terms import STEPS_AHEAD
 from emlio.tokens import TokenBatches
 
 __all__ = ["PoolMaker", "TokenPosition", "TokenWork", "plan_batch_size"]
@@ -88,6 +89,15 @@ class TokenPosition:
     def at_end(self) -> bool:
         """Return whether all batches of the epoch were handed out; does not count them all."""
         return not self.batches.has(self.steps_done)
+
+    @property
+    def few(self) -> int:
+        """The number of batches that are no more than a look: a quarter of the epoch at most."""
+        return STEPS_AHEAD if self.batches.has(4 * STEPS_AHEAD - 1) else max(self.whole_steps // 4, 1)
+
+    def reach(self, steps: int) -> int:
+        """Return a number that grows with the batches, the same on all ranks that began at one place. Any thread may ask."""
+        return self.batches.reach(steps)
 
     def step(self) -> None:
         """Count a batch that was handed out."""

@@ -1,250 +1,365 @@
-"""Whose plans a daemon agrees to, said in words."""
+"""Whose users a daemon holds, refuses and lets go on, said in words."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from msgspec import UNSET
 
 from emlio.daemon.ranks.claims import Caller, End, Probe
 from emlio.daemon.ranks.comparison import Agree, Comparison, Differ, Verdict
-from emlio.session.terms import Terms
-from emlio.wire.control import Hello
+from emlio.session.terms import STEPS_AHEAD, Made, Terms
+from emlio.wire.control import Hello, Limit, Place
 
 S = 1_000_000_000
 TIMEOUT_NS = 10 * S
 GRACE_NS = S
+PATIENCE_NS = 2 * TIMEOUT_NS + GRACE_NS
+HELD = Limit(0, 0, 0)
+START = Place(0, 0, 0)
 _numbers = itertools.count()
-
-
-def caller(rank: int, ordinal: object = 0, *, pid: int | None = None, client: str = "a", **hello: object) -> Caller:
-    """A loader that says hello over a connection of its own, by default of a process of its own."""
-    said: dict[str, object] = {"job": "j", "world_size": 2, "dataset": "x", "software": "0", "host": "h", **hello}
-    said |= {"rank": rank, "ordinal": ordinal, "client": client, "pid": rank + 1 if pid is None else pid}
-    said["lane_secret"] = bytes(32)
-    connection = next(_numbers).to_bytes(4, "big")
-    return Caller(connection=connection, hello=Hello(**said), address="10.0.0.9")  # type: ignore[arg-type]  # of several kinds
 
 
 def terms(name: str) -> Terms:
     return Terms((("seed", name),))
 
 
-def comparison() -> Comparison:
+class Loader:
+    """A loader of a rank, over a connection of its own, by default of a process of its own."""
+
+    def __init__(self, table: Comparison, rank: int, name: str, *, pid: int | None = None, **hello: object) -> None:
+        number = next(_numbers)
+        said: dict[str, Any] = {"job": "j", "world_size": 2, "dataset": "x", "software": "0", "host": "h", **hello}
+        said |= {"rank": rank, "client": str(number), "pid": rank + 1 if pid is None else pid, "lane_secret": bytes(32)}
+        self.caller = Caller(connection=number.to_bytes(4, "big"), hello=Hello(**said), address="10.0.0.9")
+        self.table, self.name = table, name
+
+    @property
+    def connection(self) -> bytes:
+        return self.caller.connection
+
+    @property
+    def limit(self) -> Limit | None:
+        return self.table.limit(self.connection)
+
+    def offer(self, now_ns: int = 0, made: Sequence[Made] | None = ()) -> list[Verdict]:
+        verdicts = self.table.offer(self.caller, terms(self.name), made, now_ns)
+        assert verdicts[-1] == Agree(connection=self.connection), "each plan is agreed to at once"
+        return verdicts
+
+    def use(self, now_ns: int = 0, place: Place = START) -> list[Verdict]:
+        return self.table.walked(self.connection, place, now_ns)
+
+    def leave(self, now_ns: int, place: Place | None = None) -> list[Verdict]:
+        if place is not None:
+            self.table.walked(self.connection, place, now_ns, leaves=True)
+        return self.table.gone(self.connection, now_ns)
+
+    def heard(self, now_ns: int) -> list[Differ]:
+        return [one for one in self.table.heard(self.connection, now_ns) if isinstance(one, Differ)]
+
+
+def made(table: Comparison, rank: int, name: str, now_ns: int = 0, **hello: Any) -> Loader:
+    """A loader whose plan was offered."""
+    loader = Loader(table, rank, name, **hello)
+    loader.offer(now_ns)
+    return loader
+
+
+@pytest.fixture
+def table() -> Comparison:
     return Comparison(heartbeat_timeout_ns=TIMEOUT_NS)
 
 
-def agrees(verdicts: list[Verdict], *callers: Caller) -> bool:
-    return [one.connection for one in verdicts if isinstance(one, Agree)] == [each.connection for each in callers]
-
-
-def differing(verdicts: list[Verdict]) -> list[Differ]:
-    return [one for one in verdicts if isinstance(one, Differ)]
-
-
-def test_equal_plans_are_agreed_to_at_once() -> None:
-    table = comparison()
-    for rank in range(2):
-        one = caller(rank)
-        assert table.offer(one, terms("a"), 0) == [Agree(connection=one.connection)]
+def test_equal_loaders_are_not_limited(table: Comparison) -> None:
+    loaders = [made(table, rank, "a") for rank in range(2)]
+    assert [loader.limit for loader in loaders] == [None, None]
     assert table.deadline_ns() is None
 
 
-def test_an_unlike_plan_waits_until_the_other_rank_is_heard_and_both_are_named() -> None:
-    table = comparison()
-    first, second = caller(0), caller(1)
-    table.offer(first, terms("a"), 0)
-    assert table.offer(second, terms("b"), S) == [Probe(connection=first.connection)]
-    assert table.heard(first.connection, S + GRACE_NS - 1) == [], "it may have said that before it died"
-    (refusal,) = table.heard(first.connection, S + GRACE_NS)
-    assert isinstance(refusal, Differ)
+def test_the_user_of_an_unlike_loader_waits_until_the_other_is_heard_and_both_are_named(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), Loader(table, 1, "b")
+    assert Probe(connection=second.connection) in second.offer(S)[:-1], "the limit is told before the plan is agreed"
+    assert (first.limit, second.limit) == (None, HELD)
+    first.use(S)
+    assert first.heard(9 * S) == [], "nobody uses the second yet"
+    second.use(10 * S)
+    assert first.heard(10 * S + GRACE_NS - 1) == [], "it may have said that before it died"
+    (refusal,) = first.heard(10 * S + GRACE_NS)
     assert refusal.connection == second.connection
     assert "rank 1 (h:2 (10.0.0.9)) has seed='b', rank 0 (h:1 (10.0.0.9)) has seed='a'" in refusal.text
     assert table.deadline_ns() is None
-    assert table.heard(first.connection, 3 * S) == []
+    assert first.heard(12 * S) == []
 
 
-def test_once_the_other_rank_is_gone_the_plan_is_agreed_to() -> None:
-    table = comparison()
-    first, second = caller(0), caller(1, world_size=4)
-    table.offer(first, terms("a"), 0)
-    table.offer(second, terms("b"), S)
-    assert agrees(table.gone(first.connection, 2 * S), second)
+def test_where_nobody_uses_the_other_loader_it_takes_longer(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "b")
+    second.use(S)
+    assert first.heard(S + PATIENCE_NS - 1) == []
+    assert len(first.heard(S + PATIENCE_NS)) == 1
 
 
-def test_it_waits_for_each_of_several_and_others_that_wait_are_no_reason() -> None:
-    table = comparison()
-    dead = [caller(rank) for rank in range(2)]
-    for one in dead:
-        table.offer(one, terms("a"), 0)
-    new = [caller(rank, pid=90 + rank) for rank in (2, 3)]
-    for one in new:
-        assert not agrees(table.offer(one, terms("b"), S), one)
-    assert table.gone(dead[0].connection, 2 * S) == []
-    assert agrees(table.gone(dead[1].connection, 2 * S), *new)
+def test_loaders_made_in_another_order_wait_for_nobody(table: Comparison) -> None:
+    training = made(table, 0, "t")
+    evaluation = made(table, 1, "e")
+    assert evaluation.limit == HELD
+    training.use(S)
+    assert training.heard(99 * S) == [], "whatever time passes until the missing ones are made"
+    other_training = made(table, 1, "t", 99 * S)
+    assert (training.limit, evaluation.limit, other_training.limit) == (None, None, None)
+    evaluation.use(100 * S)
+    assert made(table, 0, "e", 101 * S).limit is None
 
 
-def test_of_two_that_wait_for_a_third_and_differ_one_is_agreed_to_and_the_other_refused_in_the_end() -> None:
-    table = comparison()
-    dead, second, third = caller(0), caller(1), caller(2)
-    table.offer(dead, terms("a"), 0)
-    table.offer(second, terms("b"), S)
-    table.offer(third, terms("c"), S)
-    assert agrees(table.gone(dead.connection, 9 * S), second)
-    assert table.heard(second.connection, 9 * S) == [], "what it may have said before it died does not count"
-    (refusal,) = differing(table.heard(second.connection, 10 * S))
-    assert refusal.connection == third.connection
+def test_a_loader_that_the_other_rank_makes_meanwhile_may_be_what_was_lacking(table: Comparison) -> None:
+    training = made(table, 0, "t")
+    other = made(table, 1, "e")
+    other.use(S)
+    evaluation = Loader(table, 0, "e")
+    verdicts = evaluation.offer(2 * S)
+    assert Probe(connection=other.connection) in verdicts
+    assert (training.limit, evaluation.limit, other.limit) == (None, None, None)
 
 
-def test_a_connection_that_broke_ends_its_session_after_the_time_of_two_pings() -> None:
-    table = comparison()
-    first, second = caller(0), caller(1)
-    table.offer(first, terms("a"), 0)
-    table.offer(second, terms("b"), 0)
+def test_once_the_other_rank_is_gone_the_user_goes_on(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "b", S, world_size=4)
+    assert second.limit == HELD
+    assert Probe(connection=second.connection) in first.leave(2 * S)
+    assert second.limit is None
+
+
+def test_it_waits_for_each_of_several_and_others_that_wait_are_no_reason(table: Comparison) -> None:
+    dead = [made(table, rank, "a") for rank in range(2)]
+    new = [made(table, rank, "b", S, pid=90 + rank) for rank in (2, 3)]
+    dead[0].leave(2 * S)
+    assert [one.limit for one in new] == [HELD, HELD]
+    dead[1].leave(2 * S)
+    assert [one.limit for one in new] == [None, None]
+
+
+def test_a_connection_that_broke_ends_its_session_after_the_time_of_two_pings(table: Comparison) -> None:
+    first, _ = made(table, 0, "a"), made(table, 1, "b")
     table.lost(first.connection, 0)
     assert not [one for one in table.tick(3 * S - 1) if isinstance(one, End)]
     (ending,) = [one for one in table.tick(3 * S) if isinstance(one, End)]
     assert ending.connection == first.connection
 
 
-def test_a_session_that_is_waited_for_is_probed_again_and_again() -> None:
-    table = comparison()
-    first = caller(0)
-    table.offer(first, terms("a"), 0)
-    table.offer(caller(1), terms("b"), 0)
+def test_a_session_that_is_waited_for_is_probed_again_and_again(table: Comparison) -> None:
+    first, _ = made(table, 0, "a"), made(table, 1, "b")
     assert table.deadline_ns() == S
     assert table.tick(S - 1) == []
     assert table.tick(S) == [Probe(connection=first.connection)]
 
 
-def test_a_loader_that_calls_again_is_what_it_was_and_lives() -> None:
-    table = comparison()
-    before, after, second = caller(0), caller(0), caller(1)
-    table.offer(before, terms("a"), 0)
-    table.offer(second, terms("b"), 0)
+def test_a_loader_that_calls_again_is_what_it_was_and_lives(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "b")
+    first.use(0)
+    second.use(0)
+    before = first.caller
     table.lost(before.connection, 0)
-    (refusal,) = differing(table.call_again(after, 2 * S))
+    first.caller = replace(before, connection=b"again")
+    (refusal,) = [one for one in table.call_again(first.caller, 2 * S) if isinstance(one, Differ)]
     assert refusal.connection == second.connection
     assert table.gone(before.connection, 2 * S) == []
-    assert table.offer(after, terms("a"), 2 * S) == [Agree(connection=after.connection)]
-    third = caller(1)
-    assert not agrees(table.offer(third, terms("b"), 3 * S), third)
+    first.offer(2 * S)
+    assert first.limit is None
+    assert made(table, 1, "b", 3 * S).limit == HELD
 
 
-def test_a_loader_that_calls_again_keeps_its_partner_though_another_has_the_same_options() -> None:
-    table = comparison()
-    first = caller(0, 0, client="first")
-    table.offer(first, terms("b"), 0)
-    late = caller(1, 0)
-    assert not agrees(table.offer(late, terms("a"), 0), late)
-    table.offer(caller(1, 1, client="x"), terms("a"), 0)
-    table.offer(caller(1, 2, client="y"), terms("b"), 0)
-    assert late.connection in {
-        one.connection for one in table.offer(caller(0, 1, client="x"), terms("a"), 0) if isinstance(one, Agree)
-    }
-    more = caller(0, 3, client="y")
-    assert agrees(table.offer(more, terms("b"), 0), more)
-    again = caller(0, 0, client="first")
-    table.call_again(again, 1)
-    assert agrees(table.offer(again, terms("b"), 1), again), "it pairs with rank 1's third, as it did before"
+def test_whatever_a_rank_made_before_its_loader_is_held_against_the_others(table: Comparison) -> None:
+    for name in "xyz":
+        peek = made(table, 0, name)
+        peek.use()
+        peek.leave(1, Place(0, 0, 8))
+    made(table, 0, "a", 2)
+    assert made(table, 1, "b", 3).limit == HELD
 
 
-def test_a_loader_that_calls_again_and_is_gone_is_gone() -> None:
-    table = comparison()
-    before, after, second = caller(0), caller(0), caller(1)
-    table.offer(before, terms("a"), 0)
-    table.offer(second, terms("b"), 0)
-    assert table.call_again(after, 1) == []
-    assert table.gone(before.connection, 1) == []
-    assert agrees(table.gone(after.connection, 2), second)
+def test_what_was_refused_counts_as_never_made(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "b")
+    first.use()
+    second.use()
+    assert len(first.heard(2 * S)) == 1
+    first.leave(3 * S, Place(0, 0, 0))
+    again = made(table, 0, "a", 4 * S)
+    again.use(4 * S)
+    assert made(table, 1, "b", 5 * S).limit == HELD
+    assert made(table, 0, "b", 6 * S).limit is None
 
 
-def test_who_went_away_while_it_waited_is_forgotten() -> None:
-    table = comparison()
-    first, second = caller(0), caller(1)
-    table.offer(first, terms("a"), 0)
-    table.offer(second, terms("b"), 0)
-    assert table.gone(second.connection, 1) == []
-    assert table.heard(first.connection, 2 * S) == []
-    assert table.deadline_ns() is None
+def test_a_daemon_that_knows_nothing_believes_what_processes_say(table: Comparison) -> None:
+    ahead = Loader(table, 0, "b")
+    ahead.offer(0, [Made(terms("a").digest, 0, 1, 1, 2, 96)])
+    ahead.use(0)
+    behind = made(table, 1, "a")
+    assert behind.limit == Limit(2, 96, STEPS_AHEAD)
+    assert made(table, 1, "c").limit == HELD
 
 
-def test_a_loader_that_the_other_rank_makes_meanwhile_may_be_what_was_lacking() -> None:
-    table = comparison()
-    training, evaluation = caller(0, 0), caller(0, 1, client="b")
-    table.offer(training, terms("t"), 0)
-    other = caller(1, 0)
-    assert not agrees(table.offer(other, terms("e"), 0), other)
-    assert agrees(table.offer(evaluation, terms("e"), 1), evaluation, other)
+def leave_for_another(table: Comparison) -> tuple[Loader, Loader]:
+    """Rank 1 closes its loader after 64 samples and uses another one; rank 0 goes on with the first."""
+    stays, leaves = made(table, 0, "a"), made(table, 1, "a")
+    stays.use()
+    leaves.use()
+    leaves.leave(S, Place(0, 0, 64))
+    other = made(table, 1, "b", 2 * S)
+    other.use(2 * S)
+    assert (stays.limit, other.limit) == (Limit(0, 64, STEPS_AHEAD), None)
+    return stays, other
 
 
-def test_a_large_job_comes_back_once_all_of_its_former_ranks_are_gone() -> None:
-    table = comparison()
-    dead, new = [caller(rank) for rank in range(300)], [caller(rank) for rank in range(300, 500)]
-    for one in dead:
-        assert agrees(table.offer(one, terms("a"), 0), one)
+def test_a_rank_that_goes_on_with_a_loader_that_another_one_left_is_limited_and_both_are_told(
+    table: Comparison,
+) -> None:
+    stays, other = leave_for_another(table)
+    stays.use(3 * S, Place(0, 0, 192, True, True))
+    told = other.heard(3 * S + GRACE_NS)
+    assert {one.connection for one in told} == {stays.connection, other.connection}
+    for one in told:
+        assert (
+            "rank 1 (h:2 (10.0.0.9)) closed its loader with seed='a' at sample 64 of epoch 0 and uses seed='b', "
+            in one.text
+        )
+        assert "rank 0 (h:1 (10.0.0.9)) goes on with seed='a'" in one.text
+
+
+@pytest.mark.parametrize("how", ["makes the other one, too", "leaves it", "the other rank ends"])
+def test_the_limit_ends(table: Comparison, how: str) -> None:
+    stays, other = leave_for_another(table)
+    if how == "the other rank ends":
+        other.leave(4 * S, Place(0, 0, 8))
+        assert stays.limit is None
+    elif how == "leaves it":
+        stays.leave(4 * S, Place(0, 0, 72))
+        mine = made(table, 0, "b", 5 * S)
+        assert (mine.limit, other.limit) == (None, None)
+    else:
+        assert made(table, 0, "b", 5 * S).limit is None
+        assert stays.limit is None
+
+
+def test_ranks_that_begin_at_different_places_are_both_refused(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "a")
+    first.use(0, Place(0, 128, 128))
+    assert second.limit == HELD, "until it is known where it begins"
+    second.use(1, Place(0, 0, 0, False, True))
+    assert (first.limit, second.limit) == (HELD, HELD)
+    told = first.heard(2 * S) + second.heard(2 * S)
+    assert {one.connection for one in told} == {first.connection, second.connection}
+    text = next(one.text for one in told if one.connection == second.connection)
+    assert "rank 1 (h:2 (10.0.0.9)) begins at sample 0 of epoch 0, rank 0 (h:1 (10.0.0.9)) at sample 128" in text
+
+
+def test_ranks_that_begin_at_one_place_go_on(table: Comparison) -> None:
+    loaders = [made(table, rank, "a") for rank in range(2)]
+    for loader in loaders:
+        loader.use(0, Place(2, 128, 128))
+    assert [loader.limit for loader in loaders] == [None, None]
+
+
+def test_a_rank_that_is_started_again_alone_is_let_in_where_it_was(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "a")
+    first.use(0)
+    second.use(0)
+    second.leave(5 * S)
+    again = made(table, 1, "a", 9 * S, pid=77)
+    again.use(9 * S, Place(0, 64, 64))
+    assert (first.limit, again.limit) == (None, None)
+
+
+def test_a_rank_that_is_started_again_alone_is_let_in_a_stage_ahead_of_the_others(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "a")
+    first.use(0)
+    second.use(0)
+    second.leave(S, Place(0, 0, 512, True))
+    second = made(table, 1, "b", 2 * S)
+    second.use(2 * S)
+    second.leave(3 * S)
+    again = made(table, 1, "b", 9 * S, pid=77)
+    again.use(9 * S, Place(0, 64, 64))
+    assert again.limit is None
+    assert first.limit == Limit(0, 512, STEPS_AHEAD)
+
+
+def test_a_job_that_is_started_again_as_a_whole_is_compared_anew(table: Comparison) -> None:
+    for loader in [made(table, rank, "a") for rank in range(2)]:
+        loader.use(0)
+        loader.leave(S)
+    first = made(table, 0, "a", 9 * S, pid=77)
+    first.use(9 * S, Place(0, 64, 64))
+    assert first.limit is None, "its own process had got that far"
+    second = made(table, 1, "a", 9 * S + 1, pid=78)
+    second.use(9 * S + 1)
+    assert HELD in (first.limit, second.limit)
+
+
+def test_what_one_rank_read_and_the_next_never_made_holds_it_until_the_first_is_back(table: Comparison) -> None:
+    first = made(table, 0, "a")
+    first.use(0)
+    first.leave(S, Place(0, 0, 512, True))
+    second = made(table, 1, "b", 2 * S)
+    second.use(2 * S)
+    assert second.limit == HELD
+    again = made(table, 0, "b", 3 * S, pid=77)
+    assert (second.limit, again.limit) == (None, None)
+
+
+def test_of_one_that_is_not_back_the_text_says_what_it_had(table: Comparison) -> None:
+    first = made(table, 0, "a")
+    first.use(0)
+    first.leave(S, Place(0, 0, 512, True))
+    second = made(table, 1, "b", 2 * S)
+    second.use(2 * S)
+    assert [one for one in table.tick(2 * S + PATIENCE_NS - 1) if isinstance(one, Differ)] == []
+    (refusal,) = [one for one in table.tick(2 * S + PATIENCE_NS) if isinstance(one, Differ)]
+    assert "rank 0 (h:1 (10.0.0.9)) has seed='a'" in refusal.text
+
+
+def test_a_large_job_comes_back_once_all_of_its_former_ranks_are_gone(table: Comparison) -> None:
+    dead = [made(table, rank, "a") for rank in range(300)]
+    new = [made(table, rank, "b", S) for rank in range(300, 500)]
     probed: set[bytes] = set()
-    for one in new:
-        assert not agrees(table.offer(one, terms("b"), S), one)
     for second in range(2, 8):
         probed |= {one.connection for one in table.tick(second * S) if isinstance(one, Probe)}
     assert probed == {one.connection for one in dead}, "they are found out together, not in turns"
-    agreed: list[bytes] = []
     for one in dead:
-        assert agreed == [], "one is left"
-        agreed += [each.connection for each in table.gone(one.connection, 9 * S) if isinstance(each, Agree)]
-    assert sorted(agreed) == sorted(one.connection for one in new)
+        assert {each.limit for each in new} == {HELD}, "one is left"
+        one.leave(9 * S)
+    assert {each.limit for each in new} == {None}
 
 
-@pytest.mark.parametrize("other", [{"job": "k"}, {"dataset": "y"}, {"world_size": 1}, {"ordinal": UNSET}])
-def test_these_are_not_compared(other: dict[str, object]) -> None:
-    table = comparison()
-    table.offer(caller(0), terms("a"), 0)
-    second = caller(1, **other)
-    assert agrees(table.offer(second, terms("b"), 0), second)
+@pytest.mark.parametrize("other", [{"job": "k"}, {"dataset": "y"}, {"world_size": 1}])
+def test_these_are_not_compared(table: Comparison, other: dict[str, object]) -> None:
+    made(table, 0, "a")
+    assert made(table, 1, "b", **other).limit is None
 
 
-def test_what_a_process_made_before_counts_though_its_job_had_no_session_for_a_while() -> None:
-    table = comparison()
-    ahead = caller(0, 0)
-    table.offer(ahead, terms("a"), 0)
-    table.gone(ahead.connection, 1)
-    table.offer(caller(0, 1, client="b"), terms("b"), 2)
-    peek, behind = caller(1, 0), caller(1, 1, client="b")
-    assert agrees(table.offer(peek, terms("peek"), 3), peek)
-    table.gone(peek.connection, 4)
-    assert agrees(table.offer(behind, terms("a"), 5), behind), "the other rank had that once"
+def test_a_release_that_does_not_say_what_it_made_is_served_as_before(table: Comparison) -> None:
+    made(table, 0, "a")
+    second = Loader(table, 1, "b")
+    assert second.offer(0, None) == [Agree(connection=second.connection)]
+    assert second.limit is None
 
 
 def test_of_ranks_without_a_session_those_that_have_had_none_longest_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
+    table: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emlio.daemon.ranks.comparison._MOST_IDLE_RANKS", 2)
-    table = comparison()
     for job in ("first", "second", "third"):
-        one = caller(0, 0, job=job)
-        table.offer(one, terms("a"), 0)
-        table.gone(one.connection, 1)
+        made(table, 0, "a", job=job).leave(1)
     for job, knows in (("first", False), ("second", True), ("third", True)):
-        table.offer(caller(0, 1, client="b", job=job), terms("b"), 2)
-        behind = caller(1, 1, client="b", job=job)
-        assert agrees(table.offer(behind, terms("a"), 3), behind) is knows
+        made(table, 0, "b", 2, job=job)
+        assert (made(table, 1, "a", 3, job=job).limit != HELD) is knows
 
 
-def test_another_process_with_the_same_rank_begins_with_a_clean_sheet() -> None:
-    table = comparison()
-    first = caller(0)
-    table.offer(first, terms("a"), 0)
-    table.offer(caller(1), terms("a"), 0)
-    table.gone(first.connection, 1)
-    again = caller(0, pid=99)
-    assert not agrees(table.offer(again, terms("b"), 2), again), "the other rank is there still"
-
-
-def test_strangers_decide_nothing() -> None:
-    table = comparison()
+def test_strangers_decide_nothing(table: Comparison) -> None:
     assert table.heard(b"?", 0) == []
     assert table.gone(b"?", 0) == []
-    assert table.call_again(caller(0), 0) == []
+    assert table.walked(b"?", Place(0, 0, 0), 0) == []
+    assert table.call_again(Loader(table, 0, "a").caller, 0) == []
+    assert table.limit(b"?") is None
     table.lost(b"?", 0)
     assert table.tick(0) == []
     assert table.deadline_ns() is None

@@ -1,0 +1,131 @@
+"""The gate between a loader's user and its batches, which daemons close where ranks differ.
+
+The user's thread passes it for each batch; the receive thread reads from it where the user is, and
+keeps the limit that daemons give.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import UNSET, UnsetType
+
+from emlio.errors import ClosedError, EmlioError
+from emlio.receiver.threads.bell import Bell
+from emlio.wire.control import Limit, Place
+
+__all__ = ["RankGate", "Walker"]
+
+_NOTHING = Limit(0, 0, 0)
+
+
+class Walker(Protocol):
+    """A position of the user, see `emlio.receiver.iteration.position`. It counts one pass."""
+
+    steps_done: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        ...
+
+    @property
+    def few(self) -> int:
+        """How many batches are no more than a look."""
+        ...
+
+    def reach(self, steps: int) -> int:
+        """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
+        ...
+
+
+class RankGate:
+    """See the module.
+
+    Attributes:
+        tell: has the daemons told where the user is, soon.
+    """
+
+    def __init__(self, tell: Callable[[], None] = lambda: None, *, compared: bool = True) -> None:
+        """Begin open, with a user who has not come yet. Where ranks are not `compared` it stays so."""
+        self.tell = tell
+        self._compared = compared
+        self._pass: tuple[Walker, int] | None = None  # with its `few`
+        self._read = self._asks = self._closed = self._untold = False
+        self._limit: Limit | None = None
+        self._error: EmlioError | None = None
+        self._bell = Bell()
+
+    def place(self) -> Place | UnsetType:
+        """Return where the user is, if it has asked for a batch."""
+        if self._pass is None:
+            return UNSET
+        walker, few = self._pass
+        done = walker.steps_done
+        self._read = self._read or done >= few
+        return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks)
+
+    def keep(self, limit: Limit | None) -> None:
+        """Let the user go as far as this from now on; not before daemons were told where it begins."""
+        if self._untold and limit is None:
+            return
+        self._limit = limit
+        self._bell.ring()
+
+    def told(self) -> None:
+        """Note that daemons are told now where the user is."""
+        self._untold = False
+
+    def fail(self, error: EmlioError) -> None:
+        """Let nobody wait any longer, since the receive thread ended with this error."""
+        self._error = error
+        self._bell.ring()
+
+    def close(self) -> None:
+        """Let nobody wait any longer, since the loader is closed."""
+        self._closed, self.tell = True, lambda: None  # what it refers to may be freed
+        self._bell.ring()
+
+    def wait(self, walker: Walker) -> EmlioError | None:
+        """Wait until the next batch of this pass may be handed out; return an error where it never may."""
+        while not self.opens(walker):
+            if self._error is not None:
+                return self._error
+            if self._closed:
+                raise ClosedError("the loader was closed while it waited for other ranks")
+            self._bell.wait()
+        return None
+
+    def opens(self, walker: Walker) -> bool:
+        """Return whether the next batch of this pass may be handed out now; if not, daemons are told that it is wanted."""
+        if not self._compared:
+            return True
+        if self._pass is None or self._pass[0] is not walker:
+            self._begin(walker)
+        limit = self._limit
+        if self._error is not None and getattr(self._error, "code", "") == "ranks-differ":
+            return False  # whatever is here already
+        if limit is None or self._allows(walker, limit):
+            self._asks = False
+            return True
+        if not self._asks:
+            self._asks = True
+            self.tell()
+        return False
+
+    def _begin(self, walker: Walker) -> None:
+        before, begin = self._pass, (walker.epoch, walker.reach(0))
+        usual = (0, 0) if before is None else (before[0].epoch + 1, 0)
+        if begin != usual:
+            self._untold, self._limit = True, _NOTHING  # until daemons have said that other ranks are there, too
+        if before is not None:
+            self._read = self._read or before[0].steps_done >= before[1]
+        self._pass = walker, walker.few
+        self.tell()
+
+    def _allows(self, walker: Walker, limit: Limit) -> bool:
+        few = self._pass[1] if self._pass is not None else 0
+        steps, epoch = min(limit.steps, few), walker.epoch
+        beyond = walker.steps_done + 1 - steps
+        if epoch == limit.epoch:
+            return beyond <= 0 or walker.reach(beyond) <= limit.reach
+        return epoch < limit.epoch or beyond <= 0
