@@ -28,12 +28,12 @@ from emlio.receiver.setup.world import check_world
 from emlio.receiver.threads.rank_gate import RankGate
 from emlio.receiver.torch_adapter import distributed_world, group_store
 from emlio.session.terms import (
+    Ledger,
+    Point,
     Terms,
-    Walk,
     describe_difference,
     describe_left,
     describe_places,
-    left_over,
     terms_of,
 )
 from emlio.tokens import TokenBatches
@@ -66,11 +66,12 @@ class Store(Protocol):
 
 
 class _Used(msgspec.Struct, frozen=True, kw_only=True):
-    """A living loader whose user has asked for a batch, and where it began the pass in progress."""
+    """A living loader whose user has asked for a batch, where it began, and whether it has handed out more than a look."""
 
     values: tuple[tuple[str, str | int | bool], ...]
     further: tuple[tuple[str, str], ...]
-    begin: tuple[int, int]
+    start: Point
+    read: bool
 
     @property
     def terms(self) -> Terms:
@@ -89,9 +90,19 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return f"rank {self.rank} ({self.who})"
 
-    def using(self, digests: list[str]) -> Terms | None:
-        """Return the terms of a loader in use that has one of these digests."""
-        return next((found for one in self.used if (found := one.terms).digest in digests), None)
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(
+            living=frozenset(one.digest for one in self.made if one.living),
+            moved=frozenset(one.terms.digest for one in self.used if one.read),
+            made=frozenset(one.digest for one in self.made),
+            left=frozenset((one.digest, (one.epoch, one.reach)) for one in self.made if one.closed and not one.living),
+        )
+
+    def only(self, digest: str) -> _Used | None:
+        """Return the loader in use with these terms, if the process has made no other one with them."""
+        made = [one for one in self.made if one.digest == digest and (one.living, one.closed) == (1, 0)]
+        return next((one for one in self.used if made and one.terms.digest == digest), None)
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -130,7 +141,7 @@ class OtherRanks:
         self._own = own
         self._noted: OwnLoader | None = None
         self._difference: str | None = None
-        self._begun: tuple[int, int] | None = None
+        self._start: Point | None = None
         self._closed = False
         dataset, rank = config.address.dataset, config.rank
         # A process has one rank of a group, but if no launcher names the run, each loader is a job
@@ -183,7 +194,10 @@ class OtherRanks:
         offer = msgspec.structs.replace(offer_of(plan, session=0), compared=compared)
         terms, this = terms_of(offer, self._config.world_size), weakref.ref(self)
         self._noted = OwnLoader(
-            terms=terms, lives=lambda: (there := this()) is not None and not there._closed, place=gate.place
+            terms=terms,
+            lives=lambda: (there := this()) is not None and not there._closed,
+            place=gate.place,
+            start=lambda: there._start if (there := this()) is not None else None,
         )
         self._own.note(self._kinds, self._noted)
         self._asked_of_store(self._tell)
@@ -201,7 +215,8 @@ class OtherRanks:
         if not self._world_was_given:
             check_world(rank, world_size)
         if self._difference is None and self._noted is not None:
-            first, self._begun = self._begun is None, flow
+            first = self._start is None
+            self._start = self._start or flow
             self._asked_of_store(lambda store: self._compare(store, flow, first=first))
         if self._difference is not None:
             self.forget()
@@ -241,12 +256,10 @@ class OtherRanks:
     def _said(self) -> _Said:
         used: list[_Used] = []
         for one in self._own.living(self._group_kind):
-            place = one.place()
-            begin = (place.epoch, place.begin) if isinstance(place, Place) else None
-            if one is self._noted:
-                begin = self._begun  # the pass begins just now
-            if begin is not None:
-                used.append(_Used(values=one.terms.values, further=one.terms.further, begin=begin))
+            place, start = one.place(), one.start()
+            read = isinstance(place, Place) and place.read
+            if start is not None:
+                used.append(_Used(values=one.terms.values, further=one.terms.further, start=start, read=read))
         who = f"{socket.gethostname()}:{os.getpid()}"
         return _Said(rank=self._config.rank, who=who, made=self._own.made(self._group_kind), used=used)
 
@@ -264,23 +277,16 @@ class OtherRanks:
         if noted is None:
             return None
         dataset, digest = self._config.address.dataset, noted.terms.digest
-        here, there = {one.digest: one for one in mine.made}, {one.digest: one for one in other.made}
-        lacking = other.using(left_over(there, here))
-        if lacking is not None and digest in left_over(here, there):
-            return describe_difference(dataset, (mine.name, noted.terms), (other.name, lacking))
-        left, own = there.get(digest), here.get(digest)
-        if lacking is not None and left is not None and own is not None and left.closed and left.living < own.living:
-            at = left.epoch, left.reach
-            return (
-                describe_left(dataset, (mine.name, noted.terms), (other.name, lacking), at) if flow[0] > at[0] else None
-            )
-        begins = [one.begin for one in other.used if one.terms == noted.terms] if first else []
-        done = (own.epoch + 1, 0) if own is not None and own.closed else (0, -1)
-        walk = Walk(start=flow, begin=flow, at=flow)
-        if begins and all(_miss(walk, Walk(start=begin, begin=begin, at=begin), done) for begin in begins):
-            return describe_places(dataset, (mine.name, flow), (other.name, begins[-1]))
+        here, there, me = mine.ledger, other.ledger, (mine.name, noted.terms)
+        lacking = there.lacking(here)
+        theirs = next((one.terms for one in other.used if one.terms.digest in lacking), None)
+        if theirs is not None and digest in here.lacking(there):
+            return describe_difference(dataset, me, (other.name, theirs))
+        left = here.left_by(there).get(digest)
+        if left is not None and flow > left:
+            theirs = next(one.terms for one in other.used if one.terms.digest in there.moved - here.made)
+            return describe_left(dataset, me, (other.name, theirs), left)
+        alike = other.only(digest)
+        if first and mine.only(digest) is not None and alike is not None and alike.start != flow:
+            return describe_places(dataset, (mine.name, flow), (other.name, alike.start))
         return None
-
-
-def _miss(mine: Walk, other: Walk, done: tuple[int, int]) -> bool:
-    return mine.misses(other, done) or (mine.start < other.start and done < mine.start)

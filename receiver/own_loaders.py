@@ -8,7 +8,7 @@ from threading import Lock
 
 from msgspec import UNSET, UnsetType
 
-from emlio.session.terms import Terms
+from emlio.session.terms import Point, Terms
 from emlio.wire.control import Made, Place
 from emlio.wire.limits import MAX_MADE
 
@@ -28,11 +28,13 @@ class OwnLoader:
         terms: its terms.
         lives: whether it is in use.
         place: where its user is.
+        start: where its user began its first pass, if it has.
     """
 
     terms: Terms
     lives: Callable[[], bool]
     place: Callable[[], Place | UnsetType] = lambda: UNSET
+    start: Callable[[], Point | None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -49,8 +51,7 @@ class _Made:
             digest, place = one.terms.digest, one.place()
             before = self.closed.pop(digest, Made(digest, 0, 0))
             last = place if isinstance(place, Place) else Place(0, 0, 0)
-            read = before.read + last.read
-            self.closed[digest] = Made(digest, 0, before.closed + 1, read, last.epoch, last.reach)
+            self.closed[digest] = Made(digest, 0, before.closed + 1, last.epoch, last.reach)
             if len(self.closed) > MAX_MADE:
                 self.closed.popitem(last=False)
 
@@ -91,7 +92,7 @@ class OwnLoaders:
             for one in made.living:
                 digest = one.terms.digest
                 closed = found.pop(digest, Made(digest, 0, 0))
-                found[digest] = Made(digest, closed.living + 1, closed.closed, closed.read, closed.epoch, closed.reach)
+                found[digest] = Made(digest, closed.living + 1, closed.closed, closed.epoch, closed.reach)
             return list(found.values())[-MAX_MADE:]
 
     def living(self, kind: Kind) -> list[OwnLoader]:

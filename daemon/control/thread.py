@@ -60,6 +60,7 @@ from emlio.waker import Waker
 from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
+    Compared,
     ControlMessage,
     EnergyReply,
     Goodbye,
@@ -265,8 +266,7 @@ class Control:
             self._refuse(identity, "protocol", str(error))
             return
         if client is not None and isinstance(message, Ping | Goodbye) and message.place is not UNSET:
-            leaves = isinstance(message, Goodbye)
-            self._decide(self._rules.walked(identity, message.place, heard_ns, leaves=leaves))
+            self._decide(self._rules.walked(identity, message.place, heard_ns))
         match message:
             case CatalogPart() | ContentPart() if client and not self._orders.has_memory(
                 client, message, received.data
@@ -331,8 +331,9 @@ class Control:
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
         terms = terms_of(offer, client.caller.hello.world_size)
-        made = None if offer.compared is UNSET else offer.compared.made
-        self._decide(self._rules.offer(client.caller, terms, made, self._clock.monotonic_ns()))
+        compared = offer.compared if isinstance(offer.compared, Compared) else None
+        made, begun = (None, False) if compared is None else (compared.made, compared.begun)
+        self._decide(self._rules.offer(client.caller, terms, made, self._clock.monotonic_ns(), begun=begun))
 
     def _leave(self, connection: bytes) -> None:
         self._decide(self._rules.gone(connection, self._clock.monotonic_ns()))

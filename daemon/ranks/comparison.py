@@ -13,20 +13,19 @@ Pure: times come in, decisions go out. The rules for two ranks are in emlio.sess
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from emlio.daemon.ranks.claims import Caller, End, Probe, Process
 from emlio.session.terms import (
     STEPS_AHEAD,
-    Made,
+    Ledger,
+    Point,
     Terms,
-    Walk,
     describe_difference,
     describe_left,
     describe_places,
-    left_over,
 )
-from emlio.wire.control import Limit, Place
+from emlio.wire.control import Limit, Made, Place
 
 __all__ = ["Agree", "Comparison", "Differ", "Verdict"]
 
@@ -38,27 +37,17 @@ threads may come in another order than at other ranks for so long."""
 _PROBES_A_TIMEOUT = 10
 
 _MOST_KINDS_KNOWN = 64
-"""Sets of terms of one rank that are remembered for the loaders that it closed."""
-
-_MOST_FORMER = 4
-"""Processes of one rank that are remembered, beside the one that has it."""
-
-_MOST_GHOSTS = 4
+"""Sets of terms of one process that are remembered."""
 
 _MOST_WAITED_FOR = 64
-"""Sessions that one loader waits for among ranks that have the same loaders. Other waiting ones wait for
-other dead ranks of a large job."""
+"""Ranks with the same loaders that one loader waits for. Other waiting ones wait for other dead
+ranks of a large job."""
 
 _MOST_IDLE_RANKS = 4096
 """Ranks without a session whose former loaders are remembered, over all jobs."""
 
-_EVERYTHING = (1 << 62, 0)
-"""The point behind all: of a process that died it is not known how far it came after its last word."""
-
-_BEGINNING = (0, 0)
-_NOWHERE = (0, -1)
-
 _HELD = Limit(0, 0, 0)
+_NEVER_NS = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,201 +68,105 @@ class Differ:
 Verdict = Agree | Differ | End | Probe
 
 
+@dataclass(frozen=True, slots=True)
+class _Clash:
+    """What a loader waits for: "terms", "places", or "left", since when."""
+
+    kind: str
+    since_ns: int
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Loader:
     """A loader with a session here.
 
     Attributes:
-        number: in order of arrival.
-        walk: where its user is; None before it asked for a batch.
+        alone: its process had made none with these terms before.
+        start: where its user began; None before it asked for a batch.
+        asked_ns: when that was.
+        at: where its user is.
         reads: its user was handed more than a first look.
-        taken_leave: it said goodbye.
-        against: the loaders that it conflicts with; until that is settled its user is handed nothing.
-        since_ns: since when its user has waited for that.
-        was_held: it had to wait at some time.
-        limits: how far it may go, since other ranks left such a loader for one that this rank lacks.
+        is_gone: its session has ended.
+        against: the loaders it conflicts with; until that is settled its user is handed nothing.
+        bounds: how far it may go, since other ranks left such a loader for one that this rank lacks.
+        waiting: the loaders that have this one among `against` or `bounds`.
     """
 
     caller: Caller
     terms: Terms
-    number: int
     rank: "_Rank"
-    walk: Walk | None = None
+    alone: bool
+    start: Point | None = None
+    asked_ns: int = 0
+    at: Point = (0, 0)
     reads: bool = False
-    taken_leave: bool = False
-    against: dict["_Loader", "_Clash"] = field(default_factory=dict["_Loader", "_Clash"])
-    since_ns: int | None = None
-    was_held: bool = False
-    limits: dict["_Loader", tuple[int, int]] = field(default_factory=dict["_Loader", tuple[int, int]])
+    is_gone: bool = False
+    against: dict["_Loader", _Clash] = field(default_factory=dict["_Loader", _Clash])
+    bounds: dict["_Loader", Point] = field(default_factory=dict["_Loader", Point])
+    waiting: dict["_Loader", None] = field(default_factory=dict["_Loader", None])
 
     @property
-    def name(self) -> str:
-        return f"rank {self.caller.hello.rank} ({self.caller})"
-
-    @property
-    def begun(self) -> tuple[int, int]:
-        """Where its user began, or will begin unless it says something else."""
-        return self.walk.start if self.walk is not None else _BEGINNING
-
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether its user was handed nothing yet."""
-        return self.walk is None or self.walk.at == self.walk.start
+    def told(self) -> tuple[str, Terms]:
+        """The rank in words, and the terms."""
+        return f"rank {self.caller.hello.rank} ({self.caller})", self.terms
 
     @property
     def limit(self) -> Limit | None:
         if self.against:
             return _HELD
-        return Limit(*min(self.limits.values()), STEPS_AHEAD) if self.limits else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Clash:
-    """A conflict between a loader that is held and another rank's.
-
-    Attributes:
-        kind: "terms", "places", or "left": the other rank left such a loader for one that this rank lacks.
-    """
-
-    held: _Loader
-    other: _Loader
-    kind: str
-
-    def texts(self) -> tuple[str, str]:
-        """Return what the held loader is told, and the other."""
-        held, other, dataset = self.held, self.other, self.held.caller.hello.dataset
-        mine, theirs = (held.name, held.terms), (other.name, other.terms)
-        if self.kind == "left":
-            text = describe_left(dataset, mine, theirs, held.limits.get(other, (0, 0)))
-            return text, text
-        if self.kind == "places" and held.walk is not None and other.walk is not None:
-            here, there = (held.name, held.walk.start), (other.name, other.walk.start)
-            return describe_places(dataset, here, there), describe_places(dataset, there, here)
-        return describe_difference(dataset, mine, theirs), describe_difference(dataset, theirs, mine)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Former:
-    """A process that had a rank before.
-
-    Attributes:
-        run: its run, see `_Rank`.
-        made: what it had made, all of it closed now.
-    """
-
-    run: int
-    made: dict[str, Made]
+        return Limit(*min(self.bounds.values()), STEPS_AHEAD) if self.bounds else None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Rank:
-    """A rank: the process that has it, and what that has made.
+    """The process that has a rank, and what it has made.
 
     Attributes:
-        run: processes that lived at the same time, or one after the other beside a third one, have the same. So it
-            is known whether a process was started again alone or with the whole job.
-        loaders: those with a session here, in order of arrival.
-        ghosts: the latest that read something and are gone. They count while the rank has no loader: the job is
-            not over, so the rank will be back, or has ended what the others should have read, too.
-        living: how many of each digest the process said it has, whatever is here.
-        closed: what it closed.
-        former: the processes that had the rank while ranks of today were there, oldest first.
-        is_first: no process is known to have had the rank before.
+        since_ns: when the process came.
+        heard_ns: when it was heard last.
+        former_ns: when a process that had the rank before was heard last.
+        loaders: those with a session here.
+        gone: the last one of each terms that was used and is gone, while the rank has this process.
+        made: the terms of all its loaders, and where the last one that is closed was closed.
+        ledger: what other ranks compare with.
     """
 
     number: int
     process: Process
-    run: int
-    world_size: int
+    since_ns: int
+    heard_ns: int
+    former_ns: int
     loaders: list[_Loader] = field(default_factory=list[_Loader])
-    ghosts: list[_Loader] = field(default_factory=list[_Loader])
-    living: dict[str, int] = field(default_factory=dict[str, int])
-    closed: dict[str, Made] = field(default_factory=dict[str, Made])
-    former: list[_Former] = field(default_factory=list[_Former])
-    is_first: bool = True
-    key: tuple[object, ...] = ()
+    gone: dict[str, _Loader] = field(default_factory=dict[str, _Loader])
+    made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
+    ledger: Ledger = field(default_factory=Ledger)
 
-    def learn(self, digest: str, made: Sequence[Made]) -> None:
-        """Take the process's own word for all that it has made besides the loader with this digest."""
-        self.living = {one.digest: one.living for one in made}
-        self.living[digest] = self.living.get(digest, 0) + 1
+    def learn(self, made: Sequence[Made]) -> None:
+        """Take the process's own word for all that it has made besides the loader that is offered."""
         for one in made:
-            if one.closed or one.digest in self.closed:
-                self._keep(one)
+            self.note(one.digest, (one.epoch, one.reach) if one.closed and not one.living else None)
 
-    def close(self, loader: _Loader) -> None:
-        """Note that a loader is closed, or that its process has died."""
-        digest = loader.terms.digest
-        self.loaders.remove(loader)
-        self.living[digest] = max(self.living.get(digest, 0) - 1, 0)
-        before = self.closed.get(digest, Made(digest, 0, 0))
-        epoch, reach = loader.walk.at if loader.walk is not None else _BEGINNING
-        self._keep(Made(digest, 0, before.closed + 1, before.read + loader.reads, epoch, reach))
-        if loader.walk is not None and (loader.reads or not loader.taken_leave):
-            self.ghosts.append(loader)
-
-    def _keep(self, closed: Made) -> None:
-        self.closed.pop(closed.digest, None)
-        self.closed[closed.digest] = closed
-        while len(self.closed) > _MOST_KINDS_KNOWN:
-            del self.closed[next(iter(self.closed))]
-
-    def made(self, other: "_Rank | None" = None) -> dict[str, Made]:
-        """Return what the process has made, with what its predecessors had while the other rank's was there."""
-        here: dict[str, int] = {}
-        for loader in self.loaders:
-            here[loader.terms.digest] = here.get(loader.terms.digest, 0) + 1
-        found = {
-            digest: Made(digest, max(here.get(digest, 0), self.living.get(digest, 0)), 0)
-            for digest in here.keys() | self.living.keys()
-        }
-        for closed in self.closed.values():
-            living = found[closed.digest].living if closed.digest in found else 0
-            found[closed.digest] = Made(closed.digest, living, closed.closed, closed.read, closed.epoch, closed.reach)
-        for former in self.seen_by(other):
-            for one in former.made.values():
-                now = found.get(one.digest, Made(one.digest, 0, 0))
-                epoch, reach = (now.epoch, now.reach) if now.closed else (one.epoch, one.reach)
-                gone = now.closed + one.closed + one.living
-                found[one.digest] = Made(one.digest, now.living, gone, now.read, epoch, reach)
-        return found
-
-    def seen_by(self, other: "_Rank | None") -> list[_Former]:
-        """Return the predecessors that belong to the other rank's run, or would if that had come earlier."""
-        return [] if other is None else [one for one in self.former if other.is_first or other.run == one.run]
-
-    def done(self, loader: _Loader, other: "_Rank") -> tuple[int, int]:
-        """Return the point up to which this rank handed out such records before this loader, in the other one's run."""
-        digest = loader.terms.digest
-        if any(digest in former.made for former in self.seen_by(other)):
-            return _EVERYTHING
-        closed, theirs = self.closed.get(digest), other.closed.get(digest)
-        others = (theirs.read if theirs is not None else 0) + (loader in self.ghosts)
-        if closed is None or closed.closed <= others:
-            return _NOWHERE  # what was closed here belongs to what was closed there
-        return (closed.epoch + 1, 0) if (closed.epoch, closed.reach) != _BEGINNING else _NOWHERE
+    def note(self, digest: str, left: Point | None) -> None:
+        """Note a loader that was made, or is closed at a place."""
+        self.made.pop(digest, None)
+        self.made[digest] = left
+        while len(self.made) > _MOST_KINDS_KNOWN:
+            del self.made[next(iter(self.made))]
 
     @property
     def seen(self) -> list[_Loader]:
-        """The loaders with a session here, or what is left of the latest."""
-        return self.loaders or self.ghosts
+        """The loaders with a session here; while there is none, the last one that handed out more than a look."""
+        return self.loaders or [one for one in self.gone.values() if one.reads][-1:]
 
-    def of(self, terms: Terms) -> list[_Loader]:
-        """Return the loaders with these terms, or what is left of them if that is all that the process has closed."""
-        living = [one for one in self.loaders if one.terms == terms]
-        gone = [one for one in self.ghosts if one.terms == terms]
-        closed = self.closed.get(terms.digest)
-        return living or (gone if closed is not None and closed.closed == len(gone) else [])
+    def last(self, digests: Iterable[str]) -> _Loader | None:
+        """Return the last loader seen with one of these terms."""
+        wanted = set(digests)
+        return next((one for one in reversed(self.seen) if one.terms.digest in wanted), None)
 
-    def newest(self, digests: Sequence[str]) -> _Loader | None:
-        """Return the last of the loaders seen here with one of these digests."""
-        return next((one for one in reversed(self.seen) if one.terms.digest in digests), None)
-
-    def lacks(self, mine: dict[str, Made], other: "_Rank", theirs: dict[str, Made]) -> list[str]:
-        """Return the digests of loaders of the other rank for which this one has no partner."""
-        if other.loaders:
-            return left_over(theirs, mine)
-        return [one.terms.digest for one in other.ghosts if one.terms.digest not in mine]
+    def used(self, digest: str) -> _Loader | None:
+        """Return the last loader with these terms whose user has asked for a batch, also one that is gone."""
+        here = (one for one in reversed(self.loaders) if one.start is not None and one.terms.digest == digest)
+        return next(here, self.gone.get(digest))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -281,68 +174,62 @@ class _Job:
     """The ranks of a job.
 
     Attributes:
-        ranks: by number.
-        alike: those with loaders, also by what they have made, which is mostly alike.
-        newcomers: processes beside which none that is older was heard.
+        ranks: by number; those whose processes came first come first.
+        alike: those with loaders by their ledgers, which are mostly alike.
+        is_adopted: a loader came that was in use before. So processes may have been here of which
+            nothing is known, and places are not compared.
     """
 
     ranks: dict[int, _Rank] = field(default_factory=dict[int, _Rank])
-    alike: dict[tuple[object, ...], dict[int, _Rank]] = field(
-        default_factory=dict[tuple[object, ...], dict[int, _Rank]]
-    )
-    newcomers: list[_Rank] = field(default_factory=list[_Rank])
+    alike: dict[Ledger, dict[int, _Rank]] = field(default_factory=dict[Ledger, dict[int, _Rank]])
+    is_adopted: bool = False
 
-    def rank_of(self, caller: Caller, run: int) -> tuple[_Rank, _Rank | None]:
-        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new.
-
-        A new process begins the run with this number, until one is heard that was there before.
-        """
+    def rank_of(self, caller: Caller, now_ns: int) -> tuple[_Rank, _Rank | None]:
+        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
         number = caller.hello.rank
-        rank = self.ranks.get(number)
-        if rank is not None and rank.process == caller.process:
-            return rank, None
-        before = rank
-        world_size = caller.hello.world_size
-        self.ranks[number] = rank = _Rank(number=number, process=caller.process, run=run, world_size=world_size)
-        self.newcomers.append(rank)
+        before = self.ranks.get(number)
+        if before is not None and before.process == caller.process:
+            return before, None
+        former_ns = _NEVER_NS if before is None else max(before.former_ns, before.heard_ns)
         if before is not None:
-            former = [*before.former, _Former(run=before.run, made=before.made())]
-            rank.former, rank.is_first = former[-_MOST_FORMER:], False
-            self._take_out(before)
-            if before in self.newcomers:
-                self.newcomers.remove(before)
+            self.take_out(before)
+            del self.ranks[number]
+        rank = _Rank(number=number, process=caller.process, since_ns=now_ns, heard_ns=now_ns, former_ns=former_ns)
+        self.ranks[number] = rank
         return rank, before
 
     def renew(self, rank: _Rank) -> None:
         """Note that the rank's loaders have changed."""
-        self._take_out(rank)
-        if rank.former:
-            there = [other for other in self.ranks.values() if other is not rank and (other.loaders or other.ghosts)]
-            if len(there) + 1 >= rank.world_size:
-                rank.former = [one for one in rank.former if any(one in rank.seen_by(other) for other in there)]
-        made = sorted(
-            (one.digest, one.living, one.closed, one.read, one.epoch, one.reach) for one in rank.made().values()
+        self.take_out(rank)
+        here = {one.terms.digest for one in rank.seen}
+        rank.ledger = Ledger(
+            living=frozenset(here),
+            moved=frozenset(one.terms.digest for one in rank.loaders if one.reads),
+            made=frozenset(rank.made),
+            left=frozenset((digest, at) for digest, at in rank.made.items() if at is not None and digest not in here),
         )
-        walks = [(one.terms.digest, one.walk.start if one.walk is not None else None) for one in rank.loaders]
-        rank.key = (*made, *walks, *(id(one) for one in rank.former))
-        if rank.loaders or rank.ghosts:
-            self.alike.setdefault(rank.key, {})[rank.number] = rank
+        if rank.seen and self.ranks.get(rank.number) is rank:
+            self.alike.setdefault(rank.ledger, {})[rank.number] = rank
 
-    def _take_out(self, rank: _Rank) -> None:
-        alike = self.alike.get(rank.key, {})
+    def take_out(self, rank: _Rank) -> None:
+        """Compare this rank with no other until it is renewed."""
+        alike = self.alike.get(rank.ledger, {})
         if alike.get(rank.number) is rank:
             del alike[rank.number]
             if not alike:
-                del self.alike[rank.key]
+                del self.alike[rank.ledger]
 
-    def others(self, rank: _Rank) -> Iterator[list[_Rank]]:
-        """Return the other ranks, in lists of those that have made the same and saw the same of this rank."""
-        for alike in list(self.alike.values()):
-            groups: dict[int, list[_Rank]] = {}
-            for other in alike.values():
-                if other is not rank:
-                    groups.setdefault(len(rank.seen_by(other)) if rank.former else 0, []).append(other)
-            yield from groups.values()
+    def others(self, rank: _Rank) -> Iterator[tuple[Ledger, list[_Rank]]]:
+        """Return other ranks by their ledgers: not all if there are many, others for each number."""
+        for ledger, alike in list(self.alike.items()):
+            ranks = [other for other in alike.values() if other is not rank]
+            begin = rank.number * _MOST_WAITED_FOR % max(len(ranks), 1)
+            yield ledger, [*ranks[begin : begin + _MOST_WAITED_FOR], *ranks[:begin]][:_MOST_WAITED_FOR]
+
+    def eldest_beside(self, loader: _Loader) -> _Loader | None:
+        """Return the loader with the same terms that is used, or was, by the other process that is here longest."""
+        found = (other.used(loader.terms.digest) for other in self.ranks.values() if other is not loader.rank)
+        return next((one for one in found if one is not None), None)
 
 
 _Key = tuple[str, str]
@@ -364,14 +251,11 @@ class Comparison:
         self._patience_ns = 2 * heartbeat_timeout_ns + self._grace_ns
         self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
         self._probe_ns = 0
-        self._number = 0
         self._jobs: dict[_Key, _Job] = {}
         self._idle: OrderedDict[tuple[_Key, int], None] = OrderedDict()
         self._standing: dict[bytes, _Loader] = {}
         self._lost_ns: dict[bytes, int] = {}
-        # Loaders, and those that wait for each, or that it limits.
-        self._awaited: dict[_Loader, dict[_Loader, None]] = {}
-        self._limited: dict[_Loader, dict[_Loader, None]] = {}
+        self._held: dict[_Loader, None] = {}
 
     def limit(self, connection: bytes) -> Limit | None:
         """Return how far the user of this session's loader may go; None if there is no limit."""
@@ -391,55 +275,56 @@ class Comparison:
         self._standing[caller.connection] = known
         return self.heard(caller.connection, now_ns)
 
-    def offer(self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int) -> list[Verdict]:
+    def offer(
+        self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int, *, begun: bool = False
+    ) -> list[Verdict]:
         """Take an offer that is valid in itself.
 
-        `made` are the other loaders of its process; None from a release that does not say it.
+        `made` are the other loaders of its process; None from a release that does not say it. The
+        user of one that has `begun` was handed batches before.
         """
         if made is None or caller.hello.world_size == 1:
             return [Agree(connection=caller.connection)]
         key = _job_of(caller)
         job = self._jobs.setdefault(key, _Job())
-        self._number += 1
-        rank, before = job.rank_of(caller, self._number)
+        rank, before = job.rank_of(caller, now_ns)
         verdicts: list[Verdict] = []
-        if before is not None:
-            for old in [*before.loaders, *before.ghosts]:
-                verdicts += self._part(job, old, now_ns)
+        for old in (*before.loaders, *before.gone.values()) if before is not None else ():
+            verdicts += self._let_go(job, old, now_ns)
         self._idle.pop((key, rank.number), None)
         loader = self._standing.get(caller.connection)
         if loader is None:
-            loader = _Loader(caller=caller, terms=terms, number=self._number, rank=rank)
+            job.is_adopted = job.is_adopted or begun
+            known = any(one.digest == terms.digest and (one.living or one.closed) for one in made)
+            alone = not known and terms.digest not in rank.made
+            loader = _Loader(caller=caller, terms=terms, rank=rank, alone=alone)
             rank.loaders.append(loader)
-            rank.ghosts = [one for one in rank.ghosts if one.caller.loader != caller.loader]
             self._standing[caller.connection] = loader
         loader.terms = terms
-        rank.learn(terms.digest, made)
+        rank.learn(made)
+        rank.note(terms.digest, None)
         # The limit goes first: nothing may be handed out in between.
         return [*verdicts, *self._review(job, rank, now_ns), Agree(connection=caller.connection)]
 
-    def walked(self, connection: bytes, place: Place, now_ns: int, *, leaves: bool = False) -> list[Verdict]:
-        """Note where the user of this session's loader is; `leaves`: it is closed there."""
+    def walked(self, connection: bytes, place: Place, now_ns: int) -> list[Verdict]:
+        """Note where the user of this session's loader is."""
         loader = self._standing.get(connection)
         if loader is None:
             return []
-        before = loader.walk
-        loader.walk = (
-            before.gone_on(place) if before is not None else Walk.first(place, whole=place.reach == place.begin)
-        )
-        loader.reads, loader.taken_leave = place.read, leaves
-        loader.was_held = loader.was_held or place.asks  # perhaps by a daemon that was started again since
-        job = self._jobs[_job_of(loader.caller)]
+        job, begins = self._jobs[_job_of(loader.caller)], loader.start is None
         verdicts: list[Verdict] = []
-        if before is None or before.begin != loader.walk.begin:
+        loader.at = place.epoch, place.reach
+        if begins:
+            loader.start, loader.asked_ns = (place.epoch, place.begin), now_ns
+        if begins or place.read != loader.reads:
+            loader.reads = place.read
             verdicts = self._review(job, loader.rank, now_ns)
-        if loader.against and loader.since_ns is None:
-            loader.since_ns = now_ns
-        if place.asks and not loader.against and loader.limits:
-            least = min(loader.limits.values())
-            for other, left in loader.limits.items():
-                if left == least:
-                    self._hold(_Clash(held=loader, other=other, kind="left"), now_ns)
+        if begins:
+            verdicts += self._place(job, loader, now_ns)
+        if place.asks and loader.bounds and not loader.against:
+            least = min(loader.bounds.values())
+            for other in [other for other, left in loader.bounds.items() if left == least]:
+                self._hold(loader, other, "left", now_ns)
             verdicts += self._probe(now_ns)
         return verdicts
 
@@ -449,18 +334,12 @@ class Comparison:
         loader = self._standing.get(connection)
         if loader is None:
             return []
-        job, rank = self._jobs[_job_of(loader.caller)], loader.rank
+        loader.rank.heard_ns = now_ns
         verdicts: list[Verdict] = []
-        for newcomer in [one for one in job.newcomers if one.run > rank.run]:
-            job.newcomers.remove(newcomer)
-            newcomer.run = rank.run
-            if newcomer.is_first:  # what had the rank before it belongs to this run, too
-                rank.former = [replace(one, run=rank.run) for one in rank.former]
-            verdicts += self._review(job, newcomer, now_ns)
-        for held in list(self._awaited.get(loader, ())):
+        for held in list(loader.waiting):
             clash = held.against.get(loader)
-            if clash is not None and self._is_settled(clash, now_ns):
-                verdicts += self._differ(clash, now_ns)
+            if clash is not None and self._is_settled(held, loader, clash, now_ns):
+                verdicts += self._differ(held, loader, clash.kind, now_ns)
         return verdicts
 
     def lost(self, connection: bytes, now_ns: int) -> None:
@@ -470,42 +349,47 @@ class Comparison:
 
     def gone(self, connection: bytes, now_ns: int) -> list[Verdict]:
         """Note that the session of this connection has ended."""
-        loader = self._standing.pop(connection, None)
+        loader = self._standing.get(connection)
         if loader is None:
             return []
-        self._lost_ns.pop(connection, None)
         key, rank = _job_of(loader.caller), loader.rank
         job = self._jobs[key]
-        rank.close(loader)
-        for old in rank.ghosts[:-_MOST_GHOSTS]:
-            rank.ghosts.remove(old)
-            self._drop(old, {})
-        if job.ranks.get(rank.number) is not rank:
-            return self._part(job, loader, now_ns)
+        rank.loaders.remove(loader)
+        rank.note(loader.terms.digest, loader.at if loader.start is not None else None)
+        if loader.start is not None:
+            former = rank.gone.pop(loader.terms.digest, None)
+            rank.gone[loader.terms.digest] = loader
+            if former is None and len(rank.gone) > _MOST_KINDS_KNOWN:
+                former = rank.gone.pop(next(iter(rank.gone)))
+            if former is not None:
+                self._forget(former, "places")
         job.renew(rank)
-        verdicts = [*self._part(job, loader, now_ns), *self._review(job, rank, now_ns)]
-        if not rank.loaders:
-            self._idle[(key, rank.number)] = None
-            self._tidy()
+        verdicts = self._let_go(job, loader, now_ns, "terms", "left")
+        if job.ranks.get(rank.number) is rank:
+            verdicts += self._review(job, rank, now_ns)
+            if not rank.loaders:
+                self._idle[(key, rank.number)] = None
+                self._tidy()
         return verdicts
 
     def tick(self, now_ns: int) -> list[Verdict]:
         """Return the decisions that are due at this time."""
         verdicts: list[Verdict] = [
             End(connection=connection, reason="its connection was lost, and another rank waits with a different plan")
-            for connection in [loader.caller.connection for loader in self._awaited]
+            for connection in self._awaited()
             if connection in self._lost_ns and now_ns - self._lost_ns[connection] >= self._lost_for_ns
         ]
-        for clash in [clash for clash in self._of_the_dead() if self._is_settled(clash, now_ns)]:
-            verdicts += self._differ(clash, now_ns)
-        return verdicts + (self._probe(now_ns) if self._awaited and now_ns >= self._probe_ns else [])
+        for held in list(self._held):
+            for other, clash in list(held.against.items()):
+                if other.is_gone and held in self._held and self._is_settled(held, other, clash, now_ns):
+                    verdicts += self._differ(held, other, clash.kind, now_ns)
+        return verdicts + (self._probe(now_ns) if self._held and now_ns >= self._probe_ns else [])
 
     def deadline_ns(self) -> int | None:
         """Return the latest time at which `tick` must be called."""
-        if not self._awaited:
+        if not self._held:
             return None
-        connections = (loader.caller.connection for loader in self._awaited)
-        lost = (self._lost_ns[connection] for connection in connections if connection in self._lost_ns)
+        lost = (self._lost_ns[connection] for connection in self._awaited() if connection in self._lost_ns)
         return min([self._probe_ns, *(lost_ns + self._lost_for_ns for lost_ns in lost)])
 
     # ---- inside ---------------------------------------------------------------------------------------------------
@@ -513,205 +397,146 @@ class Comparison:
     def _review(self, job: _Job, rank: _Rank, now_ns: int) -> list[Verdict]:
         """Compare a rank with all others anew; return the probes that tell of limits which changed."""
         job.renew(rank)
-        before: dict[_Loader, Limit | None] = {one: one.limit for one in rank.loaders}
-        for loader in [*rank.loaders, *rank.ghosts]:
-            self._drop(loader, before)
-        for alike in job.others(rank):
-            self._compare(rank, alike, before, now_ns)
-        told = [one for one, limit in before.items() if one.limit != limit]
-        for one in before:
-            if not one.against:
-                one.since_ns = None
-        found: list[Verdict] = [Probe(connection=one.caller.connection) for one in told]
-        return found + (self._probe(now_ns) if self._awaited else [])
-
-    def _compare(self, rank: _Rank, alike: Sequence[_Rank], before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Compare a rank with others that have all made the same."""
-        other = alike[0]
-        mine, theirs = rank.made(other), other.made(rank)
-        over, lacking = other.lacks(theirs, rank, mine), rank.lacks(mine, other, theirs)
-        if over and lacking:
-            for each in _some(alike, rank.number):
-                one, two = rank.newest(over), each.newest(lacking)
-                if one is not None and two is not None:
-                    self._clash(one, two, "terms", before, now_ns)
-        for each in alike if over else ():
-            self._limit(rank, each, mine, theirs, over, before)
-        for each in alike if lacking else ():
-            self._limit(each, rank, theirs, mine, lacking, before)
-        begun = {(one.terms.digest, one.begun) for one in (*other.loaders, *other.ghosts)}
-        terms = {digest for digest, _ in begun}
-        seen = (*rank.loaders, *rank.ghosts)
-        if any(one.terms.digest in terms and (one.terms.digest, one.begun) not in begun for one in seen):
-            for each in alike:
-                self._place(rank, each, before, now_ns)
-
-    def _limit(
-        self,
-        ahead: _Rank,
-        behind: _Rank,
-        made: dict[str, Made],
-        theirs: dict[str, Made],
-        over: Sequence[str],
-        before: dict[_Loader, Limit | None],
-    ) -> None:
-        """Limit loaders that a rank goes on with after another rank left such a one for something else."""
-        other = ahead.newest(over)
-        if other is None:
-            return
-        for loader in behind.loaders:
-            digest = loader.terms.digest
-            left = made.get(digest)
-            if left is None or theirs[digest].living <= left.living or not 0 < left.closed <= theirs[digest].read + 1:
-                continue  # the one that was left last is no partner of this one
-            self._note(before, loader)
-            loader.limits[other] = left.epoch, left.reach
-            self._limited.setdefault(other, {})[loader] = None
-
-    def _place(self, rank: _Rank, other: _Rank, before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Hold a loader that began at another place than the other rank's with the same terms, or may do so."""
-        for one in {loader.terms.digest: loader for loader in (*rank.ghosts, *rank.loaders)}.values():
-            alike = other.of(one.terms)
-            used = [each for each in alike if each.walk is not None] or alike
-            if used and not any(_go_together(one, each) for each in used):
-                self._clash(one, used[-1], "places", before, now_ns)
-
-    def _clash(self, one: _Loader, two: _Loader, kind: str, before: dict[_Loader, Limit | None], now_ns: int) -> None:
-        """Hold the later one of two loaders, of those that are not gone, and one that is held already.
-
-        Where they began at different places, both are.
-        """
-        here = [each for each in (one, two) if each.caller.connection in self._standing]
-        unused = [each for each in here if each.walk is None]
-        if kind == "terms":
-            newest = max(here, key=lambda each: each.number, default=None)
-            held = [each for each in here if each is newest or (each.was_held and each.is_fresh)]
-        else:
-            held = unused or here
-        for each in held:
-            self._note(before, each)
-            self._hold(_Clash(held=each, other=two if each is one else one, kind=kind), now_ns)
+        touched = {loader: loader.limit for one in rank.seen for loader in (one, *one.waiting)}
+        known = {(one, other): clash for one in touched for other, clash in one.against.items()}
+        for loader in rank.seen:
+            self._forget(loader, "terms", "left")
+        mine = rank.ledger
+        for theirs, alike in job.others(rank):
+            here, there = mine.lacking(theirs), theirs.lacking(mine)
+            if here and there:
+                for other in alike:
+                    one, two = rank.last(here), other.last(there)
+                    if one is None or two is None or ((one.is_gone or two.is_gone) and _may_follow(rank, other)):
+                        continue
+                    # The one that came later waits.
+                    held, awaited = (two, one) if one.is_gone or (two, one) in known else (one, two)
+                    if not held.is_gone:
+                        touched.setdefault(held, held.limit)
+                        self._hold(held, awaited, "terms", now_ns)
+            for left, of in ((mine.left_by(theirs), True), (theirs.left_by(mine), False)):
+                for other in alike if left else ():
+                    self._bound(*((rank, other) if of else (other, rank)), left, touched)
+        for (held, awaited), clash in known.items():
+            if clash.kind == "left" and awaited in held.bounds:
+                self._hold(held, awaited, clash.kind, now_ns)
+            if awaited in held.against:
+                held.against[awaited] = clash
+        told = [one for one, limit in touched.items() if one.limit != limit and not one.is_gone]
+        return [Probe(connection=one.caller.connection) for one in told] + (self._probe(now_ns) if self._held else [])
 
     @staticmethod
-    def _note(before: dict[_Loader, Limit | None], loader: _Loader) -> None:
-        before.setdefault(loader, loader.limit)
+    def _bound(ahead: _Rank, behind: _Rank, left: dict[str, Point], touched: dict[_Loader, Limit | None]) -> None:
+        """Bound the loaders of a rank that goes on with what another rank left for something else."""
+        leaver = behind.last(behind.ledger.moved - ahead.ledger.made)
+        for loader in ahead.loaders:
+            if leaver is not None and loader.terms.digest in left:
+                touched.setdefault(loader, loader.limit)
+                loader.bounds[leaver] = left[loader.terms.digest]
+                leaver.waiting[loader] = None
 
-    def _hold(self, clash: _Clash, now_ns: int) -> None:
-        held = clash.held
-        held.against[clash.other], held.was_held = clash, True
-        self._awaited.setdefault(clash.other, {})[held] = None
-        if held.walk is not None and held.since_ns is None:
-            held.since_ns = now_ns
+    def _place(self, job: _Job, loader: _Loader, now_ns: int) -> list[Verdict]:
+        """Hold a loader that began at another place than the one that another rank had first.
 
-    def _drop(self, loader: _Loader, before: dict[_Loader, Limit | None]) -> None:
-        """Forget the conflicts of a loader, and the limits that follow from it."""
-        for held in self._awaited.pop(loader, {}):
-            self._note(before, held)
-            held.against.pop(loader, None)
-        for limited in self._limited.pop(loader, {}):
-            self._note(before, limited)
-            limited.limits.pop(loader, None)
-        for other in loader.against:
-            _discard(self._awaited, other, loader)
-        for other in loader.limits:
-            _discard(self._limited, other, loader)
-        loader.against, loader.limits = {}, {}
+        Not those that are expected to: a process has made such a loader before, or a former process
+        of the rank lived beside the other one. That rank was started again alone, from its state.
+        """
+        other = job.eldest_beside(loader)
+        if other is None or other.start == loader.start or job.is_adopted or not (loader.alone and other.alone):
+            return []
+        if _may_follow(loader.rank, other.rank):
+            return []
+        here = [one for one in (loader, other) if not one.is_gone]
+        for held in here:
+            self._hold(held, other if held is loader else loader, "places", now_ns)
+        return [*(Probe(connection=one.caller.connection) for one in here), *self._probe(now_ns)]
 
-    def _part(self, job: _Job, loader: _Loader, now_ns: int) -> list[Verdict]:
-        """Forget the conflicts of a loader that is gone; those that waited for it go on, or wait for others."""
-        before: dict[_Loader, Limit | None] = {}
-        self._drop(loader, before)
-        before.pop(loader, None)
-        verdicts: list[Verdict] = []
-        for one, limit in before.items():
-            if one.caller.connection not in self._standing or one.limit == limit:
-                continue
-            verdicts.append(Probe(connection=one.caller.connection))
-            if not one.against:  # not all that it conflicts with are noted
-                verdicts += self._review(job, one.rank, now_ns)
-        return verdicts
-
-    def _is_settled(self, clash: _Clash, now_ns: int) -> bool:
-        """Return whether a conflict will not pass: the other rank was heard just now, or will not be again."""
-        held, other = clash.held, clash.other
-        if held.since_ns is None:
+    def _is_settled(self, held: _Loader, other: _Loader, clash: _Clash, now_ns: int) -> bool:
+        """Return whether a conflict will not pass, once the other rank is heard, or if it is gone."""
+        if held.start is None:
             return False
-        waited_ns = now_ns - held.since_ns
-        is_used = other.walk is not None and other.caller.connection in self._standing
-        return waited_ns >= (self._grace_ns if is_used else self._patience_ns)
+        waits_ns = self._grace_ns if other.start is not None else self._patience_ns
+        return now_ns - max(clash.since_ns, held.asked_ns) >= waits_ns
 
-    def _of_the_dead(self) -> Iterable[_Clash]:
-        for other, waiting in self._awaited.items():
-            if other.caller.connection not in self._standing:
-                yield from (held.against[other] for held in waiting)
+    def _hold(self, held: _Loader, other: _Loader, kind: str, now_ns: int) -> None:
+        held.against.setdefault(other, _Clash(kind, now_ns))
+        other.waiting[held] = None
+        self._held[held] = None
 
-    def _differ(self, clash: _Clash, now_ns: int) -> list[Verdict]:
-        """Refuse a loader, or both where neither can go on. What was refused counts as never made."""
-        text, other_text = clash.texts()
-        verdicts: list[Verdict] = []
-        told = [(clash.held, text)]
-        if clash.kind != "terms" and clash.other.caller.connection in self._standing:
-            told.append((clash.other, other_text))
-        job = self._jobs[_job_of(clash.held.caller)]
-        for loader, words in told:
-            if self._standing.pop(loader.caller.connection, None) is None:
-                continue
-            loader.rank.loaders.remove(loader)
-            digest = loader.terms.digest
-            loader.rank.living[digest] = max(loader.rank.living.get(digest, 0) - 1, 0)
-            job.renew(loader.rank)
-            verdicts.append(Differ(connection=loader.caller.connection, text=words))
-            verdicts += self._part(job, loader, now_ns)
-            verdicts += self._review(job, loader.rank, now_ns)
+    def _forget(self, loader: _Loader, *kinds: str) -> None:
+        """Forget conflicts of these kinds, and the bounds, between a loader and others."""
+        for other in [*loader.waiting, *loader.against, *loader.bounds]:
+            for one, two in ((loader, other), (other, loader)):
+                one.bounds.pop(two, None)
+                if two in one.against and one.against[two].kind in kinds:
+                    del one.against[two]
+                if two not in one.against and two not in one.bounds:
+                    two.waiting.pop(one, None)
+                if not one.against:
+                    self._held.pop(one, None)
+
+    def _let_go(self, job: _Job, loader: _Loader, now_ns: int, *kinds: str) -> list[Verdict]:
+        """Take a loader out of conflicts, of all kinds by default; those that waited go on, or wait for others."""
+        loader.is_gone = True
+        self._standing.pop(loader.caller.connection, None)
+        self._lost_ns.pop(loader.caller.connection, None)
+        waiting = [one for one in loader.waiting if not one.is_gone]
+        self._forget(loader, *(kinds or ("terms", "left", "places")))
+        verdicts: list[Verdict] = [Probe(connection=one.caller.connection) for one in waiting]
+        # Not all that a loader conflicts with are noted.
+        for rank in dict.fromkeys(one.rank for one in waiting if one.rank is not loader.rank):
+            verdicts += self._review(job, rank, now_ns)
         return verdicts
+
+    def _differ(self, held: _Loader, other: _Loader, kind: str, now_ns: int) -> list[Verdict]:
+        """Refuse a loader, or both where neither can go on. What was refused counts as never made."""
+        dataset, (here, there) = held.caller.hello.dataset, (held.told, other.told)
+        told = [(held, describe_difference(dataset, here, there))]
+        if kind == "left":
+            text = describe_left(dataset, here, there, held.bounds.get(other, (0, 0)))
+            told = [(held, text), (other, text)]
+        elif kind == "places" and held.start is not None and other.start is not None:
+            mine, theirs = (here[0], held.start), (there[0], other.start)
+            told = [
+                (held, describe_places(dataset, mine, theirs)),
+                (other, describe_places(dataset, theirs, mine)),
+            ]
+        job = self._jobs[_job_of(held.caller)]
+        told = [one for one in told if not one[0].is_gone]
+        verdicts: list[Verdict] = [Differ(connection=loader.caller.connection, text=text) for loader, text in told]
+        for loader, _ in told:
+            loader.is_gone = True
+            loader.rank.loaders.remove(loader)
+            if loader.alone:
+                loader.rank.made.pop(loader.terms.digest, None)
+            job.renew(loader.rank)
+        for loader, _ in told:
+            verdicts += self._let_go(job, loader, now_ns)
+        return verdicts
+
+    def _awaited(self) -> list[bytes]:
+        return list(dict.fromkeys(other.caller.connection for held in self._held for other in held.against))
 
     def _probe(self, now_ns: int) -> list[Verdict]:
         if self._probe_ns <= now_ns:
             self._probe_ns = now_ns + self._probe_every_ns
-            return [Probe(connection=loader.caller.connection) for loader in self._awaited]
+            return [Probe(connection=connection) for connection in self._awaited()]
         return []
 
     def _tidy(self) -> None:
         """Forget the ranks that have been without a session longest, and jobs without ranks."""
         while len(self._idle) > _MOST_IDLE_RANKS:
             (key, number), _ = self._idle.popitem(last=False)
-            job = self._jobs[key]
-            rank = job.ranks.pop(number)
-            for ghost in rank.ghosts:
-                self._drop(ghost, {})
-            rank.ghosts.clear()
-            job.renew(rank)
-            job.newcomers = [one for one in job.newcomers if one is not rank]
-            if not job.ranks:
+            for old in self._jobs[key].ranks.pop(number).gone.values():
+                self._forget(old, "places")
+            if not self._jobs[key].ranks:
                 del self._jobs[key]
+
+
+def _may_follow(one: _Rank, two: _Rank) -> bool:
+    """Return whether one process followed another that lived beside the other rank's: it need not do what that did."""
+    return one.former_ns > two.since_ns or two.former_ns > one.since_ns
 
 
 def _job_of(caller: Caller) -> _Key:
     return caller.hello.job, caller.dataset
-
-
-def _some(alike: Sequence[_Rank], number: int) -> Sequence[_Rank]:
-    """Return not all ranks if there are many: others for each number."""
-    begin = number * _MOST_WAITED_FOR % max(len(alike), 1)
-    return [*alike[begin : begin + _MOST_WAITED_FOR], *alike[:begin]][:_MOST_WAITED_FOR]
-
-
-def _go_together(one: _Loader, two: _Loader) -> bool:
-    """Return whether neither of two loaders with the same terms leaves out what the other hands out.
-
-    Of one whose user has asked for nothing yet that is not known, unless the other one began where
-    the plan begins.
-    """
-    if one.walk is None or two.walk is None:
-        return one.begun == two.begun == _BEGINNING or one.walk is two.walk
-    return not (
-        one.walk.misses(two.walk, one.rank.done(one, two.rank))
-        or two.walk.misses(one.walk, two.rank.done(two, one.rank))
-    )
-
-
-def _discard(table: dict[_Loader, dict[_Loader, None]], key: _Loader, loader: _Loader) -> None:
-    waiting = table.get(key, {})
-    waiting.pop(loader, None)
-    if not waiting:
-        table.pop(key, None)

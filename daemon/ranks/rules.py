@@ -32,13 +32,15 @@ class RankRules:
         # First, so that the loader's agreement does not end with its former session.
         return [*self._comparison.call_again(caller, now_ns), *self._claims.say_hello(caller, now_ns)]
 
-    def offer(self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int) -> list[Verdict]:
+    def offer(
+        self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int, *, begun: bool
+    ) -> list[Verdict]:
         """Take a session's offer of a plan that is valid in itself; see `Comparison`."""
-        return self._comparison.offer(caller, terms, made, now_ns)
+        return self._comparison.offer(caller, terms, made, now_ns, begun=begun)
 
-    def walked(self, connection: bytes, place: Place, now_ns: int, *, leaves: bool) -> list[Verdict]:
-        """Note where a session's user is; `leaves`: its loader is closed there."""
-        return self._comparison.walked(connection, place, now_ns, leaves=leaves)
+    def walked(self, connection: bytes, place: Place, now_ns: int) -> list[Verdict]:
+        """Note where a session's user is."""
+        return self._comparison.walked(connection, place, now_ns)
 
     def limit(self, connection: bytes) -> Limit | None:
         """Return how far a session's user may go; None if there is no limit."""

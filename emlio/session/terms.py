@@ -1,25 +1,23 @@
 """The options that ranks must agree on, and when the loaders of two ranks conflict.
 
 All ranks run the same program, but not at the same moment: one may be a stage ahead, or make a
-loader that the others do not. So the loaders of two ranks are paired by their terms, with all that
-the other rank has made, and two ranks conflict only if both have a living loader left over.
+loader that the others do not. So two ranks conflict only if each has a loader with terms of which
+the other one's process has made none, or if one goes on with what the other left for something else.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from emlio.wire.control import Compared, Made, Place, PlanOffer
+from emlio.wire.control import Compared, PlanOffer
 
 __all__ = [
     "STEPS_AHEAD",
-    "Made",
+    "Ledger",
+    "Point",
     "Terms",
-    "Walk",
     "describe_difference",
     "describe_left",
     "describe_places",
-    "left_over",
     "terms_of",
 ]
 
@@ -91,67 +89,37 @@ def terms_of(offer: PlanOffer, world_size: int) -> Terms:
     )
 
 
-# ---- which loaders each rank has made -----------------------------------------------------------------------------
+# ---- what two ranks compare ---------------------------------------------------------------------------------------
 
-
-def left_over(mine: Mapping[str, Made], theirs: Mapping[str, Made]) -> list[str]:
-    """Return the digests of which this rank has a living loader that the other rank never made.
-
-    Living loaders are paired with living ones first. Those that are left are paired with closed
-    ones, less those that belong to loaders that were closed here.
-    """
-    found: list[str] = []
-    for digest, one in mine.items():
-        other = theirs.get(digest)
-        paired = other.living + max(other.closed - one.read, 0) if other is not None else 0
-        if one.living > paired:
-            found.append(digest)
-    return found
-
-
-# ---- where ranks are ----------------------------------------------------------------------------------------------
-
-_Point = tuple[int, int]
-_BEFORE = (0, -1)
+Point = tuple[int, int]
+"""An epoch, and samples consumed over all ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
-    """The way of one loader's user through the plan. A point is an epoch and samples over all ranks.
+class Ledger:
+    """What one rank's process has done with loaders of a dataset. Digests stand for terms.
 
     Attributes:
-        start: where it began, or went to last other than by going on to the next epoch.
-        begin: where the pass in progress began.
-        at: how far that has come.
-        done: everything before this was handed out earlier on this rank, if it matters at all.
-        whole: whether the beginning of the walk was seen.
+        living: of the loaders that are not closed.
+        moved: those of them that handed out more than a first look.
+        made: of all its loaders, closed ones too.
+        left: those of which none lives any more, and where the last one was closed.
     """
 
-    start: _Point
-    begin: _Point
-    at: _Point
-    done: _Point = _BEFORE
-    whole: bool = True
+    living: frozenset[str] = frozenset()
+    moved: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
+    left: frozenset[tuple[str, Point]] = frozenset()
 
-    @staticmethod
-    def first(place: Place, *, whole: bool) -> "Walk":
-        """Return the walk of a loader that was not known before."""
-        begin = place.epoch, place.begin
-        return Walk(start=begin, begin=begin, at=(place.epoch, place.reach), whole=whole)
+    def lacking(self, other: "Ledger") -> frozenset[str]:
+        """Return what this rank has and the other one never made. Two ranks conflict if each has something."""
+        return self.living - other.made
 
-    def gone_on(self, place: Place) -> "Walk":
-        """Return the walk after the user came to this place."""
-        begin, at = (place.epoch, place.begin), (place.epoch, place.reach)
-        following = self.at[0] + 1, 0
-        if begin in (self.begin, following):
-            return Walk(start=self.start, begin=begin, at=at, done=self.done, whole=self.whole)
-        return Walk(start=begin, begin=begin, at=at, done=max(self.done, following))
-
-    def misses(self, other: "Walk", done: _Point) -> bool:
-        """Return whether the other hands out what this one, and what was `done` on this rank before, leave out."""
-        done = max(done, self.done)
-        since = max(done, other.begin if other.whole else other.at)
-        return since < self.start and (since < other.at or done == _BEFORE)
+    def left_by(self, other: "Ledger") -> dict[str, Point]:
+        """Return where the other rank left what this one has, if it left that for something that this one never made."""
+        if not other.moved - self.made:
+            return {}
+        return {digest: at for digest, at in other.left if digest in self.living}
 
 
 # ---- words --------------------------------------------------------------------------------------------------------
@@ -184,7 +152,7 @@ def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str,
     )
 
 
-def describe_left(dataset: str, stays: tuple[str, Terms], left: tuple[str, Terms], at: _Point) -> str:
+def describe_left(dataset: str, stays: tuple[str, Terms], left: tuple[str, Terms], at: Point) -> str:
     """Return the error text where one rank left a loader for another one, and the other goes on with the first."""
     (who, terms), (whom, others) = stays, left
     return (
@@ -195,7 +163,7 @@ def describe_left(dataset: str, stays: tuple[str, Terms], left: tuple[str, Terms
     )
 
 
-def describe_places(dataset: str, mine: tuple[str, _Point], other: tuple[str, _Point]) -> str:
+def describe_places(dataset: str, mine: tuple[str, Point], other: tuple[str, Point]) -> str:
     """Return the error text for ranks that begin at different places."""
     (who, here), (whom, there) = mine, other
     return (

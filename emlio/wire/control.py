@@ -134,15 +134,11 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The loaders with one set of terms that a rank's process has, and has closed, and where the last was closed.
-
-    `read` counts the closed ones that handed out more than a first look.
-    """
+    """The loaders with one set of terms that a rank's process has, and has closed, and where the last was closed."""
 
     digest: Digest
     living: Count
     closed: Count
-    read: Count = 0
     epoch: Count = 0
     reach: Count = 0
 
@@ -153,12 +149,13 @@ MadeLoaders = Annotated[list[Made], msgspec.Meta(max_length=MAX_MADE)]
 class Compared(msgspec.Struct, frozen=True, array_like=True):
     """What a daemon compares with other ranks, beside the plan.
 
-    `options` are those that are no part of it, as users know them, and `made` the other loaders of
-    the process for this dataset, the latest last.
+    `options` are those that are no part of it, as users know them, `made` the other loaders of the
+    process for this dataset, the latest last. `begun`: the user asked for batches before this offer.
     """
 
     options: Options
     made: MadeLoaders
+    begun: bool = False
 
 
 class Hello(Message, frozen=True, kw_only=True):

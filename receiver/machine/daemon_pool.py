@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from msgspec import structs
+from msgspec import UNSET, structs
 from msgspec.structs import astuple
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
@@ -211,7 +211,8 @@ class DaemonPool:
         offer, first = agreement.offer(talk.session, part), self.assignment.first_order(source)
         if self._config.world_size > 1:
             dataset = source.peer.dataset or self._config.address.dataset
-            compared = Compared(options=dict(self._config.options), made=self._around.made(dataset))
+            begun = self._around.gate.place() is not UNSET
+            compared = Compared(options=dict(self._config.options), made=self._around.made(dataset), begun=begun)
             offer = structs.replace(offer, compared=compared)
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:

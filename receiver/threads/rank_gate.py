@@ -101,6 +101,9 @@ class RankGate:
             return True
         if self._pass is None or self._pass[0] is not walker:
             self._begin(walker)
+        elif not self._read and walker.steps_done >= self._pass[1]:
+            self._read = True
+            self.tell()
         limit = self._limit
         if self._error is not None and getattr(self._error, "code", "") == "ranks-differ":
             return False  # whatever is here already
@@ -114,8 +117,7 @@ class RankGate:
 
     def _begin(self, walker: Walker) -> None:
         before, begin = self._pass, (walker.epoch, walker.reach(0))
-        usual = (0, 0) if before is None else (before[0].epoch + 1, 0)
-        if begin != usual:
+        if before is None or begin != (before[0].epoch + 1, 0):
             self._untold, self._limit = True, _NOTHING  # until daemons have said that other ranks are there, too
         if before is not None:
             self._read = self._read or before[0].steps_done >= before[1]

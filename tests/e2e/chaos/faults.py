@@ -47,7 +47,7 @@ class Kind(Enum):
     )
     RANK_UNLIKE = (
         "rank-unlike",
-        "all ranks hold, SIGKILL to one; one with another seed, batch size or place comes instead and is refused; then all go on",
+        "all ranks hold, SIGKILL to one; one with another seed or batch size comes instead and is refused; then all go on",
         Service.RESTART,
     )
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)

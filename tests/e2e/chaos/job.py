@@ -228,13 +228,8 @@ class Job:
         seat.start(self._told, self._environment)
 
     def try_unlike(self, seat: Seat, differs: str) -> RankProcess:
-        """Start a process with the seat's rank that differs in an option, or in where it begins; it must be refused.
-
-        The caller ends it.
-        """
-        options = dict(self._told["options"])
-        if differs in options:
-            options[differs] += 1
+        """Start a process with the seat's rank and another value of an option; it must be refused. The caller ends it."""
+        options = {**self._told["options"], differs: self._told["options"][differs] + 1}
         words = {**seat.words(self._told), "options": options, "state": None, "log": os.devnull}
         return RankProcess(_SOURCE, json.dumps(words), environment=self._environment)
 

@@ -13,14 +13,13 @@ from tests.e2e.chaos.faults import Fault, Kind
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.injected import Injected
 from tests.e2e.chaos.job import Job, Seat
-from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.names import HostNames
 
 __all__ = ["RankFaults"]
 
 _WORLDS = (2, 3, 4)
-_DIFFERENCES = ("seed", "batch_size", "epoch")
-"""In which a rank may differ; the last is the place at which it begins, told by epoch and samples."""
+_DIFFERENCES = ("seed", "batch_size")
+"""In which a rank may differ."""
 
 _BETWEEN_INTERRUPTS_S = 0.003
 _MOST_BACK_S = 2.0
@@ -157,8 +156,6 @@ class RankFaults:
         seat.kill()
         starts = len(seat.begun_ns)
         differs = _DIFFERENCES[event.fault.amount % len(_DIFFERENCES)]
-        if differs == "epoch" and seat.progress < RECORDS // 4:
-            differs = "seed"  # it would begin at a place where ranks that start again may be
         event.notes.append(differs)
         other = self._job.try_unlike(seat, differs)
         ends: list[int] = []
