@@ -321,8 +321,8 @@ class Comparison:
             verdicts = self._review(job, loader.rank, now_ns)
         if begins:
             verdicts += self._place(job, loader, now_ns)
-        if place.asks and loader.bounds and not loader.against:
-            least = min(loader.bounds.values())
+        least = min(loader.bounds.values(), default=None)
+        if place.asks and least is not None and loader.at > least and not loader.against:
             for other in [other for other, left in loader.bounds.items() if left == least]:
                 self._hold(loader, other, "left", now_ns)
             verdicts += self._probe(now_ns)
@@ -407,7 +407,7 @@ class Comparison:
             if here and there:
                 for other in alike:
                     one, two = rank.last(here), other.last(there)
-                    if one is None or two is None or ((one.is_gone or two.is_gone) and _may_follow(rank, other)):
+                    if one is None or two is None or ((one.is_gone or two.is_gone) and _may_follow(one, two)):
                         continue
                     # The one that came later waits.
                     held, awaited = (two, one) if one.is_gone or (two, one) in known else (one, two)
@@ -444,7 +444,7 @@ class Comparison:
         other = job.eldest_beside(loader)
         if other is None or other.start == loader.start or job.is_adopted or not (loader.alone and other.alone):
             return []
-        if _may_follow(loader.rank, other.rank):
+        if _may_follow(loader, other):
             return []
         here = [one for one in (loader, other) if not one.is_gone]
         for held in here:
@@ -533,9 +533,11 @@ class Comparison:
                 del self._jobs[key]
 
 
-def _may_follow(one: _Rank, two: _Rank) -> bool:
-    """Return whether one process followed another that lived beside the other rank's: it need not do what that did."""
-    return one.former_ns > two.since_ns or two.former_ns > one.since_ns
+def _may_follow(one: _Loader, two: _Loader) -> bool:
+    """Return whether one process may have followed another that lived beside the other rank's: it need not do what that did."""
+    mine, theirs = one.rank, two.rank
+    is_same = one.caller.hello.world_size == two.caller.hello.world_size
+    return not is_same or mine.former_ns > theirs.since_ns or theirs.former_ns > mine.since_ns
 
 
 def _job_of(caller: Caller) -> _Key:
