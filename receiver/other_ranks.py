@@ -37,7 +37,7 @@ from emlio.session.terms import (
     terms_of,
 )
 from emlio.tokens import TokenBatches
-from emlio.wire.control import Compared, Made, Place
+from emlio.wire.control import Compared, Made
 
 __all__ = ["OtherRanks", "Store", "further_options"]
 
@@ -66,12 +66,11 @@ class Store(Protocol):
 
 
 class _Used(msgspec.Struct, frozen=True, kw_only=True):
-    """A living loader whose user has asked for a batch, where it began, and whether it has handed out more than a look."""
+    """A living loader whose user has asked for a batch, and where it began."""
 
     values: tuple[tuple[str, str | int | bool], ...]
     further: tuple[tuple[str, str], ...]
     start: Point
-    read: bool
 
     @property
     def terms(self) -> Terms:
@@ -94,7 +93,6 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
     def ledger(self) -> Ledger:
         return Ledger(
             living=frozenset(one.digest for one in self.made if one.living),
-            moved=frozenset(one.terms.digest for one in self.used if one.read),
             made=frozenset(one.digest for one in self.made),
             left=frozenset((one.digest, (one.epoch, one.reach)) for one in self.made if one.closed and not one.living),
         )
@@ -256,10 +254,9 @@ class OtherRanks:
     def _said(self) -> _Said:
         used: list[_Used] = []
         for one in self._own.living(self._group_kind):
-            place, start = one.place(), one.start()
-            read = isinstance(place, Place) and place.read
+            start = one.start()
             if start is not None:
-                used.append(_Used(values=one.terms.values, further=one.terms.further, start=start, read=read))
+                used.append(_Used(values=one.terms.values, further=one.terms.further, start=start))
         who = f"{socket.gethostname()}:{os.getpid()}"
         return _Said(rank=self._config.rank, who=who, made=self._own.made(self._group_kind), used=used)
 
@@ -283,8 +280,7 @@ class OtherRanks:
         if theirs is not None and digest in here.lacking(there):
             return describe_difference(dataset, me, (other.name, theirs))
         left = here.left_by(there).get(digest)
-        if left is not None and flow > left:
-            theirs = next(one.terms for one in other.used if one.terms.digest in there.moved - here.made)
+        if theirs is not None and left is not None and flow > left:
             return describe_left(dataset, me, (other.name, theirs), left)
         alike = other.only(digest)
         if first and mine.only(digest) is not None and alike is not None and alike.start != flow:

@@ -51,7 +51,8 @@ class _Made:
             digest, place = one.terms.digest, one.place()
             before = self.closed.pop(digest, Made(digest, 0, 0))
             last = place if isinstance(place, Place) else Place(0, 0, 0)
-            self.closed[digest] = Made(digest, 0, before.closed + 1, last.epoch, last.reach)
+            epoch, reach = max((before.epoch, before.reach), (last.epoch, last.reach))
+            self.closed[digest] = Made(digest, 0, before.closed + 1, epoch, reach)
             if len(self.closed) > MAX_MADE:
                 self.closed.popitem(last=False)
 

@@ -86,6 +86,7 @@ class _Loader:
         asked_ns: when that was.
         at: where its user is.
         reads: its user was handed more than a first look.
+        was_held: its user had to wait at some time.
         is_gone: its session has ended.
         against: the loaders it conflicts with; until that is settled its user is handed nothing.
         bounds: how far it may go, since other ranks left such a loader for one that this rank lacks.
@@ -100,10 +101,16 @@ class _Loader:
     asked_ns: int = 0
     at: Point = (0, 0)
     reads: bool = False
+    was_held: bool = False
     is_gone: bool = False
     against: dict["_Loader", _Clash] = field(default_factory=dict["_Loader", _Clash])
     bounds: dict["_Loader", Point] = field(default_factory=dict["_Loader", Point])
     waiting: dict["_Loader", None] = field(default_factory=dict["_Loader", None])
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether its user was handed nothing yet."""
+        return self.start is None or self.at == self.start
 
     @property
     def told(self) -> tuple[str, Terms]:
@@ -125,9 +132,11 @@ class _Rank:
         since_ns: when the process came.
         heard_ns: when it was heard last.
         former_ns: when a process that had the rank before was heard last.
+        inherited: what processes that had the rank before had made and closed, while one that lived
+            beside them has another rank: this process was started again alone, and goes on after that.
         loaders: those with a session here.
         gone: the last one of each terms that was used and is gone, while the rank has this process.
-        made: the terms of all its loaders, and where the last one that is closed was closed.
+        made: the terms of all its loaders, and the farthest place at which one was closed.
         ledger: what other ranks compare with.
     """
 
@@ -136,6 +145,7 @@ class _Rank:
     since_ns: int
     heard_ns: int
     former_ns: int
+    inherited: frozenset[str] = frozenset()
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     gone: dict[str, _Loader] = field(default_factory=dict[str, _Loader])
     made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
@@ -147,9 +157,9 @@ class _Rank:
             self.note(one.digest, (one.epoch, one.reach) if one.closed and not one.living else None)
 
     def note(self, digest: str, left: Point | None) -> None:
-        """Note a loader that was made, or is closed at a place."""
-        self.made.pop(digest, None)
-        self.made[digest] = left
+        """Note a loader that was made, or is closed at a place. Of several with the same terms the farthest place counts."""
+        before = self.made.pop(digest, None)
+        self.made[digest] = max(before, left) if before is not None and left is not None else left or before
         while len(self.made) > _MOST_KINDS_KNOWN:
             del self.made[next(iter(self.made))]
 
@@ -195,8 +205,23 @@ class _Job:
             self.take_out(before)
             del self.ranks[number]
         rank = _Rank(number=number, process=caller.process, since_ns=now_ns, heard_ns=now_ns, former_ns=former_ns)
+        if before is not None:
+            living = {one.terms.digest for one in before.loaders}
+            rank.inherited = before.inherited | (before.made.keys() - living)
         self.ranks[number] = rank
+        self._disinherit()
         return rank, before
+
+    def _disinherit(self) -> None:
+        """Forget what former processes made where the whole job was started again: no rank has its first process."""
+        if any(one.former_ns == _NEVER_NS for one in self.ranks.values()):
+            return
+        eldest = min(self.ranks.values(), key=lambda one: one.since_ns)
+        for one in self.ranks.values():
+            if one.inherited and one is not eldest and eldest.since_ns >= one.former_ns:
+                one.inherited = frozenset()
+                if one.seen:
+                    self.renew(one)
 
     def renew(self, rank: _Rank) -> None:
         """Note that the rank's loaders have changed."""
@@ -204,8 +229,7 @@ class _Job:
         here = {one.terms.digest for one in rank.seen}
         rank.ledger = Ledger(
             living=frozenset(here),
-            moved=frozenset(one.terms.digest for one in rank.loaders if one.reads),
-            made=frozenset(rank.made),
+            made=frozenset(rank.made) | rank.inherited,
             left=frozenset((digest, at) for digest, at in rank.made.items() if at is not None and digest not in here),
         )
         if rank.seen and self.ranks.get(rank.number) is rank:
@@ -300,7 +324,7 @@ class Comparison:
             loader = _Loader(caller=caller, terms=terms, rank=rank, alone=alone)
             rank.loaders.append(loader)
             self._standing[caller.connection] = loader
-        loader.terms = terms
+        loader.terms, rank.heard_ns = terms, now_ns
         rank.learn(made)
         rank.note(terms.digest, None)
         # The limit goes first: nothing may be handed out in between.
@@ -311,6 +335,7 @@ class Comparison:
         loader = self._standing.get(connection)
         if loader is None:
             return []
+        loader.rank.heard_ns = now_ns
         job, begins = self._jobs[_job_of(loader.caller)], loader.start is None
         verdicts: list[Verdict] = []
         loader.at = place.epoch, place.reach
@@ -407,10 +432,11 @@ class Comparison:
             if here and there:
                 for other in alike:
                     one, two = rank.last(here), other.last(there)
-                    if one is None or two is None or ((one.is_gone or two.is_gone) and _may_follow(one, two)):
+                    if one is None or two is None or _is_over(one, two) or _is_over(two, one):
                         continue
-                    # The one that came later waits.
-                    held, awaited = (two, one) if one.is_gone or (two, one) in known else (one, two)
+                    # The one that came later waits, or one that waited before and was handed nothing since.
+                    waits = one.is_gone or (two, one) in known or (two.was_held and two.is_fresh)
+                    held, awaited = (two, one) if waits else (one, two)
                     if not held.is_gone:
                         touched.setdefault(held, held.limit)
                         self._hold(held, awaited, "terms", now_ns)
@@ -428,7 +454,7 @@ class Comparison:
     @staticmethod
     def _bound(ahead: _Rank, behind: _Rank, left: dict[str, Point], touched: dict[_Loader, Limit | None]) -> None:
         """Bound the loaders of a rank that goes on with what another rank left for something else."""
-        leaver = behind.last(behind.ledger.moved - ahead.ledger.made)
+        leaver = behind.last(behind.ledger.lacking(ahead.ledger))
         for loader in ahead.loaders:
             if leaver is not None and loader.terms.digest in left:
                 touched.setdefault(loader, loader.limit)
@@ -455,13 +481,15 @@ class Comparison:
         """Return whether a conflict will not pass, once the other rank is heard, or if it is gone."""
         if held.start is None:
             return False
-        waits_ns = self._grace_ns if other.start is not None else self._patience_ns
+        is_clear = other.reads if clash.kind == "left" else other.start is not None
+        waits_ns = self._grace_ns if is_clear and not other.is_gone else self._patience_ns
         return now_ns - max(clash.since_ns, held.asked_ns) >= waits_ns
 
     def _hold(self, held: _Loader, other: _Loader, kind: str, now_ns: int) -> None:
         held.against.setdefault(other, _Clash(kind, now_ns))
         other.waiting[held] = None
         self._held[held] = None
+        held.was_held = True
 
     def _forget(self, loader: _Loader, *kinds: str) -> None:
         """Forget conflicts of these kinds, and the bounds, between a loader and others."""
@@ -534,10 +562,20 @@ class Comparison:
 
 
 def _may_follow(one: _Loader, two: _Loader) -> bool:
-    """Return whether one process may have followed another that lived beside the other rank's: it need not do what that did."""
+    """Return whether one rank was started again alone, beside the other: it need not begin where that did."""
     mine, theirs = one.rank, two.rank
-    is_same = one.caller.hello.world_size == two.caller.hello.world_size
-    return not is_same or mine.former_ns > theirs.since_ns or theirs.former_ns > mine.since_ns
+    alone = (mine.former_ns == _NEVER_NS) != (theirs.former_ns == _NEVER_NS)
+    return alone or mine.former_ns > theirs.since_ns or theirs.former_ns > mine.since_ns
+
+
+def _is_over(gone: _Loader, other: _Loader) -> bool:
+    """Return whether a loader that is gone may belong to a life of the job that is over.
+
+    The other rank has got a new process after that, or the number of ranks is another now.
+    """
+    former, now = gone.rank, other.rank
+    is_same = gone.caller.hello.world_size == other.caller.hello.world_size
+    return gone.is_gone and former.heard_ns <= now.since_ns and (not is_same or now.former_ns > former.since_ns)
 
 
 def _job_of(caller: Caller) -> _Key:

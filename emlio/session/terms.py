@@ -101,13 +101,11 @@ class Ledger:
 
     Attributes:
         living: of the loaders that are not closed.
-        moved: those of them that handed out more than a first look.
         made: of all its loaders, closed ones too.
-        left: those of which none lives any more, and where the last one was closed.
+        left: those of which none lives any more, and the farthest place at which one was closed.
     """
 
     living: frozenset[str] = frozenset()
-    moved: frozenset[str] = frozenset()
     made: frozenset[str] = frozenset()
     left: frozenset[tuple[str, Point]] = frozenset()
 
@@ -117,7 +115,7 @@ class Ledger:
 
     def left_by(self, other: "Ledger") -> dict[str, Point]:
         """Return where the other rank left what this one has, if it left that for something that this one never made."""
-        if not other.moved - self.made:
+        if not other.lacking(self):
             return {}
         return {digest: at for digest, at in other.left if digest in self.living}
 

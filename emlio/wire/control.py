@@ -134,7 +134,7 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The loaders with one set of terms that a rank's process has, and has closed, and where the last was closed."""
+    """The loaders with one set of terms that a rank's process has, and has closed, and the farthest place of these."""
 
     digest: Digest
     living: Count

@@ -93,7 +93,7 @@ def test_the_table_names_every_argument() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [(name, options) for name, many in OTHER.items() for options in many],
-    ids=lambda value: str(value)[:60],
+    ids=[f"{name}-{number}" for name, many in OTHER.items() for number in range(len(many))],
 )
 def test_a_rank_with_another_value_is_refused_where_the_table_says_so(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], folder: Path

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.ranks.comparison import Agree, Comparison, Differ, End, Probe, Verdict
@@ -83,10 +84,9 @@ class SimulatedJob:
         made = self._own[rank].made(("j", "x", rank))
         digest = loader.terms.digest
         there = loader.noted in self._own[rank].living(("j", "x", rank))
-        others = [
-            one if one.digest != digest or not there else type(one)(digest, one.living - 1, *_rest(one)) for one in made
-        ]
-        self._do(self._table.offer(loader.caller, loader.terms, others, self._now_ns))
+        others = [one if one.digest != digest or not there else replace(one, living=one.living - 1) for one in made]
+        begun = loader.gate.place() is not UNSET
+        self._do(self._table.offer(loader.caller, loader.terms, others, self._now_ns, begun=begun))
 
     def _tell(self, loader: Loader) -> None:
         place = loader.gate.place()
@@ -120,7 +120,7 @@ class SimulatedJob:
         del self._loaders[loader.caller.connection]
         if place is not UNSET:
             assert isinstance(place, Place)
-            self._do(self._table.walked(loader.caller.connection, place, self._now_ns, leaves=True))
+            self._do(self._table.walked(loader.caller.connection, place, self._now_ns))
         self._do(self._table.gone(loader.caller.connection, self._now_ns))
 
     def kill(self, rank: int) -> None:
@@ -175,10 +175,6 @@ class SimulatedJob:
                 case Agree() | End() | Probe():
                     pass
         self._keep()
-
-
-def _rest(one: object) -> tuple[int, ...]:
-    return one.closed, one.read, one.epoch, one.reach  # type: ignore[attr-defined]
 
 
 def check(seed: int) -> None:
