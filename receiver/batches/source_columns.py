@@ -103,7 +103,7 @@ class SourceColumns:
 
 def _kinds(column: Any) -> list[str]:
     """Return the types of a column's values, in words; "" for None."""
-    if isinstance(column, np.ndarray):
+    if not isinstance(column, Sequence):
         return [str(column.dtype)] * len(column)
     values = cast("Sequence[Any]", column)
     if {type(value) for value in values} == {memoryview}:
