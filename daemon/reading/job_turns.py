@@ -16,7 +16,7 @@ _KEPT = 64
 
 
 class JobTurns(Generic[_T]):
-    """What waits for its turn. The job that was given least comes first; within a job, who has waited longest."""
+    """Items that wait. The job that was given least comes first; within a job, the item that has waited longest."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[_T]] = {}

@@ -1,4 +1,4 @@
-"""What each record of a batch holds, read one by one.
+"""The kinds of features of each record of a batch, read one by one.
 
 `ColumnDecoder.decode` raises an error for the first record that is not like the others. Here each record is judged by itself, so
 that only those that cannot be read are blamed, whatever the others are.

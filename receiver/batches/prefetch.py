@@ -65,7 +65,7 @@ class MadeBatch:
 
     @property
     def held_bytes(self) -> int:
-        """What it took of the window."""
+        """The bytes of the window that it took."""
         return self.size_bytes + PLACE_BYTES * self.count
 
 

@@ -103,9 +103,9 @@ class SourceColumns:
 
 def _kinds(column: Any) -> list[str]:
     """Return the types of a column's values, in words; "" for None."""
-    if not isinstance(column, list):
+    if not isinstance(column, Sequence):
         return [str(column.dtype)] * len(column)
-    values = cast("Sequence[Any]", column)
+    values = cast("Sequence[Any]", column)  # type: ignore[redundant-cast]
     if {type(value) for value in values} == {memoryview}:
         return ["bytes"] * len(values)
     return ["" if value is None else str(getattr(value, "dtype", "bytes")) for value in values]

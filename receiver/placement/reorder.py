@@ -93,7 +93,7 @@ class WholeBatch:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of the window."""
+        """The bytes of the window that it takes."""
         return self.size_bytes + PLACE_BYTES * self.count
 
 

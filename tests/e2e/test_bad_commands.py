@@ -56,7 +56,10 @@ def test_a_folder_in_place_of_the_ready_file_is_named_and_stays(tmp_path: Path) 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = refused("--data", f"x={tmp_path}/file")
-    assert said == f"{OF_X}{tmp_path}/file: must be a directory, or one .npy file, whose rows are records; it is a file"
+    assert said == (
+        f"{OF_X}{tmp_path}/file: must be a directory, or one .npy file, whose rows are records; it is a file. "
+        f"For some of the files of a directory say '{tmp_path}?files=file'"
+    )
 
 
 def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:

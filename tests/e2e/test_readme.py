@@ -153,7 +153,7 @@ def test_the_first_script_runs_without_torch_and_dali(tmp_path: Path) -> None:
     (transforming,) = (piece for piece in python_blocks(LOADER) if "transform=transform" in piece)
     said: list[str] = []
     with DaemonProcess({"try": folder}, folder=tmp_path) as daemon:
-        for script in (first, transforming, *python_blocks(TRANSFORM)):
+        for script in (first, transforming, *(piece for piece in python_blocks(TRANSFORM) if "EmlioLoader" in piece)):
             assert "emlio://localhost:5555/try" in script
             text = NOT_INSTALLED + script.replace("emlio://localhost:5555/try", daemon.address("try"))
             (tmp_path / "first.py").write_text(text, encoding="utf-8")

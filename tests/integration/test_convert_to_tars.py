@@ -60,7 +60,9 @@ def _samples(out: Path) -> dict[str, dict[str, bytes]]:
     with open_dataset("out", out) as dataset:
         assert dataset.contents.format == "tar"
     rows = read_folder(out, batch_size=1)
-    found = {str(row.pop("__key__")): {name: bytes(data) for name, data in row.items()} for row in rows}
+    found = {
+        str(row.pop("__key__")): {name: bytes(data) for name, data in row.items() if data is not None} for row in rows
+    }
     assert len(found) == len(rows)
     return found
 

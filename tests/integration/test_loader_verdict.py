@@ -37,6 +37,9 @@ _SLOWER = 8
 """The slow part takes so many times as long as a whole batch without a bottleneck."""
 
 _LEAST_S = 0.004
+_LOOP_S = 0.025
+"""The least that a slow consumer takes: a pause of a busy machine is then below the share that counts as waiting."""
+
 _TIMES = 3
 
 
@@ -101,7 +104,7 @@ def _stats(loader: EmlioLoader, step: Callable[[], object] = _nothing) -> list[L
 
 
 def _slow_consumer(run: _Run) -> list[LoaderStats]:
-    return _stats(_loader(run.port, raw=True), lambda: time.sleep(run.slow_s))
+    return _stats(_loader(run.port, raw=True), lambda: time.sleep(max(run.slow_s, _LOOP_S)))
 
 
 def _slow_transform(run: _Run) -> list[LoaderStats]:

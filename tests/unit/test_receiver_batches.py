@@ -13,7 +13,6 @@ from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
 from emlio.formats.contents import Contents, FieldType
 from emlio.receiver.batches.assemble import Assembler
-from emlio.receiver.batches.collate import default_collate
 from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
 from emlio.receiver.placement.reorder import BadRecord, WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordPlace
@@ -145,6 +144,22 @@ def test_a_collate_fn_makes_the_batch_with_and_without_a_transform() -> None:
     assert plain == [5, *({"label": number} for number in range(5))]
     both = _assembler(raw=False, transform=lambda sample: int(sample["label"]) * 2, collate_fn=collate)
     assert both(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]])) == [5, 0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("transform", [None, lambda sample: (sample["label"], 0)])
+def test_an_error_of_a_collate_fn_notes_what_it_was_called_with(transform: Any) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return samples["label"]  # type: ignore[call-overload]  # as users write it who expect a batch
+
+    with pytest.raises(TypeError, match="list indices must be") as raised:
+        _assembler(raw=False, transform=transform, collate_fn=collate)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
+    first = "dict of 'label', 'name', 'pair', '__id__'" if transform is None else "tuple"
+    assert raised.value.__notes__ == [f"in collate_fn, which gets a list of samples: here 5, the first a {first}"]
+
+
+def test_the_user_decides_what_a_transform_of_a_dict_looks_like() -> None:
+    keep: Callable[[Any], Any] = lambda sample: {"x": sample["label"]}  # noqa: E731  # as users write it
+    assert _assembler(raw=False, transform=keep)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))["x"].tolist() == [0, 1, 2, 3, 4]
 
 
 # ---- bad records --------------------------------------------------------------------------------------------------
@@ -300,108 +315,3 @@ def test_an_array_that_replaces_another_is_one_of_its_own() -> None:
     for boxes in made["boxes"]:
         boxes += 100
     assert [int(boxes[0]) for boxes in made["boxes"]] == [100] * 5
-
-
-# ---- collation ----------------------------------------------------------------------------------------------------
-
-
-def test_nested_samples_are_stacked_element_by_element() -> None:
-    samples = [
-        {"image": np.full((2, 2), number), "meta": (number, [0.5 * number, f"n{number}"])} for number in range(3)
-    ]
-    made = default_collate(samples, None)
-    assert made["image"].shape == (3, 2, 2)
-    numbers, (halves, names) = made["meta"]
-    assert (numbers.tolist(), halves.tolist(), names) == ([0, 1, 2], [0.0, 0.5, 1.0], ["n0", "n1", "n2"])
-    assert isinstance(made["meta"], tuple)
-    assert isinstance(made["meta"][1], list)
-
-
-@pytest.mark.parametrize(
-    "samples", [[b"a", b"bb"], ["a", "bb"], [memoryview(b"a"), memoryview(b"bb")], [None, None], [object(), object()]]
-)
-def test_what_cannot_be_stacked_stays_a_list(samples: list[Any]) -> None:
-    assert default_collate(samples, None) == samples
-
-
-@pytest.mark.parametrize(
-    ("samples", "dtype"),
-    [
-        ([1, 2], np.int64),
-        ([True, False], np.bool_),
-        ([1, 2.5], np.float64),
-        ([np.float32(1), np.float32(2)], np.float32),
-    ],
-)
-def test_numbers_keep_their_kind(samples: list[Any], dtype: type[np.generic]) -> None:
-    made = default_collate(samples, None)
-    assert (made.dtype, made.tolist()) == (dtype, samples)
-
-
-def test_a_tensor_is_made_of_what_is_stacked_and_tensors_are_stacked_by_their_own_kind() -> None:
-    assert default_collate([1, 2], _Tensor).array.tolist() == [1, 2]
-
-    class Own:
-        """A tensor as far as collation knows one."""
-
-        shape = (2,)
-
-        def __init__(self, values: list[int]) -> None:
-            self.values = values
-
-        def new_empty(self, shape: tuple[int, ...]) -> "Own":
-            assert shape == (2, 2)
-            return Own([])
-
-        def __setitem__(self, place: int, sample: "Own") -> None:
-            assert place == len(self.values) // 2
-            self.values += sample.values
-
-    made = default_collate([Own([1, 2]), Own([3, 4])], None)
-    assert isinstance(made, Own)
-    assert made.values == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("samples", "what"),
-    [
-        ([np.zeros(2), np.zeros(3)], "arrays must have the same shape"),
-        ([(1, 2), (1,)], "must have equal lengths"),
-        ([[1], [1, 2]], "must have equal lengths"),
-    ],
-)
-def test_what_differs_in_shape_needs_the_users_own_collation(samples: list[Any], what: str) -> None:
-    with pytest.raises(ConfigError, match=f"{what}.*collate_fn that pads them"):
-        default_collate(samples, None)
-
-
-@pytest.mark.parametrize(
-    ("samples", "what"),
-    [
-        ([3, None], "got int and NoneType"),
-        ([None, 3], "got NoneType and int"),
-        ([np.zeros(2), {"a": 1}], "got ndarray and dict"),
-        ([(1, 2), 3], "got tuple and int"),
-        ([(1, 2), (1, None)], "got int and NoneType"),
-        ([{"a": 1}, {"b": 1}], r"equal keys, got \['a'\] and \['b'\]"),
-    ],
-)
-def test_samples_of_different_kinds_are_an_error_that_names_both(samples: list[Any], what: str) -> None:
-    with pytest.raises(ConfigError, match=f"{what}.*collate_fn that knows"):
-        default_collate(samples, None)
-
-
-@pytest.mark.parametrize("transform", [None, lambda sample: (sample["label"], 0)])
-def test_an_error_of_a_collate_fn_notes_what_it_was_called_with(transform: Any) -> None:
-    def collate(samples: list[Any]) -> Any:
-        return samples["label"]  # type: ignore[call-overload]  # as users write it who expect a batch
-
-    with pytest.raises(TypeError, match="list indices must be") as raised:
-        _assembler(raw=False, transform=transform, collate_fn=collate)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
-    first = "dict of 'label', 'name', 'pair', '__id__'" if transform is None else "tuple"
-    assert raised.value.__notes__ == [f"in collate_fn, which gets a list of samples: here 5, the first a {first}"]
-
-
-def test_the_user_decides_what_a_transform_of_a_dict_looks_like() -> None:
-    keep: Callable[[Any], Any] = lambda sample: {"x": sample["label"]}  # noqa: E731  # as users write it
-    assert _assembler(raw=False, transform=keep)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))["x"].tolist() == [0, 1, 2, 3, 4]

@@ -30,7 +30,7 @@ _SHARDS: Final[Subject] = ("dali-tfrecord", "default")
 _PERCENT_FLAT: Final = 1.0
 _PERCENT_LOCAL: Final = 1.0
 _OF_TIME: Final = 0.9
-"""Where this part of a difference in energy is energy at rest, the ratio repeats that of the epochs."""
+"""A ratio of energy follows from time alone where at least this part of the difference is energy at rest."""
 
 
 def claims(race: Race) -> tuple[Check, ...]:

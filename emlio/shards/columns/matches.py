@@ -36,7 +36,7 @@ _LOG = logging.getLogger("emlio.shards")
 _NEWS_S: Final = 10.0
 _NAMED: Final = 40
 _INDEX_COLUMNS: Final = {plain: name for name in ("size", "number", "shard") for plain in (name, f"__{name}__")}
-"""What the index knows of each record, by the names in predicates."""
+"""The columns that the index has of each record, by their names in predicates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
