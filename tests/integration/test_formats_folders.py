@@ -28,7 +28,7 @@ from emlio.shards.opening import choice
 from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
-from emlio_testing.format_files import put_mds, read_folder, tar_of
+from emlio_testing.format_files import put_mds, read_folder, tar_of, write_mds, write_megatron
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
@@ -246,6 +246,61 @@ def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
 def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
     _put(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
     assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "names", [("train_images", "test_images"), ("seg_train", "seg_test"), ("Training_Set", "val_set")]
+)
+def test_folders_that_differ_only_by_the_split_in_their_names_are_splits(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    _put(tmp_path, {f"{name}/{kind}/1.jpg": _JPEG for name in names for kind in ("cat", "dog")})
+    with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(names))}, choose one"):
+        read_folder(tmp_path)
+    assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split={names[0]}")] == [0, 1]
+    assert sorted(int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")) == [0, 0, 1, 1]
+
+
+def _numbered(root: Path) -> None:
+    for number in range(3):
+        write_tfrecord(root / f"data-{number:05d}-of-00003.tfrecord", [b"%d" % number])
+
+
+def _mapped(root: Path) -> None:
+    _numbered(root)
+    assert command(["index", "--mapping", str(root)]) == 0
+
+
+def _mds(root: Path) -> None:
+    samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
+    files, index = write_mds({"n": ("int64", 8)}, samples)
+    _put(root, {**files, "index.json": json.dumps(index).encode()})
+
+
+def _megatron(root: Path) -> None:
+    for number in range(3):
+        write_megatron(root / f"data-{number:05d}", [[np.array([number, number])]], np.uint16)
+
+
+@pytest.mark.parametrize("make", [_numbered, _mapped, _mds, _megatron])
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_files_that_tell_of_shards_go_with_those_that_are_chosen(
+    make: Callable[[Path], None], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    make(root)
+    objects = {path.name: path.read_bytes() for path in root.iterdir()}
+    monkeypatch.setattr(choice, "make_client", lambda _: FakeObjects(objects))
+    at = ObjectAddress.parse("s3://bucket/data") if place == "bucket" else root
+    ending = next(path.suffix for path in root.iterdir() if path.suffix in (".tfrecord", ".mds", ".bin"))
+    with open_dataset("d", at, tmp_path / "cache") as dataset:
+        whole = dataset.entries
+        contents = dataset.contents
+    with open_dataset("d", at, tmp_path / "cache", options={"files": f"data-0000[12]*{ending}"}) as dataset:
+        assert dataset.entries == whole[1:]
+        assert (dataset.contents.format, dataset.contents.settings) == (contents.format, contents.settings)
+        assert dataset.missing == ()
 
 
 @pytest.mark.parametrize(
