@@ -411,6 +411,27 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
     assert not list(out.glob(".emlio*"))
 
 
+def test_files_are_not_chosen_among_compressed_shards_of_an_index(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    _mds(tmp_path / "in")
+    for path in (tmp_path / "in").glob("*.mds"):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    with pytest.raises(ConfigError, match="files= cannot choose among compressed shards of MosaicML"):
+        convert(
+            ConvertOptions(source=tmp_path / "in", out=tmp_path / "out", source_options={"files": "data-00001.mds.gz"})
+        )
+
+
+def test_an_error_in_a_compressed_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_tfrecord(tmp_path / "plain", [b"1"])
+    (tmp_path / "in" / "good.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
+    (tmp_path / "in" / "torn.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()[:-1]))
+    with pytest.raises(DatasetError, match=r"torn\.tfrecord\.gz: record 0"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
 def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
     with pytest.raises(DatasetError, match="the compressed file is incomplete"):
