@@ -200,10 +200,12 @@ def test_one_rank_with_other_weights_is_refused(daemons: list[DaemonProcess], mo
     both: dict[str, Any] = {"world_size": 2, "raw": True}
     monkeypatch.setenv("EMLIO_JOB", "unlike")
     with (
-        EmlioLoader(mixture, BATCH, rank=0, **both),
+        EmlioLoader(mixture, BATCH, rank=0, **both) as first,
+        EmlioLoader(other, BATCH, rank=1, **both) as second,
         pytest.raises(RefusedError, match=r"all ranks of a job must give the same options .*sampling="),
     ):
-        EmlioLoader(other, BATCH, rank=1, **both)
+        for _ in zip(first, second, strict=False):
+            pass
 
 
 # ---- formats ------------------------------------------------------------------------------------------------------------
