@@ -266,7 +266,8 @@ def _parsed(text: bytes, where: str) -> _Index:
         raise DatasetError(f"{where}: {_INDEX} must describe MDS shards: {str(error)[:200]}") from error
     if index.version != 2 or not index.shards:
         raise DatasetError(
-            f"{where}: {_INDEX} must be of version 2 with a shard at least, is of version {index.version}"
+            f"{where}: {_INDEX} must be of version 2 with a shard at least, is of version {index.version} with "
+            f"{len(index.shards)}"
         )
     for shard in index.shards:
         if shard.format != "mds":

@@ -32,7 +32,7 @@ class TokenKind:
     def know(self, contents: KnownContents) -> None:
         """See `BatchKind`."""
         if isinstance(contents, MixedContents):
-            self._work.know(contents.alike("tokens="), contents.counts)
+            self._work.know(contents.alike("tokens="), contents)
         else:
             self._work.know(contents)
 

@@ -50,7 +50,7 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
             raise ConfigError(
                 "samples that are tuples or lists must have equal lengths. Pass a collate_fn that pads them"
             )
-        parts = [default_collate(list(part), to_tensor) for part in zip(*samples, strict=True)]
+        parts = [_values(part, to_tensor) for part in zip(*samples, strict=True)]
         return tuple(parts) if isinstance(first, tuple) else parts
     if isinstance(first, bytes | str | memoryview):
         return list(samples)

@@ -75,6 +75,11 @@ class MixedBatch:
         for number, rows, columns in made if self._contents else ():
             add_usual(columns, self._contents[number], len(rows))
         names = dict.fromkeys(name for _, _, columns in made for name in columns)
+        if self._contents:
+            # What no schema tells comes and goes with single records: the others lack it, as in a batch of one dataset.
+            told = {name for number, _, columns in made for name in columns if self._tells(number, name)}
+            for _, rows, columns in made:
+                columns.update((name, [None] * len(rows)) for name in names if name not in told and name not in columns)
         for number, _, columns in made:
             lacking = next((name for name in names if name not in columns), None)
             if lacking is not None:
@@ -98,6 +103,10 @@ class MixedBatch:
             for place, reason in self._forms[number].faults(_only(pieces, rows, count)).items()
         }
         return dict(sorted(found.items()))
+
+    def _tells(self, number: int, name: str) -> bool:
+        contents = self._contents[number]
+        return not has_own_columns(contents) or not contents.schema or name in contents.schema
 
     def _joined(self, name: str, parts: Sequence[tuple[int, npt.NDArray[np.int64], Any]], count: int) -> Any:
         """Return one column of all records, given that of each dataset."""

@@ -5,8 +5,9 @@ user's collation. Does not cover: which tokens go where (emlio.planner.token_epo
 (emlio.receiver.tokens.causal), when this happens (emlio.receiver.batches.prefetch).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ __all__ = ["TokenAssembler"]
 
 _Tokens = npt.NDArray[np.integer[Any]]
 _Numbers = npt.NDArray[np.int64]
-_Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, _Numbers | None], Any]
-"""Makes a batch of its pieces, their sizes, the positions of their tokens, and the share's ids."""
+_Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, Mapping[str, _Numbers]], Any]
+"""Makes a batch of its pieces, their sizes, the positions of their tokens, and what else it holds."""
 
 
 class TokenAssembler:
@@ -111,7 +112,9 @@ class TokenAssembler:
                     )
         return found
 
-    def __call__(self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: _Numbers | None = None) -> Any:
+    def __call__(
+        self, records: Sequence[_Tokens | None], batch: TokenBatch, added: Mapping[str, _Numbers] = MappingProxyType({})
+    ) -> Any:
         """Return the batch for the user; a copy, so the records may be freed.
 
         Args:
@@ -119,8 +122,7 @@ class TokenAssembler:
                 may be None. A record of this batch that is None (it was bad and is skipped) leaves
                 padding, or is left out of the collate_fn's input.
             batch: the positions of their tokens.
-            ids: the share's ids, to add those of the batch as "__id__", one for each piece, row by
-                row.
+            added: numbers to add to the batch, by name: one for each piece, row by row.
         """
         wanted: list[int] = batch.records.tolist()
         there = np.array([records[record] is not None for record in wanted], dtype=np.bool_)
@@ -130,19 +132,19 @@ class TokenAssembler:
             for record, begin, end in zip(wanted, batch.begins.tolist(), batch.ends.tolist(), strict=True)
             if records[record] is not None
         ]
-        return self._form(self, pieces, sizes, batch, ids)
+        return self._form(self, pieces, sizes, batch, added)
 
     def copied(self, pieces: Sequence[_Tokens]) -> list[_Tokens]:
         """Return copies: a message's bytes can neither be written nor kept, and may not be aligned."""
         return [piece.astype(self._dtype) for piece in pieces]
 
-    def _padded(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, ids: _Numbers | None) -> Any:
+    def _padded(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, added: Mapping[str, _Numbers]) -> Any:
         before, count = _counted(sizes)
         places = _places(before, count, sizes, batch)
         made: dict[str, Any] = {"tokens": self._laid_out(pieces, places, batch), "lengths": sizes}
-        return self._handed_out(made, batch, ids)
+        return self._handed_out(made, added)
 
-    def _packed(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, ids: _Numbers | None) -> Any:
+    def _packed(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, added: Mapping[str, _Numbers]) -> Any:
         before, count = _counted(sizes)
         places = _places(before, count, sizes, batch)
         made: dict[str, Any] = {"tokens": self._laid_out(pieces, places, batch)}
@@ -152,7 +154,7 @@ class TokenAssembler:
         ):
             made[name] = np.zeros((batch.height, batch.width), dtype=np.int32)
             made[name].ravel()[places] = numbers
-        return self._handed_out(made, batch, ids)
+        return self._handed_out(made, added)
 
     def _laid_out(self, pieces: list[_Tokens], places: _Numbers, batch: TokenBatch) -> npt.NDArray[Any]:
         """Return the array of the batch's tokens."""
@@ -161,11 +163,8 @@ class TokenAssembler:
             tokens.ravel()[places] = np.concatenate(pieces)
         return tokens
 
-    def _handed_out(self, made: dict[str, Any], batch: TokenBatch, ids: _Numbers | None) -> dict[str, Any]:
-        if self._causal:
-            made = causal(made)
-        if ids is not None:
-            made["__id__"] = ids[batch.records]
+    def _handed_out(self, made: dict[str, Any], added: Mapping[str, _Numbers]) -> dict[str, Any]:
+        made = {**(causal(made) if self._causal else made), **added}
         make = self._to_tensor
         return made if make is None else {name: make(array) for name, array in made.items()}
 

@@ -32,6 +32,8 @@ from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
+from emlio.receiver.records.decoded import IDS, SOURCES
+from emlio.receiver.records.mixture import MixedContents
 from emlio.receiver.records.sizes import Ask, gather_sizes, name_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import PATIENCE_S
@@ -204,26 +206,26 @@ class TokenWork:
         )
         self._frame_bytes = TFRECORD.frame_bytes
         self.maker = PoolMaker(self._assembler, policy)
-        self._count: Callable[[npt.NDArray[np.int64]], Any] = lambda _: 0
+        self._mixture: MixedContents | None = None
         self._share: TokenShare | None = None
         self._of: TokenEpoch | None = None
         self._pools_here = 0  # the first pool of the share that is not among the records yet
         self._records: list[Any] = []
         self._fault: RecordFault | None = None  # the first among the records
 
-    def know(self, contents: Contents, count: Callable[[npt.NDArray[np.int64]], Any] = lambda _: 0) -> None:
+    def know(self, contents: Contents, mixture: MixedContents | None = None) -> None:
         """Learn what the records are.
 
         Args:
             contents: of the dataset, or of all datasets of a mixture.
-            count: returns how many of the records with these ids are of each dataset of a mixture.
+            mixture: the datasets, if there are several.
 
         Raises:
             ConfigError: their tokens are of another type than was said.
             DatasetError: they are not arrays of tokens.
         """
         self._frame_bytes = contents.frame_bytes
-        self._count = count
+        self._mixture = mixture
         stored, said = stored_tokens(contents), self._tokens.stored
         if stored is None:
             if contents.schema:
@@ -257,7 +259,7 @@ class TokenWork:
         begun_ns = time.monotonic_ns()
         batch = share.batches[epoch.step_in_group(step)]
         try:
-            value = self._assembler(self._records, batch, share.ids if self._ids else None)
+            value = self._assembler(self._records, batch, self._added(share.ids[batch.records]))
         except StopIteration as error:
             # It would end the user's loop silently in the middle of the epoch.
             raise RuntimeError(f"collate_fn must not raise StopIteration, raised {error!r}") from error
@@ -271,13 +273,18 @@ class TokenWork:
             step=step,
             count=len(begun),
             bad=bad,
-            by_dataset=self._count(share.ids[begun]),
+            by_dataset=0 if self._mixture is None else self._mixture.counts(share.ids[begun]),
             size_bytes=sum(whole) + self._frame_bytes * len(begun),
             value=value,
             fault=self._fault if bad else None,
         )
         self.maker.worked_ns += time.monotonic_ns() - begun_ns
         return made
+
+    def _added(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
+        if not self._ids:
+            return {}
+        return {IDS: ids} if self._mixture is None else {IDS: ids, SOURCES: self._mixture.datasets(ids)}
 
     def _begin_group(self, epoch: TokenEpoch, group: TokenGroup) -> TokenShare:
         """Return the rank's share of a group, after freeing the records of the previous group."""

@@ -5,6 +5,7 @@ columns; local directories. Does not cover: proportions (unit/test_mixture_plan.
 """
 
 import dataclasses
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -199,10 +200,12 @@ def test_one_rank_with_other_weights_is_refused(daemons: list[DaemonProcess], mo
     both: dict[str, Any] = {"world_size": 2, "raw": True}
     monkeypatch.setenv("EMLIO_JOB", "unlike")
     with (
-        EmlioLoader(mixture, BATCH, rank=0, **both),
+        EmlioLoader(mixture, BATCH, rank=0, **both) as first,
+        EmlioLoader(other, BATCH, rank=1, **both) as second,
         pytest.raises(RefusedError, match=r"all ranks of a job must give the same options .*sampling="),
     ):
-        EmlioLoader(other, BATCH, rank=1, **both)
+        for _ in zip(first, second, strict=False):
+            pass
 
 
 # ---- formats ------------------------------------------------------------------------------------------------------------
@@ -269,6 +272,18 @@ def test_columns_that_not_all_have_are_an_error_and_samples_for_a_transform(writ
         next(iter(loader))
 
 
+def test_a_key_of_single_records_of_one_dataset_is_absent_in_the_others(tmp_path: Path) -> None:
+    for name in ("some", "none"):  # the key is beyond the lines that tell the columns
+        lines = [{"x": number} | ({"note": "here"} if (name, number) == ("some", 150) else {}) for number in range(160)]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    mixture = Mixture([(tmp_path / "some", 1), (tmp_path / "none", 1)], until="longest")
+    with EmlioLoader(mixture, 8, to="numpy", epochs=1) as loader:
+        batches = list(loader)
+    assert sum(len(batch["x"]) for batch in batches) == 320
+    assert [batch["note"].count("here") for batch in batches if "note" in batch] == [1]
+
+
 def test_datasets_of_two_formats_are_mixed(written: Path) -> None:
     mixture = Mixture([(written / "plain", 1), (written / "lines", 1)])
     with EmlioLoader(
@@ -297,6 +312,20 @@ def test_records_of_token_batches_are_counted_by_dataset(tmp_path: Path, tokens:
             assert sum(counts.values()) == loader.stats().records
     assert loader.stats().datasets == sizes
     assert "80 records (web 60, code 20)" in str(loader.stats())
+
+
+@pytest.mark.parametrize("tokens", [{"pack": 16}, {"max_tokens": 64}], ids=["packed", "padded"])
+def test_token_batches_tell_the_dataset_of_each_id(tmp_path: Path, tokens: dict[str, Any]) -> None:
+    for name, records in (("web", 12), ("code", 8)):
+        make_token_dataset(tmp_path / name, [5 + number % 3 for number in range(records)], shards=1)
+    mixture = Mixture([(tmp_path / "web", 3), (tmp_path / "code", 2)], until="longest")
+    options: dict[str, Any] = {"batch_size": 2} if "pack" in tokens else {}
+    with EmlioLoader(
+        mixture, ids=True, tokens=TokenBatches(pool=16, **tokens), to="numpy", epochs=1, **options
+    ) as loader:
+        batches = list(loader)
+    assert all(batch["__source__"].tolist() == [int(number >= 12) for number in batch["__id__"]] for batch in batches)
+    assert {int(number) for batch in batches for number in batch["__source__"]} == {0, 1}
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])

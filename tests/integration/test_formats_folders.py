@@ -28,7 +28,7 @@ from emlio.shards.opening import choice
 from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
-from emlio_testing.format_files import put_mds, read_folder, tar_of
+from emlio_testing.format_files import put_mds, read_folder, tar_of, write_mds, write_megatron
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
@@ -249,6 +249,61 @@ def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [("train_images", "test_images"), ("seg_train", "seg_test"), ("Training_Set", "val_set")]
+)
+def test_folders_that_differ_only_by_the_split_in_their_names_are_splits(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    _put(tmp_path, {f"{name}/{kind}/1.jpg": _JPEG for name in names for kind in ("cat", "dog")})
+    with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(names))}, choose one"):
+        read_folder(tmp_path)
+    assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split={names[0]}")] == [0, 1]
+    assert sorted(int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")) == [0, 0, 1, 1]
+
+
+def _numbered(root: Path) -> None:
+    for number in range(3):
+        write_tfrecord(root / f"data-{number:05d}-of-00003.tfrecord", [b"%d" % number])
+
+
+def _mapped(root: Path) -> None:
+    _numbered(root)
+    assert command(["index", "--mapping", str(root)]) == 0
+
+
+def _mds(root: Path) -> None:
+    samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
+    files, index = write_mds({"n": ("int64", 8)}, samples)
+    _put(root, {**files, "index.json": json.dumps(index).encode()})
+
+
+def _megatron(root: Path) -> None:
+    for number in range(3):
+        write_megatron(root / f"data-{number:05d}", [[np.array([number, number])]], np.uint16)
+
+
+@pytest.mark.parametrize("make", [_numbered, _mapped, _mds, _megatron])
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_files_that_tell_of_shards_go_with_those_that_are_chosen(
+    make: Callable[[Path], None], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    make(root)
+    objects = {path.name: path.read_bytes() for path in root.iterdir()}
+    monkeypatch.setattr(choice, "make_client", lambda _: FakeObjects(objects))
+    at = ObjectAddress.parse("s3://bucket/data") if place == "bucket" else root
+    ending = next(path.suffix for path in root.iterdir() if path.suffix in (".tfrecord", ".mds", ".bin"))
+    with open_dataset("d", at, tmp_path / "cache") as dataset:
+        whole = dataset.entries
+        contents = dataset.contents
+    with open_dataset("d", at, tmp_path / "cache", options={"files": f"data-0000[12]*{ending}"}) as dataset:
+        assert dataset.entries == whole[1:]
+        assert (dataset.contents.format, dataset.contents.settings) == (contents.format, contents.settings)
+        assert dataset.missing == ()
+
+
+@pytest.mark.parametrize(
     ("pattern", "numbers"),
     [
         ("*.parquet", [1, 2, 3, 4]),
@@ -354,6 +409,27 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
     texts = [bytes(value).decode() if isinstance(value, bytes | memoryview) else str(int(value)) for value in found]
     assert [json.loads(text) for text in texts] == ([{"n": 1}, {"n": 2}] if column == "json" else [1, 2])
     assert not list(out.glob(".emlio*"))
+
+
+def test_files_are_not_chosen_among_compressed_shards_of_an_index(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    _mds(tmp_path / "in")
+    for path in (tmp_path / "in").glob("*.mds"):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    with pytest.raises(ConfigError, match="files= cannot choose among compressed shards of MosaicML"):
+        convert(
+            ConvertOptions(source=tmp_path / "in", out=tmp_path / "out", source_options={"files": "data-00001.mds.gz"})
+        )
+
+
+def test_an_error_in_a_compressed_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_tfrecord(tmp_path / "plain", [b"1"])
+    (tmp_path / "in" / "good.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
+    (tmp_path / "in" / "torn.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()[:-1]))
+    with pytest.raises(DatasetError, match=r"torn\.tfrecord\.gz: record 0"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
 
 
 def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:

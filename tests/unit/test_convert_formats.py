@@ -393,3 +393,14 @@ class TestOtherFormats:
         (tmp_path / "a.jsonl").write_text("{}")
         with pytest.raises(ConfigError, match=r"must have options it knows, split .*, files .*; got window"):
             source(tmp_path, "jsonl", None, {"window": "3"})
+
+
+@pytest.mark.parametrize("value", [3.4028235677973366e38, -1e300])
+def test_a_float_beyond_32_bits_is_an_error_in_an_example(value: float, tmp_path: Path, source: Open) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"x": 3.4028235e38, "y": Infinity}}\n{{"x": {value!r}}}\n', encoding="utf-8")
+    made = source(tmp_path, "jsonl")
+    assert parse_example(b"".join(example_record(made.record(0)).parts))["y"] == [np.inf]
+    with pytest.raises(
+        DatasetError, match=r"column 'x': a float in a TFRecord file has 32 bits and must be below 3.403e\+38"
+    ):
+        example_record(made.record(1))

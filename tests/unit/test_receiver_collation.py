@@ -80,13 +80,26 @@ def test_what_differs_in_shape_needs_the_users_own_collation(samples: list[Any],
 
 
 @pytest.mark.parametrize(
+    ("samples", "column"),
+    [
+        ([(1, 2.5), (1, None)], [2.5, None]),
+        ([[1, None], [1, b"x"]], [None, b"x"]),
+        ([(1, None), (1, None)], [None, None]),
+    ],
+)
+def test_what_a_record_lacks_may_be_an_element_of_a_sample(samples: list[Any], column: list[Any]) -> None:
+    first, second = default_collate(samples, None)
+    assert (first.tolist(), second) == ([1, 1], column)
+
+
+@pytest.mark.parametrize(
     ("samples", "what"),
     [
         ([3, None], "got int and NoneType"),
         ([None, 3], "got NoneType and int"),
         ([np.zeros(2), {"a": 1}], "got ndarray and dict"),
         ([(1, 2), 3], "got tuple and int"),
-        ([(1, 2), (1, None)], "got int and NoneType"),
+        ([(1, 2), (1, "two")], "got int and str"),
         ([{"a": 1}, {"b": 1}], r"equal keys, got \['a'\] and \['b'\]"),
     ],
 )

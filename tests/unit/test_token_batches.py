@@ -103,7 +103,7 @@ def test_a_token_that_does_not_fit_is_an_error_and_no_other_token(stored: str, t
 
 def test_the_recipe_masks_padding_and_the_first_token_of_each_packed_sequence() -> None:
     made = TokenAssembler(tokens="int64", packed=True, stored="int32", recipe="causal", pad_id=7)(
-        _RECORDS, _PACKED_BATCH, np.array([5, 6, 7, 8])
+        _RECORDS, _PACKED_BATCH, {"__id__": np.array([5, 8, 7])}
     )
     assert made["input_ids"].tolist() == [[11, 12, 40, 7, 7, 7], [7] * 6, [20, 21, 22, 23, 24, 10]]
     assert made["labels"].tolist() == [[-100, 12, -100, *[-100] * 3], [-100] * 6, [-100, 21, 22, 23, 24, -100]]
@@ -127,7 +127,7 @@ def test_the_recipe_of_padded_batches_has_the_same_rules() -> None:
 
 
 def test_a_padded_batch_has_a_row_for_each_record() -> None:
-    made = TokenAssembler(tokens="int32", packed=False, pad_id=-1)(_RECORDS, _PADDED, np.array([5, 6, 7, 8]))
+    made = TokenAssembler(tokens="int32", packed=False, pad_id=-1)(_RECORDS, _PADDED, {"__id__": np.array([8, 5, 6])})
     assert made["tokens"].tolist() == [[40, -1, -1, -1, -1], [10, 11, 12, -1, -1], [20, 21, 22, 23, 24]]
     assert made["lengths"].tolist() == [1, 3, 5]
     assert made["__id__"].tolist() == [8, 5, 6]

@@ -16,8 +16,10 @@ __all__ = [
     "ALL",
     "CHOOSING",
     "chosen_files",
+    "chosen_names",
     "format_options",
     "is_junk",
+    "needed_files",
     "require_one_split",
     "split_folder",
     "splits_at_top",
@@ -70,6 +72,13 @@ def _kind(name: str) -> str:
     """Return the split that a folder's name means; "" if it means none."""
     found = _KIND.fullmatch(name)
     return found[1].lower() if found is not None else ""
+
+
+def _form(folder: str) -> tuple[str, str]:
+    """Return the split that a part of a folder's name means, and the other parts: train_images is (train, images)."""
+    parts = [part for part in _DIVIDING.split(folder) if not part.isdigit()]
+    place = next((place for place, part in enumerate(parts) if _kind(part)), None)
+    return ("", "") if place is None else (_kind(parts.pop(place)), "-".join(parts).lower())
 
 
 def _split_of(path: str) -> str:
@@ -133,16 +142,23 @@ def _folders(
     beside = [name for name in files if _LINES.search(name) or not ABOUT.fullmatch(name)]
     named = splits_at_top(folders)
     if named:
-        return [] if {_split_of(name) for name in beside} - {"", *map(_kind, named)} else named
+        return [] if {_split_of(name) for name in beside} - {"", *(_form(name)[0] for name in named)} else named
     # One folder beside nothing else: then its name is no class.
     alone = len(folders) == 1 and not beside
     return [name for name in folders if _kind(name)] or streams if alone else []
 
 
 def splits_at_top(folders: Iterable[str]) -> list[str]:
-    """Return the folders that are named for splits; none unless for several, as a class may have such a name."""
-    named = [name for name in dict.fromkeys(folders) if _kind(name)]
-    return named if len({_kind(name) for name in named}) > 1 else []
+    """Return the folders that are named for splits; none unless for several, as a class may have such a name.
+
+    Names such as train_images and test_images are alike but for the split.
+    """
+    forms = {name: _form(name) for name in dict.fromkeys(folders)}
+    alike: dict[str, set[str]] = {}
+    for kind, rest in forms.values():
+        if kind:
+            alike.setdefault(rest, set()).add(kind)
+    return [name for name, (kind, rest) in forms.items() if kind and len(alike[rest]) > 1]
 
 
 def chosen_files(names: Sequence[str], options: Mapping[str, str], where: str) -> list[int] | None:
@@ -172,6 +188,33 @@ def chosen_files(names: Sequence[str], options: Mapping[str, str], where: str) -
             )
             raise ConfigError(f"{where}: split must {there} got {split!r}")
     return list(numbers)
+
+
+def chosen_names(names: Sequence[str], options: Mapping[str, str]) -> Sequence[str]:
+    """Return which of some names `split` and `files` choose; there may be none."""
+    try:
+        numbers = chosen_files(names, options, "")
+    except ConfigError:
+        return ()
+    return names if numbers is None else [names[number] for number in numbers]
+
+
+def needed_files(names: Sequence[str], options: Mapping[str, str], where: str) -> list[int] | None:
+    """Return the numbers of the chosen files, and of those that tell what is in them; None if all are chosen.
+
+    An index of MDS names all shards of its folder, so these are needed with it.
+
+    Raises:
+        ConfigError: none is chosen.
+    """
+    numbers = chosen_files(names, options, where)
+    if numbers is None:
+        return None
+    chosen = {names[number] for number in numbers}
+    needed = {f"{name.removesuffix('.bin')}.idx" for name in chosen if name.endswith(".bin")}
+    if any(name.endswith(".mds") for name in chosen):
+        needed.update(name for name in names if name.endswith(".mds") or name.rpartition("/")[2] == "index.json")
+    return [number for number, name in enumerate(names) if name in chosen or name in needed]
 
 
 def require_one_split(names: Iterable[str], options: Mapping[str, str], where: str) -> None:

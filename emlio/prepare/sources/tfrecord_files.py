@@ -105,7 +105,7 @@ class TfrecordFiles:
             fingerprint.add(path.name, stamp.size_bytes, stamp.mtime_ns)
             if _is_packed(_head(path)):
                 self._unpacked = unpack_in
-                unpack(path, path := unpack_in / f"{number:05d}.tfrecord")
+                unpack(path, path := unpack_in / f"{number:05d}" / path.name)
                 stamp = stamp_of(path)
             framing = scan(path)
             self._paths.append(path)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents
-from emlio.formats.folders.names import CHOOSING, chosen_files, format_options, require_one_split
+from emlio.formats.folders.names import CHOOSING, format_options, needed_files, require_one_split
 from emlio.formats.format import Files
 from emlio.formats.token_files import indexed_tokens
 from emlio.formats.token_form import TOKENS, stored_tokens
@@ -99,7 +99,7 @@ class TokenFiles:
             raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
         with folder:
             tree = walk(folder) if path.is_dir() else None
-            numbers = None if tree is None else chosen_files(tree.names, options, str(path))
+            numbers = None if tree is None else needed_files(tree.names, options, str(path))
             tree = tree if tree is None or numbers is None else tree.only(numbers)
             files = _Few([tree] if tree is not None else [walk_file(folder, name) for name in _beside(path)])
             indexed = kind == "megatron" or bool(files.endings.get(".idx"))

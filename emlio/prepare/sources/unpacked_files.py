@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.formats.folders.containers import PACKED
 from emlio.formats.folders.names import chosen_files, require_one_split
 from emlio.formats.tabular.arrow_library import decompressed, decompressed_at_once
@@ -61,6 +61,7 @@ def unpacked(path: Path, scratch: Path, options: Mapping[str, str]) -> tuple[Pat
         options: the user's; files that they do not choose are left out.
 
     Raises:
+        ConfigError: files are chosen where all are needed.
         DatasetError: a file is corrupt or cannot be read, or the disk is full.
     """
     if path.is_file():
@@ -76,6 +77,10 @@ def unpacked(path: Path, scratch: Path, options: Mapping[str, str]) -> tuple[Pat
     numbers = chosen_files(names, options, str(path))
     known = set(names)
     chosen = names if numbers is None else [names[number] for number in numbers]
+    if numbers is not None and any(plain_name(name).endswith(".mds") for name in chosen):
+        raise ConfigError(
+            f"{path}: files= cannot choose among compressed shards of MosaicML, as their index.json names all. Leave it out"
+        )
     require_one_split((name for name in chosen if PACKED.fullmatch(name)), options, str(path))
     for name in chosen:
         plain = plain_name(name)

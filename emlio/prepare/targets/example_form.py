@@ -9,6 +9,7 @@ Covers: the features of an item. Does not cover: making items (emlio.prepare.sou
 """
 
 import json
+import math
 from decimal import Decimal
 from typing import Any, cast
 
@@ -22,6 +23,9 @@ from emlio.prepare.targets.image_example import image_features
 from emlio.prepare.targets.record import Record
 
 __all__ = ["array_features", "example_record"]
+
+_BEYOND = 2.0**128 - 2.0**103
+"""Floats from here on become infinite in the 32 bits of a feature."""
 
 
 def example_record(sample: Sample) -> Record:
@@ -57,10 +61,17 @@ def _features(name: str, value: Any, *, whole_arrays: bool) -> dict[str, Feature
             return {name: bytes(cast("bytes", value))}
         case str():
             return {name: value.encode("utf-8", "surrogateescape")}
+        case float() if _BEYOND <= abs(value) < math.inf:
+            raise DatasetError(
+                f"column {name!r}: a float in a TFRecord file has 32 bits and must be below {_BEYOND:.4g}, got {value!r}. "
+                "Convert to tars (--to wds), or leave the column out"
+            )
         case bool() | int() | float():
             return {name: value}
         case np.generic():
             item = cast("Any", value).item()
+            if isinstance(item, float):
+                return _features(name, item, whole_arrays=whole_arrays)
             return {name: item if isinstance(item, int | float | bytes | str) else str(cast("Any", value))}
         case np.ndarray():
             array = cast("npt.NDArray[Any]", value)

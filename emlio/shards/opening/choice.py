@@ -180,7 +180,7 @@ def open_dataset(
             directory = folder.path
         known = format_options(given)
         if given.get("format", TFRECORD.format) == TFRECORD.format and (
-            "format" in given or (not known and has_shards(folder))
+            "format" in given or (not known and has_shards(folder, given))
         ):
             if known:
                 raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {known}")

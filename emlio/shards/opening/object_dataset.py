@@ -14,7 +14,7 @@ import numpy as np
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD
-from emlio.formats.folders.names import chosen_files, format_options
+from emlio.formats.folders.names import format_options, needed_files
 from emlio.progress import Progress
 from emlio.shards.dataset import Dataset
 from emlio.shards.objects.bucket import Bucket, ObjectTree
@@ -86,9 +86,10 @@ def open_objects(
         kept = None
     if kept is not None and _is_current(kept, table):
         return indexed_dataset(name, bucket, ObjectTable.stored(bucket.address, kept.arrays), kept)
-    numbers = chosen_files(table.names, options, where)
-    tree = ObjectTree(bucket, table) if numbers is None else ObjectTree(bucket, table.only(numbers), table)
-    tfrecords = TFRecordObjects(tree=tree)
+    numbers = needed_files(table.names, options, where)
+    everything = ObjectTree(bucket, table)
+    tree = everything if numbers is None else ObjectTree(bucket, table.only(numbers), table)
+    tfrecords = TFRecordObjects(tree=everything, chosen=options)
     known = format_options(options)
     is_tfrecord = options.get("format") == TFRECORD.format or (
         "format" not in options and not known and tfrecords.claims(tree)
@@ -97,7 +98,7 @@ def open_objects(
         raise ConfigError(f"{where}: format {TFRECORD.format} must be given without options")
     index = make_index(
         name,
-        tree,
+        everything if is_tfrecord else tree,
         where,
         place,
         options,

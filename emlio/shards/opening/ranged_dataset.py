@@ -15,7 +15,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,14 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import header_of
 from emlio.formats.contents import TFRECORD, Contents, FieldType
-from emlio.formats.folders.names import CHOOSING, chosen_files, format_options, require_one_split
+from emlio.formats.folders.names import (
+    CHOOSING,
+    chosen_files,
+    chosen_names,
+    format_options,
+    needed_files,
+    require_one_split,
+)
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.mds import mds
 from emlio.formats.registry import find_format, format_named
@@ -105,7 +112,7 @@ def open_ranges(
     if kept is not None and not changed and unchanged(folder, kept.folders()) and ranged_files_unchanged(kept, folder):
         return indexed_dataset(name, folder, _files(kept, folder, notes), kept)
     tree = _walk(name, folder, progress=progress) if only is None else walk_file(folder, only)
-    numbers = chosen_files(tree.names, options, str(folder.path))
+    numbers = needed_files(tree.names, options, str(folder.path))
     tree = tree if numbers is None else tree.only(numbers)
     index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
     if index.is_stored:
@@ -176,7 +183,7 @@ def make_index(
     if strange:
         known = ", ".join(f"{option} ({what})" for option, what in {**chosen.options, **CHOOSING}.items())
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
-    layout = chosen.layout(tree, given, where)
+    layout = _chosen(chosen.layout(tree, given, where), tree, options, where)
     if not (layout.shards[0].whole_files or chosen.name == mds.name):  # an index names the shards that belong together
         require_one_split((tree.names[shard.files[0]] for shard in layout.shards), options, where)
     _check_names(layout, where)
@@ -197,6 +204,17 @@ def make_index(
         return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
 
+def _chosen(layout: Layout, tree: IndexedFiles, options: Mapping[str, str], where: str) -> Layout:
+    """Return the shards that the user chose: an index of shards names others, too."""
+    if layout.shards[0].whole_files:
+        return layout
+    numbers = chosen_files([tree.names[shard.files[0]] for shard in layout.shards], options, where)
+    if numbers is None:
+        return layout
+    missing = tuple(chosen_names(layout.missing, options))
+    return replace(layout, shards=tuple(layout.shards[number] for number in numbers), missing=missing)
+
+
 def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
     """Warn of files that are records whole and may be meant otherwise."""
     files = layout.shards[0].files
@@ -213,9 +231,13 @@ def _tell_unpacked(name: str, chosen: Format, tree: IndexedFiles, layout: Layout
         _LOG.warning("dataset %s: each of its %s files is a record, as a whole. %s", name, ending, hint)
 
 
-def _left_out(tree: IndexedFiles, layout: Layout) -> tuple[int, str]:
-    """Return how many files belong to no shard, and one of them: they may be records by mistake."""
+def _left_out(tree: IndexedFiles, layout: Layout, options: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many chosen files belong to no shard, and one of them: they may be records by mistake."""
+    numbers = chosen_files(tree.names, options, "")
     used = np.zeros(len(tree.names), np.bool_)
+    if numbers is not None:
+        used[:] = True
+        used[numbers] = False
     for shard in layout.shards:
         used[np.asarray(shard.files)] = True
     unused = np.flatnonzero(~used)
@@ -325,7 +347,7 @@ def _packed(
         shards=rows,
         told=layout.told,
         missing=list(layout.missing),
-        left_out=_left_out(tree, layout),
+        left_out=_left_out(tree, layout, options),
     )
     nothing = np.empty(0, np.int64)
     ranges = [one.ranges for one in made if one.ranges is not None]

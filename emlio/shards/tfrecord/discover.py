@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emlio.errors import DatasetError
-from emlio.formats.folders.names import chosen_files, require_one_split
+from emlio.formats.folders.names import chosen_files, chosen_names, require_one_split
 from emlio.shards.files.folder import Folder, Kind, must_be_file
 from emlio.shards.tfrecord.mapping import ShardMapping, mapping_name, read_mapping
 
@@ -88,44 +88,53 @@ def discover(folder: Folder, *, use_mappings: bool = True, options: Mapping[str,
     directory = folder.path
     try:
         files = _Files(folder)
-        numbers = chosen_files(files.names, options or {}, str(directory))
-        if numbers is not None:
-            files.names = [files.names[number] for number in numbers]
         mapped = [name for name in files.names if use_mappings and _MAPPING.fullmatch(name) and name in files]
         mappings = [read_mapping(directory / name, folder.opener) for name in mapped]
         found = _by_mappings(str(directory), mapped, mappings, files) if mapped else _by_names(files)
     except OSError as error:
         raise _unreadable(directory, error) from error
-    require_one_split(found.present, options or {}, str(directory))
-    return _checked(str(directory), found, files)
+    return _checked(str(directory), found, files, options or {})
 
 
-def discover_objects(where: str, names: Sequence[str], read: Callable[[str], ShardMapping]) -> Discovery:
+def discover_objects(
+    where: str, names: Sequence[str], read: Callable[[str], ShardMapping], options: Mapping[str, str]
+) -> Discovery:
     """Find the shards among the objects of a dataset, like `discover`.
 
     Args:
         where: the dataset's address, for errors.
         names: of the objects; those with a slash are ignored.
         read: returns the mapping that an object of this name holds.
+        options: see `discover`.
     """
     files = _Names(sorted(name for name in names if "/" not in name))
     mapped = [name for name in files.names if _MAPPING.fullmatch(name)]
     mappings = [read(name) for name in mapped]
     found = _by_mappings(where, mapped, mappings, files) if mapped else _by_names(files)
-    return _checked(where, found, files)
+    return _checked(where, found, files, options)
 
 
-def _checked(where: str, found: Discovery, files: "_Named") -> Discovery:
+def _checked(where: str, found: Discovery, files: "_Named", options: Mapping[str, str]) -> Discovery:
     if not found.present:
         raise DatasetError(f"dataset directory {where}: {_nothing(files.names, found.missing)}")
+    # Mappings, and numbers in names, tell of shards that are not chosen, too.
+    numbers = chosen_files(found.present, options, where)
+    if numbers is not None:
+        present = tuple(found.present[number] for number in numbers)
+        found = Discovery(
+            present=present,
+            missing=tuple(chosen_names(found.missing, options)),
+            mappings={name: found.mappings[name] for name in present if name in found.mappings},
+        )
     for name in found.present:
         if not name.isprintable():
             raise DatasetError(f"dataset directory {where}: a shard's name must be printable text, got {name!r}")
+    require_one_split(found.present, options, where)
     return found
 
 
-def has_shards(folder: Folder) -> bool:
-    """Return whether a folder must hold TFRecord files: they, their mappings or compressed ones are there.
+def has_shards(folder: Folder, options: Mapping[str, str]) -> bool:
+    """Return whether a folder must hold TFRecord files: they, their mappings or compressed ones are among those chosen.
 
     Raises:
         DatasetError: it cannot be read.
@@ -134,7 +143,7 @@ def has_shards(folder: Folder) -> bool:
         names = [name for name, kind in folder.kinds().items() if kind is not Kind.FOLDER]
     except OSError as error:
         raise _unreadable(folder.path, error) from error
-    return has_shards_named(names)
+    return has_shards_named(chosen_names(names, options))
 
 
 def has_shards_named(names: Iterable[str]) -> bool:

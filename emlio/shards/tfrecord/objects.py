@@ -32,12 +32,14 @@ class TFRecordObjects:
 
     Attributes:
         tree: the objects; no others are asked about.
+        chosen: the user's choice of files.
         name: see `Format`.
         words: see `Format`.
         options: see `Format`.
     """
 
     tree: ObjectTree
+    chosen: Mapping[str, str]
     name: str = TFRECORD.format
     words: str = "TFRecord files"
     options: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -56,7 +58,7 @@ class TFRecordObjects:
             described[mapping.file] = numbers[name]
             return mapping
 
-        found = discover_objects(where, list(numbers), read)
+        found = discover_objects(where, list(numbers), read, self.chosen)
         shards: list[ShardFiles] = []
         for name in found.present:
             parts = [numbers[name]]
