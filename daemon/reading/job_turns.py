@@ -18,9 +18,11 @@ _KEPT = 64
 class JobTurns(Generic[_T]):
     """What waits for its turn. The job that was given least comes first; within a job, who has waited longest."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = 1) -> None:
+        """Begin with nothing; each turn counts as `least` if nothing could be given: it takes time, too."""
+        self._turn = least
         self._waiting: dict[str, deque[_T]] = {}
-        self._given: dict[str, int] = {}  # bytes
+        self._given: dict[str, int] = {}  # time or bytes
         self._least = 0  # what the job that came last had been given
         self._count = 0
 
@@ -55,6 +57,6 @@ class JobTurns(Generic[_T]):
                 self._given.update((name, given[name]) for name in self._waiting)
         return item
 
-    def gave(self, job: str, size_bytes: int) -> None:
+    def gave(self, job: str, given: int) -> None:
         """Note what a job was given in its turn."""
-        self._given[job] = self._given.get(job, self._least) + size_bytes
+        self._given[job] = self._given.get(job, self._least) + max(given, self._turn)
