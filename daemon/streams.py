@@ -6,6 +6,7 @@ it. Does not cover: which orders are allowed (emlio.session.daemon), reading
 """
 
 from collections.abc import Callable
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -218,7 +219,7 @@ class Streams:
             message_bytes=message_bytes,
             clock=self._clock,
             opening=opening_of(lanes, message_bytes, self._most_messages),
-            most_bytes=self._most_message_bytes,
+            most_bytes=partial(self._most_message_bytes, machine.hello.job),
             chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
@@ -261,9 +262,9 @@ class Streams:
         self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
         self._pool.keep(self._budget.bound_bytes // 4)
 
-    def _most_message_bytes(self) -> int:
-        """Return a size at which each stream can have some messages within the daemon's memory."""
-        return max(self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * self._readers.most_parts), _LEAST_MESSAGE_BYTES)
+    def _most_message_bytes(self, job: str) -> int:
+        """Return a size at which each stream of a job can have some messages within its part of the daemon's memory."""
+        return max(self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * self._readers.parts(job)), _LEAST_MESSAGE_BYTES)
 
     def lanes_of(self, asked: int, world_size: int) -> int:
         """Return the number of lanes for a rank.

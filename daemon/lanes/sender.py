@@ -37,6 +37,9 @@ _MESSAGES_A_TURN: Final = 4
 """Messages of one stream per turn. Then new credits are read: a turn takes a few milliseconds at
 most."""
 
+_LEAST_BYTES: Final = 16 << 10
+"""A turn in which no lane takes anything counts as much: it takes as long as giving so many bytes."""
+
 _TRY_NS: Final = 2_000_000
 _TRY_LATER_NS: Final = 20_000_000
 _TRY_SOON_FOR_NS: Final = 500_000_000
@@ -83,7 +86,7 @@ class LaneSender:
         self._outlets: dict[Stream, tuple[Outlet, LaneSession]] = {}
         self._former: dict[str, StreamTotals] = {}  # of streams that ended, by the name of their dataset
         self._counting = Lock()  # a stream that ends must be counted once, here or there
-        self._ready: JobTurns[tuple[Outlet, LaneSession]] = JobTurns()
+        self._ready: JobTurns[tuple[Outlet, LaneSession]] = JobTurns(_LEAST_BYTES)
         self._stuck: dict[
             Lane, tuple[memoryview | bytes, ...]
         ] = {}  # full lanes, and the frames of a message still to be sent

@@ -135,14 +135,9 @@ class Readers:
                 self._jobs[stream.job] -= 1
                 self._jobs += Counter()  # without those that have no stream
 
-    def _parts(self, job: str) -> int:
+    def parts(self, job: str) -> int:
         """Return which part of the memory a stream of this job may have: one in so many."""
         return max(len(self._jobs) * self._jobs[job], 1)
-
-    @property
-    def most_parts(self) -> int:
-        """The part of the memory that each stream may have: one in so many."""
-        return max((self._parts(job) for job in list(self._jobs)), default=1)
 
     def _make(self, dataset: str) -> _Turns:
         turns = _Turns(self._lock, [])
@@ -173,10 +168,10 @@ class Readers:
                 stream = turns.take()
                 if stream is None or stream not in self._streams:
                     continue
-            before_bytes = stream.read_bytes
+            begun_ns = time.monotonic_ns()
             goes_on = self._read_some(stream, turns, gatherer)
             with self._lock:
-                turns.waiting.gave(stream.job, stream.read_bytes - before_bytes)
+                turns.waiting.gave(stream.job, time.monotonic_ns() - begun_ns)  # a search reads nothing for long
             if goes_on:
                 self._enqueue(stream)
 
@@ -184,7 +179,7 @@ class Readers:
         """Read for one stream until another waits for its turn; return whether it may go on."""
         try:
             while stream in self._streams and not self._closing:
-                if not stream.produce(gatherer, self._memory_bytes() // self._parts(stream.job), self._enqueue):
+                if not stream.produce(gatherer, self._memory_bytes() // self.parts(stream.job), self._enqueue):
                     return False
                 if stream.closed:
                     return False

@@ -106,7 +106,6 @@ class Stream:
         search: the search for the next record, where the plan has none for a while.
         searching: whether the last call of `produce` found none.
         ended: whether the last message was read.
-        read_bytes: the memory that all its messages took.
     """
 
     def __init__(
@@ -152,7 +151,6 @@ class Stream:
         self.search = Search()
         self.searching = False
         self.ended = False
-        self.read_bytes = 0
         self._feed = feed
         self._pool = pool
         self._memory = memory
@@ -227,7 +225,6 @@ class Stream:
                 return self._park(0, None)
             self._in_flight_bytes += size_bytes
             self._being_read_bytes = size_bytes
-            self.read_bytes += size_bytes
         self._planned = None
         memory, apart = self._read(message, gatherer, size_bytes)
         head = encode_data_header(self._header(message, memory.data[: message.payload_bytes]))

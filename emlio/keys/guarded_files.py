@@ -132,8 +132,10 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path}: must be a regular file, is something else")
         check_owner(path, found, asker)
-        # Root may let the group of this process read it, as a container's Secret does; the process has no other way.
-        of_root = found.st_uid == 0 != asker.user and found.st_gid in {os.getegid(), *os.getgroups()}
+        # Root may let the group of this process read it, as a container's Secret does. Another user has no other way,
+        # and root itself cannot change it where it is mounted.
+        of_root = found.st_uid == 0 and found.st_gid in {os.getegid(), *os.getgroups()}
+        of_root = of_root and (asker.user != 0 or bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY))
         if secret and found.st_mode & _OTHERS & ~(stat.S_IRGRP if of_root else 0):
             raise ConfigError(
                 f"{path}: a secret key must be readable by its owner only, its mode is {found.st_mode & 0o777:04o}. "

@@ -124,7 +124,8 @@ class Engine:
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
-        self._woken = False  # the thread was woken for room, and has not looked yet
+        self._turns = 0
+        self._woken = -1  # the turn after whose first look the thread was woken for room
         self._reads_on = False  # the last turn ended before everything was read
         self._config = config
         self._prefetch = prefetch
@@ -242,9 +243,12 @@ class Engine:
 
     def use_room(self) -> None:
         """Wake the receive thread, if the user has freed enough room."""
-        if not self._woken and self._gives_room():
-            self._woken = True  # once: while the thread waits for a processor, the user may take hundreds of batches
+        turn = self._turns
+        if self._woken != turn and self._gives_room():
             self._waker.wake()
+            # Once: while the thread waits for a processor, the user may take hundreds of batches. And last: an
+            # interrupt may come before.
+            self._woken = turn
 
     def _gives_room(self) -> bool:
         freed_bytes = self._prefetch.delivered_bytes - self._heard_bytes
@@ -349,7 +353,7 @@ class Engine:
         self._calls.hear()
         if self._stop:
             return
-        self._woken = False  # before looking: what is taken from now on may wake the thread again
+        self._turns += 1  # before looking: what is taken from now on may wake the thread again
         delivered, taken = self._prefetch.delivered, dict[int, list[int]]()
         while delivered:
             generation, size_bytes = delivered.popleft()

@@ -53,6 +53,31 @@ except EmlioError as error:
     print(json.dumps(str(error)), flush=True)
 """
 
+ROOT_READS = """
+import ctypes, json, os, subprocess, sys
+from pathlib import Path
+from emlio.errors import EmlioError
+from emlio.keys.guarded_files import read_file
+
+key = Path(sys.argv[1]) / "mounted" / "secret.key"
+NEW_MOUNTS = 0x20000
+if ctypes.CDLL(None, use_errno=True).unshare(NEW_MOUNTS):
+    print(json.dumps("not permitted"), flush=True)
+    sys.exit()
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", str(key.parent)], check=True)
+key.write_bytes(b"secret")
+os.chown(key, 0, int(sys.argv[2]))
+key.chmod(int(sys.argv[3], 8))
+if sys.argv[4] == "read-only":
+    subprocess.run(["mount", "-o", "remount,ro", str(key.parent)], check=True)
+os.setgroups([10001])
+try:
+    print(json.dumps(read_file(key, secret=True).decode()), flush=True)
+except EmlioError as error:
+    print(json.dumps(str(error)), flush=True)
+"""
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, and be another user")
 
 
@@ -77,3 +102,22 @@ def test_keys_of_a_secret_are_believed_where_they_are_mounted_read_only(place: P
         pytest.skip("no mount namespaces here")
     wanted = "serves" if mounted == "read-only" else f"{place}/mounted/clients: must be writable by its owner only"
     assert said.startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("group", "mode", "mounted", "is_believed"),
+    [
+        (USER, "0440", "read-only", True),
+        (USER, "0440", "writable", False),
+        (USER, "0444", "read-only", False),
+        (USER + 1, "0440", "read-only", False),
+    ],
+)
+def test_root_believes_a_secret_that_its_group_may_read_where_it_is_mounted_read_only(
+    place: Path, group: int, mode: str, mounted: str, is_believed: bool
+) -> None:
+    with RankProcess(ROOT_READS, str(place), str(group), mode, mounted) as reading:
+        said = reading.line(0, SOON_S)
+    if said == "not permitted":
+        pytest.skip("no mount namespaces here")
+    assert said == "secret" if is_believed else said.startswith(f"{place}/mounted/secret.key: a secret key must be")

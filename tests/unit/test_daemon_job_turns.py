@@ -67,6 +67,19 @@ def test_a_job_that_rested_gets_no_more_than_its_share_afterwards() -> None:
     assert 4 <= came.count("rests") <= 6
 
 
+def test_a_job_that_can_be_given_nothing_does_not_come_first_for_ever() -> None:
+    waiting = JobTurns[str](10)
+    came: Counter[str] = Counter()
+    for job in ("nothing", "much"):
+        waiting.add(job, job)
+    for _ in range(1000):
+        job = waiting.take()
+        came[job] += 1
+        waiting.gave(job, 0 if job == "nothing" else 100)
+        waiting.add(job, job)
+    assert 85 <= came["much"] <= 95
+
+
 def test_jobs_that_are_gone_are_forgotten() -> None:
     waiting = JobTurns[int]()
     waiting.add("stays", 0)
@@ -86,7 +99,7 @@ def test_a_stream_of_a_large_job_has_its_part_of_the_jobs_part_of_the_memory() -
     came = Event()
 
     class _Asks:
-        label, dataset, read_bytes, closed, searching = "session", "data", 0, False, False
+        label, dataset, closed, searching = "session", "data", False, False
 
         def __init__(self, job: str) -> None:
             self.job = job
@@ -108,9 +121,9 @@ def test_a_stream_of_a_large_job_has_its_part_of_the_jobs_part_of_the_memory() -
     try:
         assert came.wait(20)
         assert shares == {"one": 1 << 19, "many": 1 << 15}
-        assert readers.most_parts == 32
+        assert (readers.parts("one"), readers.parts("many")) == (2, 32)
         for stream in streams[2:]:
             readers.remove(stream)  # type: ignore[arg-type]
-        assert readers.most_parts == 2
+        assert (readers.parts("one"), readers.parts("many")) == (2, 2)
     finally:
         readers.close()

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from pathlib import Path
 from threading import Event
 from typing import cast
@@ -20,7 +21,7 @@ from emlio_testing.processes import settles
 class _StuckStream:
     """A stream whose disk answers when the test says so."""
 
-    label, dataset, job, read_bytes, searching = "session 1", "ill", "job", 0, False
+    label, dataset, job, searching = "session 1", "ill", "job", False
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -41,7 +42,7 @@ class _StuckStream:
 class _GoingStream:
     """A stream of another dataset, which has one message."""
 
-    label, dataset, job, read_bytes, closed, searching = "session 2", "well", "job", 0, False, False
+    label, dataset, job, closed, searching = "session 2", "well", "job", False, False
 
     def __init__(self) -> None:
         self.left = 1
@@ -57,9 +58,11 @@ class _GoingStream:
 class _SearchingStream:
     """A stream that finds nothing, and counts how often it looks."""
 
-    label, dataset, job, read_bytes, closed, searching = "session 3", "well", "job", 0, False, True
+    label, dataset, closed, searching = "session 3", "well", False, True
 
-    def __init__(self, rest_ns: int) -> None:
+    def __init__(self, rest_ns: int, job: str = "job", takes_s: float = 0.0) -> None:
+        self.job = job
+        self._takes_s = takes_s
         self.search = Search()
         self.search.rest_ns = rest_ns
         self.looks = 0
@@ -68,6 +71,7 @@ class _SearchingStream:
     def produce(self, *_: object) -> bool:
         self.looks += 1
         self.looked.set()
+        time.sleep(self._takes_s)
         return True
 
     def close(self) -> None:
@@ -91,6 +95,28 @@ def test_a_search_without_end_rests_while_others_are_read_for() -> None:
         assert came.wait(20)
         assert ready == [going], "nobody hears of a search that found nothing"
         assert searching.looks == 1
+    finally:
+        readers.close()
+
+
+def test_a_job_that_searches_gets_no_more_of_a_thread_than_a_job_that_reads() -> None:
+    searching, going = _SearchingStream(rest_ns=0, job="searches", takes_s=0.01), _GoingStream()
+    going.left = 20
+    came = Event()
+
+    def on_ready(_: Stream) -> None:
+        if not going.left:
+            came.set()
+
+    readers = Readers(threads=1, memory_bytes=lambda: 1 << 20, on_ready=on_ready, on_failure=lambda _: None)
+    readers.start()
+    try:
+        readers.add(cast(Stream, searching))
+        assert searching.looked.wait(20)
+        before = searching.looks
+        readers.add(cast(Stream, going))
+        assert came.wait(20)
+        assert searching.looks - before <= 20
     finally:
         readers.close()
 
