@@ -192,8 +192,9 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refusal(splits: Sequence[str], where: str) -> DatasetError:
+    likely = next((split for split in splits if split.startswith("train")), splits[0])
     return DatasetError(
-        f"{where}: holds the splits {_listed(splits)}. Choose one, such as '{where}?split={splits[0]}'; split={ALL} serves "
+        f"{where}: holds the splits {_listed(splits)}. Choose one, such as '{where}?split={likely}'; split={ALL} serves "
         "all of them as one dataset"
     )
 
