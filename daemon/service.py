@@ -136,7 +136,7 @@ class Daemon:
                 gate,
                 self._network.authentication_socket(),
                 clock,
-                lambda text: failures.add(Failure(kind="not-admitted", text=text), outside=True),
+                lambda kind, text: failures.add(Failure(kind=kind, text=text), outside=True),
             )
             undo.callback(self._zap_thread.close)
             self._control = Control(

@@ -234,7 +234,7 @@ def arguments() -> argparse.Namespace:
         "--from",
         dest="source",
         metavar="DIR",
-        help="train on this folder as it lies, whatever its format, instead of pictures drawn for this run",
+        help="train on this folder in its existing format, instead of pictures drawn for this run",
     )
     parser.add_argument("--directory", type=Path, default=Path("quickstart-data"), help="default: quickstart-data")
     parser.add_argument("--records", type=int, default=300, help="pictures of about 100 kB (default: 300)")
@@ -256,7 +256,7 @@ def main() -> int:
         print("\n1  A dataset: TFRecord shards of JPEG pictures, drawn for this run")
         make_dataset(data, chosen.records)
     else:
-        print(f"\n1  A dataset: {chosen.source}, as it lies")
+        print(f"\n1  A dataset: {chosen.source}, in its existing format")
         if not Path(chosen.source.partition("?")[0]).is_dir():
             sys.exit(f"quickstart: --from must be a folder, there is none at {chosen.source}")
 

@@ -26,6 +26,7 @@ _WAITS: Final = ("rank", "network", "memory", "storage", "")
 _NOTHING: Final = "nothing"
 _KINDS: Final = (
     "dataset",
+    "lane-refused",
     "lost",
     "no-lane",
     "no-session",

@@ -40,7 +40,7 @@ class ZapThread:
         gate: Gate,
         authentication: AuthenticationSocket,
         clock: Clock,
-        on_refused: Callable[[str], None] = lambda _: None,
+        on_refused: Callable[[str, str], None] = lambda _kind, _reason: None,
     ) -> None:
         """See the class.
 
@@ -48,7 +48,7 @@ class ZapThread:
             gate: decides about the control port.
             authentication: the socket on which libzmq asks.
             clock: for deadlines.
-            on_refused: called by the thread with the reason of each refusal that has one.
+            on_refused: called by the thread with the kind of failure and the reason of each refusal that has one.
         """
         self._on_refused = on_refused
         self._gate = gate
@@ -136,7 +136,7 @@ class ZapThread:
             text = f"a connection from {request.address} to the {request.port} port was refused: {verdict.reason}"
             facts = {"address": request.address, "port": request.port}
             self._complaints.add(text, now_ns, reason=text, facts=facts)
-            self._on_refused(text)
+            self._on_refused("lane-refused" if request.port == DATA_PORT_NAME else "not-admitted", text)
 
     def close(self) -> None:
         """End the thread. Sockets that ask must be closed before: they get no answers any more."""

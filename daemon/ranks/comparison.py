@@ -12,13 +12,12 @@ Pure: times come in, decisions go out. The rules for two ranks are in emlio.sess
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from emlio.daemon.ranks.claims import Caller, End, Probe, Process
+from emlio.daemon.ranks.claims import Caller, End, Probe
+from emlio.daemon.ranks.job import MOST_KINDS_KNOWN, Clash, Job, Loader, Rank, is_over, may_follow
 from emlio.session.terms import (
-    STEPS_AHEAD,
-    Ledger,
     Point,
     Terms,
     describe_difference,
@@ -36,18 +35,8 @@ threads may come in another order than at other ranks for so long."""
 
 _PROBES_A_TIMEOUT = 10
 
-_MOST_KINDS_KNOWN = 64
-"""Sets of terms of one process that are remembered."""
-
-_MOST_WAITED_FOR = 64
-"""Ranks with the same loaders that one loader waits for. Other waiting ones wait for other dead
-ranks of a large job."""
-
 _MOST_IDLE_RANKS = 4096
 """Ranks without a session whose former loaders are remembered, over all jobs."""
-
-_HELD = Limit(0, 0, 0)
-_NEVER_NS = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,194 +55,6 @@ class Differ:
 
 
 Verdict = Agree | Differ | End | Probe
-
-
-@dataclass(frozen=True, slots=True)
-class _Clash:
-    """What a loader waits for: "terms", "places", or "left", since when."""
-
-    kind: str
-    since_ns: int
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Loader:
-    """A loader with a session here.
-
-    Attributes:
-        alone: its process had made none with these terms before.
-        start: where its user began; None before it asked for a batch.
-        asked_ns: when that was.
-        at: where its user is.
-        reads: its user was handed more than a first look.
-        was_held: its user had to wait at some time.
-        is_gone: its session has ended.
-        against: the loaders it conflicts with; until that is settled its user is handed nothing.
-        bounds: how far it may go, since other ranks left such a loader for one that this rank lacks.
-        waiting: the loaders that have this one among `against` or `bounds`.
-    """
-
-    caller: Caller
-    terms: Terms
-    rank: "_Rank"
-    alone: bool
-    start: Point | None = None
-    asked_ns: int = 0
-    at: Point = (0, 0)
-    reads: bool = False
-    was_held: bool = False
-    is_gone: bool = False
-    against: dict["_Loader", _Clash] = field(default_factory=dict["_Loader", _Clash])
-    bounds: dict["_Loader", Point] = field(default_factory=dict["_Loader", Point])
-    waiting: dict["_Loader", None] = field(default_factory=dict["_Loader", None])
-
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether its user was handed nothing yet."""
-        return self.start is None or self.at == self.start
-
-    @property
-    def told(self) -> tuple[str, Terms]:
-        """The rank in words, and the terms."""
-        return f"rank {self.caller.hello.rank} ({self.caller})", self.terms
-
-    @property
-    def limit(self) -> Limit | None:
-        if self.against:
-            return _HELD
-        return Limit(*min(self.bounds.values()), STEPS_AHEAD) if self.bounds else None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Rank:
-    """The process that has a rank, and what it has made.
-
-    Attributes:
-        since_ns: when the process came.
-        heard_ns: when it was heard last.
-        former_ns: when a process that had the rank before was heard last.
-        inherited: what processes that had the rank before had made and closed, while one that lived
-            beside them has another rank: this process was started again alone, and goes on after that.
-        loaders: those with a session here.
-        gone: the last one of each terms that was used and is gone, while the rank has this process.
-        made: the terms of all its loaders, and the farthest place at which one was closed.
-        ledger: what other ranks compare with.
-    """
-
-    number: int
-    process: Process
-    since_ns: int
-    heard_ns: int
-    former_ns: int
-    inherited: frozenset[str] = frozenset()
-    loaders: list[_Loader] = field(default_factory=list[_Loader])
-    gone: dict[str, _Loader] = field(default_factory=dict[str, _Loader])
-    made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
-    ledger: Ledger = field(default_factory=Ledger)
-
-    def learn(self, made: Sequence[Made]) -> None:
-        """Take the process's own word for all that it has made besides the loader that is offered."""
-        for one in made:
-            self.note(one.digest, (one.epoch, one.reach) if one.closed and not one.living else None)
-
-    def note(self, digest: str, left: Point | None) -> None:
-        """Note a loader that was made, or is closed at a place. Of several with the same terms the farthest place counts."""
-        before = self.made.pop(digest, None)
-        self.made[digest] = max(before, left) if before is not None and left is not None else left or before
-        while len(self.made) > _MOST_KINDS_KNOWN:
-            del self.made[next(iter(self.made))]
-
-    @property
-    def seen(self) -> list[_Loader]:
-        """The loaders with a session here; while there is none, the last one that handed out more than a look."""
-        return self.loaders or [one for one in self.gone.values() if one.reads][-1:]
-
-    def last(self, digests: Iterable[str]) -> _Loader | None:
-        """Return the last loader seen with one of these terms."""
-        wanted = set(digests)
-        return next((one for one in reversed(self.seen) if one.terms.digest in wanted), None)
-
-    def used(self, digest: str) -> _Loader | None:
-        """Return the last loader with these terms whose user has asked for a batch, also one that is gone."""
-        here = (one for one in reversed(self.loaders) if one.start is not None and one.terms.digest == digest)
-        return next(here, self.gone.get(digest))
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Job:
-    """The ranks of a job.
-
-    Attributes:
-        ranks: by number; those whose processes came first come first.
-        alike: those with loaders by their ledgers, which are mostly alike.
-        is_adopted: a loader came that was in use before. So processes may have been here of which
-            nothing is known, and places are not compared.
-    """
-
-    ranks: dict[int, _Rank] = field(default_factory=dict[int, _Rank])
-    alike: dict[Ledger, dict[int, _Rank]] = field(default_factory=dict[Ledger, dict[int, _Rank]])
-    is_adopted: bool = False
-
-    def rank_of(self, caller: Caller, now_ns: int) -> tuple[_Rank, _Rank | None]:
-        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
-        number = caller.hello.rank
-        before = self.ranks.get(number)
-        if before is not None and before.process == caller.process:
-            return before, None
-        former_ns = _NEVER_NS if before is None else max(before.former_ns, before.heard_ns)
-        if before is not None:
-            self.take_out(before)
-            del self.ranks[number]
-        rank = _Rank(number=number, process=caller.process, since_ns=now_ns, heard_ns=now_ns, former_ns=former_ns)
-        if before is not None:
-            living = {one.terms.digest for one in before.loaders}
-            rank.inherited = before.inherited | (before.made.keys() - living)
-        self.ranks[number] = rank
-        self._disinherit()
-        return rank, before
-
-    def _disinherit(self) -> None:
-        """Forget what former processes made where the whole job was started again: no rank has its first process."""
-        if any(one.former_ns == _NEVER_NS for one in self.ranks.values()):
-            return
-        eldest = min(self.ranks.values(), key=lambda one: one.since_ns)
-        for one in self.ranks.values():
-            if one.inherited and one is not eldest and eldest.since_ns >= one.former_ns:
-                one.inherited = frozenset()
-                if one.seen:
-                    self.renew(one)
-
-    def renew(self, rank: _Rank) -> None:
-        """Note that the rank's loaders have changed."""
-        self.take_out(rank)
-        here = {one.terms.digest for one in rank.seen}
-        rank.ledger = Ledger(
-            living=frozenset(here),
-            made=frozenset(rank.made) | rank.inherited,
-            left=frozenset((digest, at) for digest, at in rank.made.items() if at is not None and digest not in here),
-        )
-        if rank.seen and self.ranks.get(rank.number) is rank:
-            self.alike.setdefault(rank.ledger, {})[rank.number] = rank
-
-    def take_out(self, rank: _Rank) -> None:
-        """Compare this rank with no other until it is renewed."""
-        alike = self.alike.get(rank.ledger, {})
-        if alike.get(rank.number) is rank:
-            del alike[rank.number]
-            if not alike:
-                del self.alike[rank.ledger]
-
-    def others(self, rank: _Rank) -> Iterator[tuple[Ledger, list[_Rank]]]:
-        """Return other ranks by their ledgers: not all if there are many, others for each number."""
-        for ledger, alike in list(self.alike.items()):
-            ranks = [other for other in alike.values() if other is not rank]
-            begin = rank.number * _MOST_WAITED_FOR % max(len(ranks), 1)
-            yield ledger, [*ranks[begin : begin + _MOST_WAITED_FOR], *ranks[:begin]][:_MOST_WAITED_FOR]
-
-    def eldest_beside(self, loader: _Loader) -> _Loader | None:
-        """Return the loader with the same terms that is used, or was, by the other process that is here longest."""
-        found = (other.used(loader.terms.digest) for other in self.ranks.values() if other is not loader.rank)
-        return next((one for one in found if one is not None), None)
 
 
 _Key = tuple[str, str]
@@ -275,11 +76,11 @@ class Comparison:
         self._patience_ns = 2 * heartbeat_timeout_ns + self._grace_ns
         self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
         self._probe_ns = 0
-        self._jobs: dict[_Key, _Job] = {}
+        self._jobs: dict[_Key, Job] = {}
         self._idle: OrderedDict[tuple[_Key, int], None] = OrderedDict()
-        self._standing: dict[bytes, _Loader] = {}
+        self._standing: dict[bytes, Loader] = {}
         self._lost_ns: dict[bytes, int] = {}
-        self._held: dict[_Loader, None] = {}
+        self._held: dict[Loader, None] = {}
 
     def limit(self, connection: bytes) -> Limit | None:
         """Return how far the user of this session's loader may go; None if there is no limit."""
@@ -310,7 +111,7 @@ class Comparison:
         if made is None or caller.hello.world_size == 1:
             return [Agree(connection=caller.connection)]
         key = _job_of(caller)
-        job = self._jobs.setdefault(key, _Job())
+        job = self._jobs.setdefault(key, Job())
         rank, before = job.rank_of(caller, now_ns)
         verdicts: list[Verdict] = []
         for old in (*before.loaders, *before.gone.values()) if before is not None else ():
@@ -321,7 +122,7 @@ class Comparison:
             job.is_adopted = job.is_adopted or begun
             known = any(one.digest == terms.digest and (one.living or one.closed) for one in made)
             alone = not known and terms.digest not in rank.made
-            loader = _Loader(caller=caller, terms=terms, rank=rank, alone=alone)
+            loader = Loader(caller=caller, terms=terms, rank=rank, alone=alone)
             rank.loaders.append(loader)
             self._standing[caller.connection] = loader
         loader.terms, rank.heard_ns = terms, now_ns
@@ -384,7 +185,7 @@ class Comparison:
         if loader.start is not None:
             former = rank.gone.pop(loader.terms.digest, None)
             rank.gone[loader.terms.digest] = loader
-            if former is None and len(rank.gone) > _MOST_KINDS_KNOWN:
+            if former is None and len(rank.gone) > MOST_KINDS_KNOWN:
                 former = rank.gone.pop(next(iter(rank.gone)))
             if former is not None:
                 self._forget(former, "places")
@@ -419,7 +220,7 @@ class Comparison:
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
-    def _review(self, job: _Job, rank: _Rank, now_ns: int) -> list[Verdict]:
+    def _review(self, job: Job, rank: Rank, now_ns: int) -> list[Verdict]:
         """Compare a rank with all others anew; return the probes that tell of limits which changed."""
         job.renew(rank)
         touched = {loader: loader.limit for one in rank.seen for loader in (one, *one.waiting)}
@@ -432,7 +233,7 @@ class Comparison:
             if here and there:
                 for other in alike:
                     one, two = rank.last(here), other.last(there)
-                    if one is None or two is None or _is_over(one, two) or _is_over(two, one):
+                    if one is None or two is None or is_over(one, two) or is_over(two, one):
                         continue
                     # The one that came later waits, or one that waited before and was handed nothing since.
                     waits = one.is_gone or (two, one) in known or (two.was_held and two.is_fresh)
@@ -452,7 +253,7 @@ class Comparison:
         return [Probe(connection=one.caller.connection) for one in told] + (self._probe(now_ns) if self._held else [])
 
     @staticmethod
-    def _bound(ahead: _Rank, behind: _Rank, left: dict[str, Point], touched: dict[_Loader, Limit | None]) -> None:
+    def _bound(ahead: Rank, behind: Rank, left: dict[str, Point], touched: dict[Loader, Limit | None]) -> None:
         """Bound the loaders of a rank that goes on with what another rank left for something else."""
         leaver = behind.last(behind.ledger.lacking(ahead.ledger))
         for loader in ahead.loaders:
@@ -461,7 +262,7 @@ class Comparison:
                 loader.bounds[leaver] = left[loader.terms.digest]
                 leaver.waiting[loader] = None
 
-    def _place(self, job: _Job, loader: _Loader, now_ns: int) -> list[Verdict]:
+    def _place(self, job: Job, loader: Loader, now_ns: int) -> list[Verdict]:
         """Hold a loader that began at another place than the one that another rank had first.
 
         Not those that are expected to: a process has made such a loader before, or a former process
@@ -470,14 +271,14 @@ class Comparison:
         other = job.eldest_beside(loader)
         if other is None or other.start == loader.start or job.is_adopted or not (loader.alone and other.alone):
             return []
-        if _may_follow(loader, other):
+        if may_follow(loader, other):
             return []
         here = [one for one in (loader, other) if not one.is_gone]
         for held in here:
             self._hold(held, other if held is loader else loader, "places", now_ns)
         return [*(Probe(connection=one.caller.connection) for one in here), *self._probe(now_ns)]
 
-    def _is_settled(self, held: _Loader, other: _Loader, clash: _Clash, now_ns: int) -> bool:
+    def _is_settled(self, held: Loader, other: Loader, clash: Clash, now_ns: int) -> bool:
         """Return whether a conflict will not pass, once the other rank is heard, or if it is gone."""
         if held.start is None:
             return False
@@ -485,13 +286,13 @@ class Comparison:
         waits_ns = self._grace_ns if is_clear and not other.is_gone else self._patience_ns
         return now_ns - max(clash.since_ns, held.asked_ns) >= waits_ns
 
-    def _hold(self, held: _Loader, other: _Loader, kind: str, now_ns: int) -> None:
-        held.against.setdefault(other, _Clash(kind, now_ns))
+    def _hold(self, held: Loader, other: Loader, kind: str, now_ns: int) -> None:
+        held.against.setdefault(other, Clash(kind, now_ns))
         other.waiting[held] = None
         self._held[held] = None
         held.was_held = True
 
-    def _forget(self, loader: _Loader, *kinds: str) -> None:
+    def _forget(self, loader: Loader, *kinds: str) -> None:
         """Forget conflicts of these kinds, and the bounds, between a loader and others."""
         for other in [*loader.waiting, *loader.against, *loader.bounds]:
             for one, two in ((loader, other), (other, loader)):
@@ -503,7 +304,7 @@ class Comparison:
                 if not one.against:
                     self._held.pop(one, None)
 
-    def _let_go(self, job: _Job, loader: _Loader, now_ns: int, *kinds: str) -> list[Verdict]:
+    def _let_go(self, job: Job, loader: Loader, now_ns: int, *kinds: str) -> list[Verdict]:
         """Take a loader out of conflicts, of all kinds by default; those that waited go on, or wait for others."""
         loader.is_gone = True
         self._standing.pop(loader.caller.connection, None)
@@ -516,7 +317,7 @@ class Comparison:
             verdicts += self._review(job, rank, now_ns)
         return verdicts
 
-    def _differ(self, held: _Loader, other: _Loader, kind: str, now_ns: int) -> list[Verdict]:
+    def _differ(self, held: Loader, other: Loader, kind: str, now_ns: int) -> list[Verdict]:
         """Refuse a loader, or both where neither can go on. What was refused counts as never made."""
         dataset, (here, there) = held.caller.hello.dataset, (held.told, other.told)
         told = [(held, describe_difference(dataset, here, there))]
@@ -559,23 +360,6 @@ class Comparison:
                 self._forget(old, "places")
             if not self._jobs[key].ranks:
                 del self._jobs[key]
-
-
-def _may_follow(one: _Loader, two: _Loader) -> bool:
-    """Return whether one rank was started again alone, beside the other: it need not begin where that did."""
-    mine, theirs = one.rank, two.rank
-    alone = (mine.former_ns == _NEVER_NS) != (theirs.former_ns == _NEVER_NS)
-    return alone or mine.former_ns > theirs.since_ns or theirs.former_ns > mine.since_ns
-
-
-def _is_over(gone: _Loader, other: _Loader) -> bool:
-    """Return whether a loader that is gone may belong to a life of the job that is over.
-
-    The other rank has got a new process after that, or the number of ranks is another now.
-    """
-    former, now = gone.rank, other.rank
-    is_same = gone.caller.hello.world_size == other.caller.hello.world_size
-    return gone.is_gone and former.heard_ns <= now.since_ns and (not is_same or now.former_ns > former.since_ns)
 
 
 def _job_of(caller: Caller) -> _Key:

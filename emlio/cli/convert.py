@@ -217,7 +217,7 @@ def _print(report: ConvertReport, options: ConvertOptions, took_ns: int) -> None
         f"written and read back in {format_duration(took_ns)}"
     )
     if report.ignored.count:
-        print(f"ignored: {counted(report.ignored.count, 'file')} of another format in the source: {report.ignored}")
+        print(f"ignored: {counted(report.ignored.count, 'file')} in the source: {report.ignored}")
     if report.skipped:
         items = counted(len(report.skipped), "item")
         print(f"skipped: {items} that could not be read, listed in {out}/{files.skips_name('*')}")

@@ -6,6 +6,7 @@ are found by their names first (emlio.shards.tfrecord.discover).
 
 from collections.abc import Sequence
 
+from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.archives import archive_files
 from emlio.formats.array_rows import array_rows
@@ -58,6 +59,17 @@ def find_format(files: Files, where: str) -> Format:
     raise DatasetError(f"dataset directory {where}: must hold a dataset, holds no files")
 
 
+_ALSO_CALLED = {
+    "webdataset": "tar",
+    "wds": "tar",
+    "mosaicml": "mds",
+    "streaming": "mds",
+    "json": "jsonl",
+    "image-folder": "files",
+}
+"""Formats by other names that users have for them."""
+
+
 def format_named(name: str) -> Format:
     """Return the format of this name.
 
@@ -66,8 +78,9 @@ def format_named(name: str) -> Format:
     """
     found = next((each for each in FORMATS if each.name == name), None)
     if found is None:
-        known = ", ".join((TFRECORD.format, *(each.name for each in FORMATS)))
-        raise ConfigError(f"format must be one of {known}, got {name!r}")
+        known = (TFRECORD.format, *(each.name for each in FORMATS))
+        meant = like(_ALSO_CALLED.get(name.lower(), name), known)
+        raise ConfigError(f"format must be one of {', '.join(known)}, got {name!r}{meant}")
     return found
 
 

@@ -108,6 +108,10 @@ class Address:
             raise ConfigError(f"an address {form}, got {shown}{_what_was_meant(text)}")
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
         dataset = dataset.removesuffix("/")
+        if "?" in dataset:
+            raise ConfigError(
+                f"an emlio:// address takes no options, got {shown}. Give them to the daemon, behind the folder of its --data"
+            )
         if not dataset or "/" in dataset:
             raise ConfigError(f"an address {form}, got {shown} without a dataset's name")
         if not text.isprintable() or " " in dataset:
@@ -216,7 +220,9 @@ def _local(path: "str | PathLike[str]") -> tuple[Path, Mapping[str, str]]:
     place, options = _place(text)
     if not place.is_dir():
         what = "is no directory" if place.exists() else "does not exist"
-        raise ConfigError(f"local must be a directory of this host, got {path!r}, which {what}")
+        raise ConfigError(
+            f"local must be a directory of this host, got {path!r}, which {what}. It holds shards to read; nothing is stored"
+        )
     return place, options
 
 

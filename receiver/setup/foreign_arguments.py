@@ -17,8 +17,13 @@ ATTRIBUTE_HINTS: Final = {
     "dataset": "loader.samples is the number of samples in an epoch, and EmlioDataset reads single records",
     "sampler": "loader.set_epoch(epoch) chooses the epoch, and seed= the order",
     "num_workers": "the loader uses threads and no worker processes",
+    "size": "len(loader) is the number of batches, loader.samples that of samples in an epoch",
+    **dict.fromkeys(("decode", "map", "to_tuple"), "transform= is called for each record"),
+    **dict.fromkeys(
+        ("batched", "shuffle", "select", "with_epoch"), "docs/migrating.md has the loader's argument for it"
+    ),
 }
-"""The advice for an attribute of PyTorch's DataLoader, by its name."""
+"""The advice for an attribute of another loader, by its name."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -45,20 +50,34 @@ HINTS: Final = {
     "sampler": _ORDER,
     "batch_sampler": _ORDER,
     "indices": _SUBSET,
-    "split": _SUBSET,
+    "split": f"?split=NAME behind the folder chooses one of its splits; {_SUBSET}",
     "generator": _ORDER,
     "num_replicas": "world_size= is the number of processes that share the epoch",
     "dataset": _ADDRESS,
+    "url": _ADDRESS,
     "urls": _ADDRESS,
     "remote": f"{_ADDRESS}, at a daemon or in a bucket",
     "streams": "the first argument may be a Mixture of several addresses",
     "predownload": _AHEAD,
-    "cache_limit": "nothing is cached on this host",
+    **dict.fromkeys(
+        ("cache_dir", "cache_limit", "cache_size", "keep_zip", "local_dir"), "nothing is cached on this host"
+    ),
+    "epoch_size": "samples= with weights= or in a Mixture is the length of an epoch",
+    "sampling_method": "repeat=, samples= and weights= say how often records come",
+    "validate_hash": "every record is checked, unless recovery=Recovery(verify=...) says otherwise",
     "shuffle_seed": "seed= sets the order",
     "shuffle_algo": _SHUFFLE,
     "shuffle_block_size": _SHUFFLE,
     "shardshuffle": _SHUFFLE,
-    "num_canonical_nodes": "the order does not depend on the number of ranks",
+    **dict.fromkeys(("num_canonical_nodes", "partition_algo"), "the order does not depend on the number of ranks"),
+    **dict.fromkeys(
+        ("nodesplitter", "workersplitter", "resampled"), "each record comes once in an epoch, over all ranks"
+    ),
+    **dict.fromkeys(
+        ("download_retry", "download_timeout"), "recovery=Recovery(timeout=...) bounds how long failures are waited for"
+    ),
+    "handler": 'recovery=Recovery(on_error="skip") leaves out bad records',
+    "workers": _NO_WORKERS,
     "timeout": _RECOVERY,
     "heartbeat": _RECOVERY,
     "on_error": _RECOVERY,

@@ -347,7 +347,9 @@ def test_many_opening_at_once_get_the_same(lines: Path, files: Path, cache: Path
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("format=nothing", "format must be one of tfrecord, mds, .*, got 'nothing'"),
+        ("format=nothing", "format must be one of tfrecord, mds, .*, got 'nothing'$"),
+        ("format=webdataset", "got 'webdataset'; did you mean 'tar'"),
+        ("format=parqet", "did you mean 'parquet'"),
         ("format=", "got ''"),
         ("window=5", "format jsonl must have options it knows, split .*; got window"),
         ("format=jsonl&dtype=int32", "format jsonl must have options it knows, split .*; got dtype"),

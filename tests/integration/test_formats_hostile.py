@@ -46,7 +46,7 @@ def test_files_that_are_no_records_are_told(tmp_path: Path, caplog: pytest.LogCa
     FORMS["jsonl"].make(tmp_path / "data", 20)
     (tmp_path / "data" / "more.jsonl.gz").write_bytes(b"x")
     open_dataset("x", tmp_path / "data").close()
-    assert "1 file is left out, not of format jsonl, such as more.jsonl.gz" in caplog.text
+    assert "(format jsonl): 1 file is left out, such as more.jsonl.gz" in caplog.text
 
 
 def test_many_files_at_the_top_are_records_whatever_their_names(tmp_path: Path) -> None:

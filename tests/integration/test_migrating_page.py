@@ -22,9 +22,9 @@ def blocks(page: str) -> Iterator[str]:
 
 
 def run(block: str, name: str, folder: Path, **names: Any) -> dict[str, Any]:
-    address = f'"emlio://store1:5555/{name}"'
-    assert address in block
-    exec(compile(block.replace(address, repr(str(folder))), "page", "exec"), names)
+    addresses = rf'"emlio://\w+:5555/{name}"'
+    assert re.search(addresses, block)
+    exec(compile(re.sub(addresses, lambda _: repr(str(folder)), block), "page", "exec"), names)
     names["loader"].close()
     return names
 

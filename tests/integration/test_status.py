@@ -154,6 +154,20 @@ def test_a_refused_caller_is_told_to_those_who_may_read_all(site: Site) -> None:
     assert hidden.failures == []
 
 
+def test_a_lane_without_a_session_is_no_refused_key(site: Site) -> None:
+    """A loader that was refused, as of a misspelled dataset, leaves connections to the data port behind."""
+    with site.daemon() as daemon, zmq.Context() as context, context.socket(zmq.DEALER) as lane:
+        lane.linger = 0
+        lane.plain_username, lane.plain_password = f"{'0' * 32}.0".encode(), b"0" * 64
+        lane.connect(daemon.data_endpoint)
+        told = site.ask(daemon)
+        while isinstance(told, StatusReply) and not told.failures:
+            time.sleep(0.5)
+            told = site.ask(daemon)
+    assert isinstance(told, StatusReply), told
+    assert [one.kind for one in told.failures] == ["lane-refused"]
+
+
 def test_a_refusal_of_a_dataset_that_there_is_not_tells_its_name_to_nobody_else(site: Site) -> None:
     with site.daemon() as daemon:
         with pytest.raises(RefusedError):

@@ -62,10 +62,10 @@ def test_stray_files_are_counted_and_named(
         assert source.listing.ignored == Ignored()
     _put(folder, {"notes.md": b"#", "part-2.zip": b"x", ".hidden": b"x"})
     assert main(["convert", "--from", kind, str(folder), str(tmp_path / "out")]) == 0
-    assert "ignored: 2 files of another format in the source: notes.md, part-2.zip\n" in capsys.readouterr().out
+    assert "ignored: 2 files in the source: notes.md, part-2.zip\n" in capsys.readouterr().out
     (folder / "notes.md").unlink()
     assert main(["convert", "--force", "--from", kind, str(folder), str(tmp_path / "out")]) == 0
-    assert "ignored: 1 file of another format in the source: part-2.zip\n" in capsys.readouterr().out
+    assert "ignored: 1 file in the source: part-2.zip\n" in capsys.readouterr().out
 
 
 def test_of_many_files_the_first_are_named() -> None:

@@ -162,6 +162,11 @@ def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
         ("predownload", "prefetch="),
         ("shuffle_seed", "seed="),
         ("streams", "Mixture"),
+        ("split", "?split="),
+        ("resampled", "once in an epoch"),
+        ("epoch_size", "samples="),
+        ("local_dir", "nothing is cached"),
+        ("handler", "on_error"),
     ],
 )
 def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str, instead: str) -> None:
@@ -223,9 +228,10 @@ def test_a_loader_that_is_not_connected_yet_can_be_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "instead"), [("dataset", "loader.samples"), ("sampler", "set_epoch"), ("colour", "attribute 'colour'$")]
+    ("name", "instead"),
+    [("dataset", "loader.samples"), ("sampler", "set_epoch"), ("map", "transform="), ("colour", "attribute 'colour'$")],
 )
-def test_an_attribute_of_torchs_loader_is_an_error_that_says_what_to_use(name: str, instead: str) -> None:
+def test_an_attribute_of_another_loader_is_an_error_that_says_what_to_use(name: str, instead: str) -> None:
     loader = object.__new__(EmlioLoader)
     with pytest.raises(AttributeError, match=rf"^EmlioLoader has no attribute '{name}'|{instead}") as refused:
         getattr(loader, name)

@@ -99,6 +99,11 @@ def test_a_daemon_named_twice_is_refused(text: str) -> None:
         Address.parse(text)
 
 
+def test_options_behind_an_address_of_daemons_are_refused_with_their_place() -> None:
+    with pytest.raises(ConfigError, match=r"takes no options, got 'emlio://a/pets\?split=train'.*--data"):
+        Address.parse("emlio://a/pets?split=train")
+
+
 def test_a_peer_knows_its_other_ports() -> None:
     assert Peer(host="::1", port=5555).endpoint(40000) == "tcp://[::1]:40000"
     assert str(Peer(host="::1", port=5555)) == "[::1]:5555"

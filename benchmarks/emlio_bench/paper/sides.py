@@ -111,7 +111,7 @@ def open_side(
     if not settings.storage:
         kind, missing = choose_kind(settings.kind)
         for reason in missing:
-            tell(f"a better kind of link is not possible here: {reason}")
+            tell(f"the link is of the kind {kind}, as {reason}")
         return Side(
             side=OneMachine(kind, look_at), kind=kind, rtts_ns=settings.round_trips, told=(("link", str(kind)),)
         )

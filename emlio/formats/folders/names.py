@@ -235,9 +235,10 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refusal(splits: Sequence[str], where: str) -> DatasetError:
+    likely = next((split for split in splits if split.startswith("train")), splits[0])
     return DatasetError(
-        f"{where}: holds the splits {_listed(splits)}, choose one: '{where}?split={splits[0]}'. To serve all of them as "
-        f"one dataset, say split={ALL}"
+        f"{where}: holds the splits {_listed(splits)}. Choose one, such as '{where}?split={likely}'; split={ALL} serves "
+        "all of them as one dataset"
     )
 
 

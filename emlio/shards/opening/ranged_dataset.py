@@ -371,11 +371,11 @@ def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | Objec
     if about.left_out[0]:
         count, such_as = about.left_out
         _LOG.warning(
-            "dataset %s: %s %s left out, not of format %s, such as %s",
+            "dataset %s (format %s): %s %s left out, such as %s",
             name,
+            about.format,
             counted(count, "file"),
             "is" if count == 1 else "are",
-            about.format,
             such_as if such_as.isprintable() else repr(such_as),
         )
     shards: list[RangeShard] = []

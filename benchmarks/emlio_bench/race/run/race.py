@@ -51,7 +51,7 @@ def run_race(
     cache = usable_cache_folder(settings.cache, environment)
     kind, missing = choose_kind(settings.kind)
     for reason in missing:
-        tell(f"a better kind of link is not possible here: {reason}")
+        tell(f"the link is of the kind {kind}, as {reason}")
     contests = contests_of(
         settings.scenarios,
         settings.rtt,

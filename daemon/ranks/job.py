@@ -1,0 +1,229 @@
+"""The loaders of one job's ranks, as far as a daemon knows them.
+
+Pure. Which loaders conflict is decided by emlio.session.terms for two ranks, and for all by
+emlio.daemon.ranks.comparison.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from emlio.daemon.ranks.claims import Caller, Process
+from emlio.session.terms import STEPS_AHEAD, Ledger, Point, Terms
+from emlio.wire.control import Limit, Made
+
+__all__ = ["HELD", "MOST_KINDS_KNOWN", "Clash", "Job", "Loader", "Rank", "is_over", "may_follow"]
+
+MOST_KINDS_KNOWN = 64
+"""Sets of terms of one process that are remembered."""
+
+_MOST_WAITED_FOR = 64
+"""Ranks with the same loaders that one loader waits for. Other waiting ones wait for other dead
+ranks of a large job."""
+
+HELD = Limit(0, 0, 0)
+_NEVER_NS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """What a loader waits for: "terms", "places", or "left", since when."""
+
+    kind: str
+    since_ns: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Loader:
+    """A loader with a session here.
+
+    Attributes:
+        alone: its process had made none with these terms before.
+        start: where its user began; None before it asked for a batch.
+        asked_ns: when that was.
+        at: where its user is.
+        reads: its user was handed more than a first look.
+        was_held: its user had to wait at some time.
+        is_gone: its session has ended.
+        against: the loaders it conflicts with; until that is settled its user is handed nothing.
+        bounds: how far it may go, since other ranks left such a loader for one that this rank lacks.
+        waiting: the loaders that have this one among `against` or `bounds`.
+    """
+
+    caller: Caller
+    terms: Terms
+    rank: "Rank"
+    alone: bool
+    start: Point | None = None
+    asked_ns: int = 0
+    at: Point = (0, 0)
+    reads: bool = False
+    was_held: bool = False
+    is_gone: bool = False
+    against: dict["Loader", Clash] = field(default_factory=dict["Loader", Clash])
+    bounds: dict["Loader", Point] = field(default_factory=dict["Loader", Point])
+    waiting: dict["Loader", None] = field(default_factory=dict["Loader", None])
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether its user was handed nothing yet."""
+        return self.start is None or self.at == self.start
+
+    @property
+    def told(self) -> tuple[str, Terms]:
+        """The rank in words, and the terms."""
+        return f"rank {self.caller.hello.rank} ({self.caller})", self.terms
+
+    @property
+    def limit(self) -> Limit | None:
+        if self.against:
+            return HELD
+        return Limit(*min(self.bounds.values()), STEPS_AHEAD) if self.bounds else None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Rank:
+    """The process that has a rank, and what it has made.
+
+    Attributes:
+        since_ns: when the process came.
+        heard_ns: when it was heard last.
+        former_ns: when a process that had the rank before was heard last.
+        inherited: what processes that had the rank before had made and closed, while one that lived
+            beside them has another rank: this process was started again alone, and goes on after that.
+        loaders: those with a session here.
+        gone: the last one of each terms that was used and is gone, while the rank has this process.
+        made: the terms of all its loaders, and the farthest place at which one was closed.
+        ledger: what other ranks compare with.
+    """
+
+    number: int
+    process: Process
+    since_ns: int
+    heard_ns: int
+    former_ns: int
+    inherited: frozenset[str] = frozenset()
+    loaders: list[Loader] = field(default_factory=list[Loader])
+    gone: dict[str, Loader] = field(default_factory=dict[str, Loader])
+    made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def learn(self, made: Sequence[Made]) -> None:
+        """Take the process's own word for all that it has made besides the loader that is offered."""
+        for one in made:
+            self.note(one.digest, (one.epoch, one.reach) if one.closed and not one.living else None)
+
+    def note(self, digest: str, left: Point | None) -> None:
+        """Note a loader that was made, or is closed at a place. Of several with the same terms the farthest place counts."""
+        before = self.made.pop(digest, None)
+        self.made[digest] = max(before, left) if before is not None and left is not None else left or before
+        while len(self.made) > MOST_KINDS_KNOWN:
+            del self.made[next(iter(self.made))]
+
+    @property
+    def seen(self) -> list[Loader]:
+        """The loaders with a session here; while there is none, the last one that handed out more than a look."""
+        return self.loaders or [one for one in self.gone.values() if one.reads][-1:]
+
+    def last(self, digests: Iterable[str]) -> Loader | None:
+        """Return the last loader seen with one of these terms."""
+        wanted = set(digests)
+        return next((one for one in reversed(self.seen) if one.terms.digest in wanted), None)
+
+    def used(self, digest: str) -> Loader | None:
+        """Return the last loader with these terms whose user has asked for a batch, also one that is gone."""
+        here = (one for one in reversed(self.loaders) if one.start is not None and one.terms.digest == digest)
+        return next(here, self.gone.get(digest))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """The ranks of a job.
+
+    Attributes:
+        ranks: by number; those whose processes came first come first.
+        alike: those with loaders by their ledgers, which are mostly alike.
+        is_adopted: a loader came that was in use before. So processes may have been here of which
+            nothing is known, and places are not compared.
+    """
+
+    ranks: dict[int, Rank] = field(default_factory=dict[int, Rank])
+    alike: dict[Ledger, dict[int, Rank]] = field(default_factory=dict[Ledger, dict[int, Rank]])
+    is_adopted: bool = False
+
+    def rank_of(self, caller: Caller, now_ns: int) -> tuple[Rank, Rank | None]:
+        """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
+        number = caller.hello.rank
+        before = self.ranks.get(number)
+        if before is not None and before.process == caller.process:
+            return before, None
+        former_ns = _NEVER_NS if before is None else max(before.former_ns, before.heard_ns)
+        if before is not None:
+            self.take_out(before)
+            del self.ranks[number]
+        rank = Rank(number=number, process=caller.process, since_ns=now_ns, heard_ns=now_ns, former_ns=former_ns)
+        if before is not None:
+            living = {one.terms.digest for one in before.loaders}
+            rank.inherited = before.inherited | (before.made.keys() - living)
+        self.ranks[number] = rank
+        self._disinherit()
+        return rank, before
+
+    def _disinherit(self) -> None:
+        """Forget what former processes made where the whole job was started again: no rank has its first process."""
+        if any(one.former_ns == _NEVER_NS for one in self.ranks.values()):
+            return
+        eldest = min(self.ranks.values(), key=lambda one: one.since_ns)
+        for one in self.ranks.values():
+            if one.inherited and one is not eldest and eldest.since_ns >= one.former_ns:
+                one.inherited = frozenset()
+                if one.seen:
+                    self.renew(one)
+
+    def renew(self, rank: Rank) -> None:
+        """Note that the rank's loaders have changed."""
+        self.take_out(rank)
+        here = {one.terms.digest for one in rank.seen}
+        rank.ledger = Ledger(
+            living=frozenset(here),
+            made=frozenset(rank.made) | rank.inherited,
+            left=frozenset((digest, at) for digest, at in rank.made.items() if at is not None and digest not in here),
+        )
+        if rank.seen and self.ranks.get(rank.number) is rank:
+            self.alike.setdefault(rank.ledger, {})[rank.number] = rank
+
+    def take_out(self, rank: Rank) -> None:
+        """Compare this rank with no other until it is renewed."""
+        alike = self.alike.get(rank.ledger, {})
+        if alike.get(rank.number) is rank:
+            del alike[rank.number]
+            if not alike:
+                del self.alike[rank.ledger]
+
+    def others(self, rank: Rank) -> Iterator[tuple[Ledger, list[Rank]]]:
+        """Return other ranks by their ledgers: not all if there are many, others for each number."""
+        for ledger, alike in list(self.alike.items()):
+            ranks = [other for other in alike.values() if other is not rank]
+            begin = rank.number * _MOST_WAITED_FOR % max(len(ranks), 1)
+            yield ledger, [*ranks[begin : begin + _MOST_WAITED_FOR], *ranks[:begin]][:_MOST_WAITED_FOR]
+
+    def eldest_beside(self, loader: Loader) -> Loader | None:
+        """Return the loader with the same terms that is used, or was, by the other process that is here longest."""
+        found = (other.used(loader.terms.digest) for other in self.ranks.values() if other is not loader.rank)
+        return next((one for one in found if one is not None), None)
+
+
+def may_follow(one: Loader, two: Loader) -> bool:
+    """Return whether one rank was started again alone, beside the other: it need not begin where that did."""
+    mine, theirs = one.rank, two.rank
+    alone = (mine.former_ns == _NEVER_NS) != (theirs.former_ns == _NEVER_NS)
+    return alone or mine.former_ns > theirs.since_ns or theirs.former_ns > mine.since_ns
+
+
+def is_over(gone: Loader, other: Loader) -> bool:
+    """Return whether a loader that is gone may belong to a life of the job that is over.
+
+    The other rank has got a new process after that, or the number of ranks is another now.
+    """
+    former, now = gone.rank, other.rank
+    is_same = gone.caller.hello.world_size == other.caller.hello.world_size
+    return gone.is_gone and former.heard_ns <= now.since_ns and (not is_same or now.former_ns > former.since_ns)
