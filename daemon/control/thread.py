@@ -10,9 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec import UNSET
-from msgspec.structs import replace
-
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
@@ -55,15 +52,12 @@ from emlio.session.instructions import (
     StartStream,
     StopStream,
 )
-from emlio.session.terms import terms_of
 from emlio.waker import Waker
 from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
-    Compared,
     ControlMessage,
     EnergyReply,
-    Goodbye,
     Hello,
     Ping,
     PlanOffer,
@@ -265,8 +259,8 @@ class Control:
             self._log.invalid(received, client, error)
             self._refuse(identity, "protocol", str(error))
             return
-        if client is not None and isinstance(message, Ping | Goodbye) and message.place is not UNSET:
-            self._decide(self._rules.walked(identity, message.place, heard_ns))
+        if client is not None:
+            self._decide(self._rules.said(identity, message, heard_ns))
         match message:
             case CatalogPart() | ContentPart() if client and not self._orders.has_memory(
                 client, message, received.data
@@ -330,10 +324,7 @@ class Control:
         self._decide(self._rules.say_hello(caller, self._clock.monotonic_ns()))
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
-        terms = terms_of(offer, client.caller.hello.world_size)
-        compared = offer.compared if isinstance(offer.compared, Compared) else None
-        made, begun = (None, False) if compared is None else (compared.made, compared.begun)
-        self._decide(self._rules.offer(client.caller, terms, made, self._clock.monotonic_ns(), begun=begun))
+        self._decide(self._rules.offer(client.caller, offer, self._clock.monotonic_ns()))
 
     def _leave(self, connection: bytes) -> None:
         self._decide(self._rules.gone(connection, self._clock.monotonic_ns()))
@@ -395,9 +386,7 @@ class Control:
                 case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
                     self._questions.answer(client, reply)
                 case Send(message=message):
-                    limit = self._rules.limit(client.identity) if isinstance(message, Pong) else None
-                    told = message if limit is None else replace(message, limit=limit)
-                    self._send_to(client, encode_control(told))
+                    self._send_to(client, encode_control(self._rules.answer(client.identity, message)))
                 case LookUpSizes() | LookUpMatches() | LookUpRecords() | LookUpEnergy():
                     self._questions.look_up(client, instruction)
                 case Judge() | StartStream() | StopStream():

@@ -154,6 +154,11 @@ class Comparison:
             verdicts += self._probe(now_ns)
         return verdicts
 
+    def leaves(self, connection: bytes) -> None:
+        """Note that this session ends because its loader is closed, and not because its process died."""
+        if (loader := self._standing.get(connection)) is not None:
+            loader.is_closed = True
+
     def heard(self, connection: bytes, now_ns: int) -> list[Verdict]:
         """Note that a message came over this connection, and that its session goes on."""
         self._lost_ns.pop(connection, None)
@@ -182,6 +187,8 @@ class Comparison:
         job = self._jobs[key]
         rank.loaders.remove(loader)
         rank.note(loader.terms.digest, loader.at if loader.start is not None else None)
+        if not loader.is_closed:
+            rank.torn.add(loader.terms.digest)
         if loader.start is not None:
             former = rank.gone.pop(loader.terms.digest, None)
             rank.gone[loader.terms.digest] = loader

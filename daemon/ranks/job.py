@@ -26,7 +26,7 @@ _NEVER_NS = -1
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """What a loader waits for: "terms", "places", or "left", since when."""
+    """A reason to wait for another loader, "terms", "places" or "left", and its beginning."""
 
     kind: str
     since_ns: int
@@ -43,6 +43,7 @@ class Loader:
         at: where its user is.
         reads: its user was handed more than a first look.
         was_held: its user had to wait at some time.
+        is_closed: its process said that it is.
         is_gone: its session has ended.
         against: the loaders it conflicts with; until that is settled its user is handed nothing.
         bounds: how far it may go, since other ranks left such a loader for one that this rank lacks.
@@ -58,6 +59,7 @@ class Loader:
     at: Point = (0, 0)
     reads: bool = False
     was_held: bool = False
+    is_closed: bool = False
     is_gone: bool = False
     against: dict["Loader", Clash] = field(default_factory=dict["Loader", Clash])
     bounds: dict["Loader", Point] = field(default_factory=dict["Loader", Point])
@@ -75,6 +77,7 @@ class Loader:
 
     @property
     def limit(self) -> Limit | None:
+        """The bound up to which its user may go."""
         if self.against:
             return HELD
         return Limit(*min(self.bounds.values()), STEPS_AHEAD) if self.bounds else None
@@ -93,6 +96,7 @@ class Rank:
         loaders: those with a session here.
         gone: the last one of each terms that was used and is gone, while the rank has this process.
         made: the terms of all its loaders, and the farthest place at which one was closed.
+        torn: the terms of loaders whose sessions ended though nobody closed them.
         ledger: what other ranks compare with.
     """
 
@@ -105,6 +109,7 @@ class Rank:
     loaders: list[Loader] = field(default_factory=list[Loader])
     gone: dict[str, Loader] = field(default_factory=dict[str, Loader])
     made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
+    torn: set[str] = field(default_factory=set[str])
     ledger: Ledger = field(default_factory=Ledger)
 
     def learn(self, made: Sequence[Made]) -> None:
@@ -162,8 +167,8 @@ class Job:
             del self.ranks[number]
         rank = Rank(number=number, process=caller.process, since_ns=now_ns, heard_ns=now_ns, former_ns=former_ns)
         if before is not None:
-            living = {one.terms.digest for one in before.loaders}
-            rank.inherited = before.inherited | (before.made.keys() - living)
+            torn = before.torn.union(one.terms.digest for one in before.loaders)
+            rank.inherited = before.inherited | (before.made.keys() - torn)
         self.ranks[number] = rank
         self._disinherit()
         return rank, before

@@ -5,12 +5,12 @@ cover: the rules (emlio.daemon.ranks.claims, emlio.daemon.ranks.comparison), car
 (emlio.daemon.control.thread).
 """
 
-from collections.abc import Sequence
+from msgspec import structs
 
 from emlio.daemon.ranks.claims import Caller, Claims, Decision
 from emlio.daemon.ranks.comparison import Comparison, Verdict
-from emlio.session.terms import Terms
-from emlio.wire.control import Limit, Made, Place
+from emlio.session.terms import terms_of
+from emlio.wire.control import Compared, ControlMessage, Goodbye, Ping, Place, PlanOffer, Pong
 
 __all__ = ["RankRules"]
 
@@ -32,19 +32,25 @@ class RankRules:
         # First, so that the loader's agreement does not end with its former session.
         return [*self._comparison.call_again(caller, now_ns), *self._claims.say_hello(caller, now_ns)]
 
-    def offer(
-        self, caller: Caller, terms: Terms, made: Sequence[Made] | None, now_ns: int, *, begun: bool
-    ) -> list[Verdict]:
-        """Take a session's offer of a plan that is valid in itself; see `Comparison`."""
-        return self._comparison.offer(caller, terms, made, now_ns, begun=begun)
+    def offer(self, caller: Caller, offer: PlanOffer, now_ns: int) -> list[Verdict]:
+        """Take a session's offer of a plan that is valid in itself."""
+        terms = terms_of(offer, caller.hello.world_size)
+        compared = offer.compared
+        if not isinstance(compared, Compared):
+            return self._comparison.offer(caller, terms, None, now_ns)
+        return self._comparison.offer(caller, terms, compared.made, now_ns, begun=compared.begun)
 
-    def walked(self, connection: bytes, place: Place, now_ns: int) -> list[Verdict]:
-        """Note where a session's user is."""
-        return self._comparison.walked(connection, place, now_ns)
+    def said(self, connection: bytes, message: ControlMessage, now_ns: int) -> list[Verdict]:
+        """Take what a session's message says of its user's place, if it does."""
+        place = message.place if isinstance(message, Ping | Goodbye) else None
+        if isinstance(message, Goodbye):
+            self._comparison.leaves(connection)
+        return self._comparison.walked(connection, place, now_ns) if isinstance(place, Place) else []
 
-    def limit(self, connection: bytes) -> Limit | None:
-        """Return how far a session's user may go; None if there is no limit."""
-        return self._comparison.limit(connection)
+    def answer(self, connection: bytes, message: ControlMessage) -> ControlMessage:
+        """Return a message to a session; a pong says how far its user may go."""
+        limit = self._comparison.limit(connection) if isinstance(message, Pong) else None
+        return message if limit is None else structs.replace(message, limit=limit)
 
     def heard(self, connection: bytes, now_ns: int) -> list[Decision | Verdict]:
         """Note that a message came over this connection, and that its session goes on."""

@@ -4,12 +4,14 @@ Covers: open pings, round trips, clock exchanges. Does not cover: when a ping is
 (emlio.session.rank).
 """
 
-from msgspec import UnsetType
+from collections.abc import Callable
+
+from msgspec import UNSET, UnsetType
 
 from emlio.clocks.exchange import Exchange
 from emlio.clocks.log import ClockLog
 from emlio.errors import ConfigError
-from emlio.wire.control import Ping, Place, Pong
+from emlio.wire.control import Limit, Ping, Place, Pong
 
 __all__ = ["Pings"]
 
@@ -17,33 +19,42 @@ _MOST_OPEN = 10
 
 
 class Pings:
-    """The pings of one session."""
+    """The pings of one session.
 
-    def __init__(self, clocks: ClockLog) -> None:
-        """Begin with no ping sent.
+    Attributes:
+        place: returns where the user is, if it has asked for a batch.
+        limit: how far the daemon lets the user go; None for as far as it likes.
+    """
 
-        Args:
-            clocks: takes the clock exchanges.
-        """
+    def __init__(self, clocks: ClockLog, place: Callable[[], Place | UnsetType] = lambda: UNSET) -> None:
+        """Begin with no ping sent; `clocks` takes the clock exchanges."""
+        self.place = place
+        self.limit: Limit | None = None
         self._clocks = clocks
         self._sent: dict[int, int] = {}
-        self._nonce = 0
+        self._nonce = self._telling = self._told = 0
 
     @property
-    def last(self) -> int:
-        """The nonce of the last ping."""
-        return self._nonce
+    def knows_place(self) -> bool:
+        """Return whether the daemon has answered since it was told the place last."""
+        return self._told >= self._telling
 
-    def next(self, session: int, now_ns: int, place: Place | UnsetType) -> Ping:
+    def tell_place(self) -> None:
+        """Note that the last ping tells a place whose answer is waited for."""
+        self._telling = self._nonce
+
+    def next(self, session: int, now_ns: int) -> Ping:
         """Return a new ping that leaves now and says where the user is."""
         self._nonce += 1
         self._sent[self._nonce] = now_ns
         while len(self._sent) > _MOST_OPEN:
             del self._sent[next(iter(self._sent))]
-        return Ping(session=session, nonce=self._nonce, place=place)
+        return Ping(session=session, nonce=self._nonce, place=self.place())
 
     def answered(self, pong: Pong, now_ns: int) -> int | None:
         """Return the round trip of the ping that this answers; None if no open ping matches."""
+        self.limit = pong.limit if isinstance(pong.limit, Limit) else None
+        self._told = max(self._told, pong.nonce)
         sent_ns = self._sent.pop(pong.nonce, None)
         if sent_ns is None:
             return None

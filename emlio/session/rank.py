@@ -34,7 +34,6 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
-    Limit,
     Open,
     Opened,
     Place,
@@ -91,7 +90,7 @@ class RankSession:
         secret: the secret from which the lanes' passes and the streams' keys are derived.
         clocks: the exchanges with the daemon's clock. They outlive the session: the next one
             continues them.
-        limit: how far the daemon lets the user go; None for as far as it likes.
+        pings: also know how far the daemon lets the user go.
     """
 
     def __init__(
@@ -113,16 +112,13 @@ class RankSession:
         self.in_vain = False
         self.stream = 0
         self.clocks = clocks if clocks is not None else ClockLog()
-        self.limit: Limit | None = None
-        self._place = place
-        self._place_nonce = self._answered_nonce = 0
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
         self._next_ping_ns: int | None = None
         self._ping_every_ns = timeout_ns // _HEARTBEATS_PER_TIMEOUT
         self._asked_ns: int | None = None
         self._sent_ns: int | None = None  # when the question left that is answered next
-        self._pings = Pings(self.clocks)
+        self.pings = Pings(self.clocks, place)
         self.secret = b""
         self._rows: list[ShardRow] = []
         self._protections: tuple[str, ...] = ()
@@ -250,23 +246,17 @@ class RankSession:
 
     def tell_place(self, now_ns: int) -> list[RankInstruction]:
         """Tell where the user is, beside the pings that heartbeats bring; nothing before the plan is agreed."""
-        agreed = self.state in (RankState.READY, RankState.OPENING, RankState.STREAMING)
-        if not agreed:
+        if self.state not in (RankState.READY, RankState.OPENING, RankState.STREAMING):
             return []
         told = self._ping(now_ns)
-        self._place_nonce = self._pings.last
+        self.pings.tell_place()
         return [told]
-
-    @property
-    def knows_place(self) -> bool:
-        """Return whether the daemon has answered since it was told the place last."""
-        return self._answered_nonce >= self._place_nonce
 
     def leave(self) -> list[RankInstruction]:
         """End the session; allowed in every state."""
         greeted = self.session and self.state is not RankState.OVER
         self.state = RankState.OVER
-        return [Send(message=Goodbye(session=self.session, place=self._place()))] if greeted else []
+        return [Send(message=Goodbye(session=self.session, place=self.pings.place()))] if greeted else []
 
     def expect_within(self, timeout_ns: int) -> None:
         """Change the timeout: the daemon must say something within this time."""
@@ -368,9 +358,7 @@ class RankSession:
                 self._move("current", RemoteProtocolError)
                 return [StreamOpened(stream=message.stream, lanes=message.lanes, lane_bytes=message.lane_bytes)]
             case Pong():
-                self.limit = message.limit if isinstance(message.limit, Limit) else None
-                self._answered_nonce = max(self._answered_nonce, message.nonce)
-                round_trip_ns = self._pings.answered(message, now_ns)
+                round_trip_ns = self.pings.answered(message, now_ns)
                 if round_trip_ns is not None:
                     self._measure(round_trip_ns)
                 # While opening a stream the daemon may still report on the previous one.
@@ -480,7 +468,7 @@ class RankSession:
 
     def _ping(self, now_ns: int) -> Send:
         self._next_ping_ns = now_ns + self._ping_every_ns
-        return Send(message=self._pings.next(self.session, now_ns, self._place()))
+        return Send(message=self.pings.next(self.session, now_ns))
 
     def _fail(self, error: EmlioError) -> list[RankInstruction]:
         instructions = self.leave()

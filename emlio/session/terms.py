@@ -97,7 +97,7 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What one rank's process has done with loaders of a dataset. Digests stand for terms.
+    """The loaders that one rank's process has made for a dataset. Digests stand for terms.
 
     Attributes:
         living: of the loaders that are not closed.

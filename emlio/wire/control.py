@@ -116,7 +116,7 @@ Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a rank's user is in the plan: samples are counted over all ranks, as a state does."""
+    """The place of a rank's user in the plan: samples are counted over all ranks, as a state does."""
 
     epoch: Count
     begin: Count  # samples that the pass does not repeat: those consumed when it began
@@ -126,7 +126,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How far a rank may hand out batches: up to `reach` samples of `epoch`, and `steps` batches more."""
+    """The bound up to which a rank may hand out batches: `reach` samples of `epoch`, and `steps` batches more."""
 
     epoch: Count
     reach: Count
@@ -147,7 +147,7 @@ MadeLoaders = Annotated[list[Made], msgspec.Meta(max_length=MAX_MADE)]
 
 
 class Compared(msgspec.Struct, frozen=True, array_like=True):
-    """What a daemon compares with other ranks, beside the plan.
+    """The part of an offer that is compared with other ranks' only, beside the plan.
 
     `options` are those that are no part of it, as users know them, `made` the other loaders of the
     process for this dataset, the latest last. `begun`: the user asked for batches before this offer.

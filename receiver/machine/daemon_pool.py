@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from msgspec import UNSET, structs
-from msgspec.structs import astuple
+from msgspec import structs
 
+from emlio.clocks.log import ClockLog
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.receiver.addresses.connection_events import LinkEvent
@@ -54,7 +54,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
-from emlio.wire.control import Compared, Welcome, decode_control
+from emlio.wire.control import Welcome, decode_control
 
 __all__ = ["DaemonPool"]
 
@@ -150,8 +150,7 @@ class DaemonPool:
         )
 
     def _call(self, number: int, target: Target) -> Source:
-        place, within_ns = self._around.gate.place, self._config.recovery.heartbeat_ns
-        machine = RankSession(peer=str(target.peer), timeout_ns=within_ns, place=place)
+        machine = self._session(str(target.peer), self._config.recovery.heartbeat_ns)
         source = Source(number, target, machine, self._out, self._around, streams=self._config.streams)
         self.sources.add(source)
         self._greet(source)
@@ -164,9 +163,11 @@ class DaemonPool:
             answer_ns = source.retry.answer_within_ns(answer_ns, self._config.recovery.timeout_ns)
             source.retry.try_now(self._out.now_ns)
         talk = source.conversation
-        place = self._around.gate.place
-        source.call_again(RankSession(peer=talk.peer, timeout_ns=answer_ns, clocks=talk.clocks, place=place))
+        source.call_again(self._session(talk.peer, answer_ns, talk.clocks))
         self._greet(source)
+
+    def _session(self, peer: str, answer_ns: int, clocks: ClockLog | None = None) -> RankSession:
+        return RankSession(peer=peer, timeout_ns=answer_ns, clocks=clocks, place=self._around.gate.place)
 
     def _greet(self, source: Source) -> None:
         hello = self._around.hello(source.number, source.peer)
@@ -211,9 +212,7 @@ class DaemonPool:
         offer, first = agreement.offer(talk.session, part), self.assignment.first_order(source)
         if self._config.world_size > 1:
             dataset = source.peer.dataset or self._config.address.dataset
-            begun = self._around.gate.place() is not UNSET
-            compared = Compared(options=dict(self._config.options), made=self._around.made(dataset), begun=begun)
-            offer = structs.replace(offer, compared=compared)
+            offer = structs.replace(offer, compared=self._around.compared(dataset, self._config.options))
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
             source.ordered()
@@ -240,9 +239,8 @@ class DaemonPool:
 
     def _keep_limit(self) -> None:
         """Let the user go as far as all daemons allow that answer."""
-        talks = [source.conversation for source in self.sources if source.is_heard]
-        limit = min((talk.limit for talk in talks if talk.limit is not None), key=astuple, default=None)
-        if limit is not None or all(talk.knows_place for talk in talks):
+        limit, is_known = self.sources.limits()
+        if limit is not None or is_known:
             self._around.gate.keep(limit)
 
     def tell_place(self) -> None:

@@ -6,7 +6,10 @@ Covers: adding and removing, figures over all of them. Does not cover: a single 
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import astuple
+
 from emlio.receiver.machine.source import Source
+from emlio.wire.control import Limit
 
 __all__ = ["Sources"]
 
@@ -66,6 +69,12 @@ class Sources:
         """Return the longest of the daemons' shortest round trips."""
         found = [source.conversation.round_trip_ns for source in self._all]
         return max((value for value in found if value is not None), default=None)
+
+    def limits(self) -> tuple[Limit | None, bool]:
+        """Return how far all daemons that answer let the user go, and whether all of them know where it is."""
+        pings = [source.conversation.pings for source in self if source.is_heard]
+        limit = min((one.limit for one in pings if one.limit is not None), key=astuple, default=None)
+        return limit, all(one.knows_place for one in pings)
 
     def protection(self) -> str:
         """Return the protections in use, each once."""

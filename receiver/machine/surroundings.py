@@ -4,14 +4,16 @@ Covers: the value and its functions. Does not cover: where the answers come from
 (emlio.receiver.engine.engine).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import UNSET
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.threads.rank_gate import RankGate
-from emlio.wire.control import Hello, Made
+from emlio.wire.control import Compared, Hello, Made
 
 __all__ = ["Chances", "Surroundings"]
 
@@ -44,3 +46,7 @@ class Surroundings:
     path: Callable[[Peer], KnownPath | None]
     gate: RankGate = field(default_factory=RankGate)
     made: Callable[[str], list[Made]] = lambda _: []
+
+    def compared(self, dataset: str, options: Mapping[str, str]) -> Compared:
+        """Return what an offer says for the comparison with other ranks, beside the plan."""
+        return Compared(options=dict(options), made=self.made(dataset), begun=self.gate.place() is not UNSET)

@@ -30,7 +30,7 @@ class Walker(Protocol):
 
     @property
     def few(self) -> int:
-        """How many batches are no more than a look."""
+        """The number of batches that are no more than a look."""
         ...
 
     def reach(self, steps: int) -> int:

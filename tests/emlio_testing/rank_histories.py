@@ -1,4 +1,4 @@
-"""What the ranks of a job do, drawn at random, and what must come of it.
+"""Histories of a job's ranks, drawn at random, and what must come of them.
 
 A *program* is a list of stages. In each a rank makes a loader, takes some or all of its batches and
 closes it. All ranks of a job that agree run one program, each at its own pace; a rank of a job that
@@ -17,6 +17,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+__all__ = ["ACTS", "LOOK", "RECORDS", "Job", "Oracle", "Rank", "Run", "Stage", "departed", "program", "run"]
 
 RECORDS = 96
 ACTS = 12

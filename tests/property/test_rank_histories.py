@@ -121,6 +121,7 @@ class SimulatedJob:
         if place is not UNSET:
             assert isinstance(place, Place)
             self._do(self._table.walked(loader.caller.connection, place, self._now_ns))
+        self._table.leaves(loader.caller.connection)
         self._do(self._table.gone(loader.caller.connection, self._now_ns))
 
     def kill(self, rank: int) -> None:

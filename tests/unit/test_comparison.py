@@ -54,6 +54,7 @@ class Loader:
     def leave(self, now_ns: int, place: Place | None = None) -> list[Verdict]:
         if place is not None:
             self.table.walked(self.connection, place, now_ns)
+            self.table.leaves(self.connection)
         return self.table.gone(self.connection, now_ns)
 
     def heard(self, now_ns: int) -> list[Differ]:
