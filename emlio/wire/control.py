@@ -16,6 +16,7 @@ import msgspec
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
+from emlio.formats.contents import Contents, FieldType
 from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
 from emlio.wire.credit import Credit
 from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
@@ -210,6 +211,11 @@ class Welcome(Message, frozen=True, kw_only=True):
     generations: Annotated[list[Count], msgspec.Meta(max_length=MAX_GENERATIONS)] | msgspec.UnsetType = (
         msgspec.UNSET  # the newest ones that this daemon serves, in order
     )
+
+    def contents(self) -> Contents:
+        """Return how the records become features."""
+        schema = {name: FieldType(*column) for name, column in self.schema.items()}
+        return Contents(format=self.format, settings=self.settings, label_names=self.label_names, schema=schema)
 
 
 class ShardsRequest(Message, frozen=True, kw_only=True):

@@ -120,7 +120,11 @@ class Engine:
             made: returns what this process has made for a dataset, beside this loader.
         """
         self._made = made
-        self.gate = RankGate(lambda: self._tell_soon(PlaceChanged()), compared=config.world_size > 1)
+        self.gate = RankGate(
+            lambda: self._tell_soon(PlaceChanged()),
+            compared=config.world_size > 1,
+            name=f"rank {config.rank} of {config.world_size} (dataset {config.address.dataset!r})",
+        )
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of

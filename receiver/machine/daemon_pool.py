@@ -18,7 +18,7 @@ from msgspec import structs
 
 from emlio.clocks.log import ClockLog
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.formats.contents import TFRECORD, Contents, FieldType
+from emlio.formats.contents import TFRECORD
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding, questions_of
@@ -235,13 +235,7 @@ class DaemonPool:
                 return
             source.have_lanes(source.lanes.wanted)  # at the port it named, if they are elsewhere
         self.carry_out(source, instructions)
-        self._keep_limit()
-
-    def _keep_limit(self) -> None:
-        """Let the user go as far as all daemons allow that answer."""
-        limit, is_known = self.sources.limits()
-        if limit is not None or is_known:
-            self._around.gate.keep(limit)
+        self._around.gate.keep(*self.sources.limits())
 
     def tell_place(self) -> None:
         """Tell all daemons where the user is. Their answers say how far it may go, where there are daemons."""
@@ -249,7 +243,7 @@ class DaemonPool:
         for source in self.sources:
             if not source.contact.closed:
                 self.guard(source, partial(self.carry_out, source, source.conversation.tell_place(self._out.now_ns)))
-        self._keep_limit()
+        self._around.gate.keep(*self.sources.limits())
 
     def cut_off(self, source: Source, event: LinkEvent) -> None:
         """Handle the end of the control connection.
@@ -282,11 +276,8 @@ class DaemonPool:
         self.carry_out(source, source.conversation.tick(now_ns))
         if source.farewell is not None and now_ns - source.farewell_ns >= self._config.recovery.heartbeat_ns:
             raise source.farewell  # the data announced as in flight does not come
-        if (
-            source.trouble is not None
-            and now_ns - source.moved_ns >= self._config.recovery.heartbeat_ns
-            and source.is_agreed
-        ):
+        settled = now_ns - source.moved_ns >= self._config.recovery.heartbeat_ns and source.is_agreed
+        if source.trouble is not None and settled:
             source.trouble = None
 
     def deadline_ns(self, *, hungry: bool) -> int | None:
@@ -317,7 +308,7 @@ class DaemonPool:
                         rows=rows,
                         missing=missing,
                         missing_count=count,
-                        contents=_contents(welcome) if welcome is not None else TFRECORD,
+                        contents=welcome.contents() if welcome is not None else TFRECORD,
                     )
                     self._find_matches(source, held.of_part(source.peer.part) if self.mixed else held)
                 case Matched(bits=bits):
@@ -347,9 +338,8 @@ class DaemonPool:
     @property
     def finds_matches(self) -> bool:
         """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
-        return self.assignment.agreement is None and any(
-            source.listed is not None and source.holding is None and source.is_heard for source in self.sources
-        )
+        asked = (source for source in self.sources if source.listed is not None and source.holding is None)
+        return self.assignment.agreement is None and any(source.is_heard for source in asked)
 
     def _listed(self, source: Source, holding: Holding) -> None:
         agreement, known = self.assignment.agreement, source.holding
@@ -422,7 +412,7 @@ class DaemonPool:
         was_here = agreed
         is_news = was_here or source.retry is None
         source.disconnect()
-        self._keep_limit()
+        self._around.gate.keep(*self.sources.limits())
         now_ns = self._out.now_ns
         retry = source.retry or source.trouble
         passing = may_pass(error, retry, reopens=source.conversation.stream > 1)
@@ -473,12 +463,3 @@ class DaemonPool:
         """Say goodbye to all daemons."""
         for source in self.sources:
             source.dismiss()
-
-
-def _contents(welcome: Welcome) -> Contents:
-    return Contents(
-        format=welcome.format,
-        settings=welcome.settings,
-        label_names=welcome.label_names,
-        schema={name: FieldType(*column) for name, column in welcome.schema.items()},
-    )

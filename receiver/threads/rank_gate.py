@@ -4,6 +4,8 @@ The user's thread passes it for each batch; the receive thread reads from it whe
 keeps the limit that daemons give.
 """
 
+import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +17,9 @@ from emlio.wire.control import Limit, Place
 
 __all__ = ["RankGate", "Walker"]
 
+_LOG = logging.getLogger("emlio.receiver")
 _NOTHING = Limit(0, 0, 0)
+_SAID_AFTER_S = 1.0
 
 
 class Walker(Protocol):
@@ -45,8 +49,12 @@ class RankGate:
         tell: has the daemons told where the user is, soon.
     """
 
-    def __init__(self, tell: Callable[[], None] = lambda: None, *, compared: bool = True) -> None:
-        """Begin open, with a user who has not come yet. Where ranks are not `compared` it stays so."""
+    def __init__(self, tell: Callable[[], None] = lambda: None, *, compared: bool = True, name: str = "") -> None:
+        """Begin open, with a user who has not come yet. Where ranks are not `compared` it stays so.
+
+        `name` is the loader in words.
+        """
+        self._name = name
         self.tell = tell
         self._compared = compared
         self._pass: tuple[Walker, int] | None = None  # with its `few`
@@ -64,9 +72,9 @@ class RankGate:
         self._read = self._read or done >= few
         return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks)
 
-    def keep(self, limit: Limit | None) -> None:
-        """Let the user go as far as this from now on; not before daemons were told where it begins."""
-        if self._untold and limit is None:
+    def keep(self, limit: Limit | None, is_known: bool = True) -> None:
+        """Let the user go as far as this from now on; no limit counts once daemons know where it is."""
+        if limit is None and (self._untold or not is_known):
             return
         self._limit = limit
         self._bell.ring()
@@ -87,13 +95,35 @@ class RankGate:
 
     def wait(self, walker: Walker) -> EmlioError | None:
         """Wait until the next batch of this pass may be handed out; return an error where it never may."""
+        said_at_s: float | None = None
         while not self.opens(walker):
             if self._error is not None:
                 return self._error
             if self._closed:
                 raise ClosedError("the loader was closed while it waited for other ranks")
-            self._bell.wait()
+            now_s = time.monotonic()
+            if said_at_s is None:
+                said_at_s = now_s + _SAID_AFTER_S
+            elif now_s >= said_at_s:
+                said_at_s = float("inf")
+                _LOG.warning("%s", self._in_words())
+            self._bell.wait(said_at_s - now_s)
         return None
+
+    def _in_words(self) -> str:
+        """Return what the user waits for."""
+        limit = self._limit
+        if self._untold or limit is None:
+            return f"{self._name} waits for the daemon's answer before its first batch"
+        if limit == _NOTHING:
+            return (
+                f"{self._name} waits: another rank uses a loader with other options, or began elsewhere. It goes on once "
+                "that rank makes the same loader or ends its own, and fails otherwise"
+            )
+        return (
+            f"{self._name} waits: another rank left such a loader at sample {limit.reach:,} of epoch {limit.epoch} and uses "
+            "one that this rank lacks. Have all ranks change at the same step"
+        )
 
     def opens(self, walker: Walker) -> bool:
         """Return whether the next batch of this pass may be handed out now; if not, daemons are told that it is wanted."""

@@ -1,4 +1,4 @@
-"""Ranks that do anything: no job that disagrees hands out a whole epoch with records twice or never, none that agrees is refused.
+"""Ranks that do anything: none that agree are refused, and few that disagree get a whole epoch with records twice or never.
 
 The histories and the oracle are in emlio_testing.rank_histories. Covers: the comparison in the daemon and the gate of each
 loader, without sockets; the same with processes is in e2e/test_rank_histories.
@@ -178,27 +178,25 @@ class SimulatedJob:
         self._keep()
 
 
-def check(seed: int) -> None:
+MOST_MISSED = 0.01
+"""Of the histories of ranks that disagree: those in which nothing tells it in time, see docs/adr/0014-ranks-compared.md."""
+
+
+def check(seed: int) -> str:
+    """Return what went wrong, unnoticed, where ranks disagree. Where they agree nothing may go wrong."""
     agreed = run(SimulatedJob, seed, agree=True)
     for number, rank in enumerate(agreed.ranks):
         assert agreed.job.refused(number) is None, (seed, agreed.told, agreed.job.refused(number))
         assert rank.done, (seed, agreed.told, rank)
     assert agreed.oracle.wrong(agreed.ranks, refused=False) == "", (seed, agreed.told)
     other = run(SimulatedJob, seed, agree=False)
-    refused = any(other.job.refused(number) for number in range(other.world))
-    assert other.oracle.wrong(other.ranks, refused=refused) == "", (seed, other.told)
     for number, rank in enumerate(other.ranks):
         assert rank.done or other.job.refused(number), ("it hangs", seed, other.told, rank)
+    return other.oracle.wrong(other.ranks, refused=any(other.job.refused(number) for number in range(other.world)))
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
-def test_no_history_ends_badly(first: int) -> None:
-    for seed in range(first, first + 50):
-        check(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(400, 10_000, 400))
-def test_no_history_of_ten_thousand_ends_badly(first: int) -> None:
-    for seed in range(first, first + 400):
-        check(seed)
+@pytest.mark.parametrize("seeds", [range(400), pytest.param(range(400, 10_000), marks=pytest.mark.slow)])
+@pytest.mark.timeout(900)
+def test_agreeing_ranks_are_never_refused_and_few_that_disagree_go_unnoticed(seeds: range) -> None:
+    missed = {seed: wrong for seed in seeds if (wrong := check(seed))}
+    assert len(missed) <= MOST_MISSED * len(seeds), missed
