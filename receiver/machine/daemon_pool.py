@@ -162,8 +162,7 @@ class DaemonPool:
         if source.retry is not None:
             answer_ns = source.retry.answer_within_ns(answer_ns, self._config.recovery.timeout_ns)
             source.retry.try_now(self._out.now_ns)
-        talk = source.conversation
-        source.call_again(self._session(talk.peer, answer_ns, talk.clocks))
+        source.call_again(self._session(source.conversation.peer, answer_ns, source.conversation.clocks))
         self._greet(source)
 
     def _session(self, peer: str, answer_ns: int, clocks: ClockLog | None = None) -> RankSession:

@@ -251,7 +251,7 @@ def test_folders_that_differ_only_by_the_split_in_their_names_are_splits(
     names: tuple[str, str], tmp_path: Path
 ) -> None:
     _put(tmp_path, {f"{name}/{kind}/1.jpg": _JPEG for name in names for kind in ("cat", "dog")})
-    with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(names))}, choose one"):
+    with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(names))}. Choose one"):
         read_folder(tmp_path)
     assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split={names[0]}")] == [0, 1]
     assert sorted(int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")) == [0, 0, 1, 1]

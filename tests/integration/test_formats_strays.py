@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import struct
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio_testing.datasets import write_tfrecord
-from emlio_testing.format_files import put_mds, read_folder, tar_of, write_mds
+from emlio_testing.format_files import read_folder, write_mds
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
@@ -35,96 +35,10 @@ def _put(folder: Path, files: Mapping[str, bytes]) -> None:
         (folder / name).write_bytes(data)
 
 
-def _parquet_bytes(*numbers: int) -> bytes:
-    file = io.BytesIO()
-    parquet.write_table(arrow.table({"n": arrow.array(numbers, arrow.int64())}), file)
-    return file.getvalue()
-
-
-def _arrow_bytes(*numbers: int) -> bytes:
-    file = io.BytesIO()
-    table = arrow.table({"n": arrow.array(numbers, arrow.int64())})
-    with arrow.ipc.new_stream(file, table.schema) as writer:
-        writer.write_table(table)
-    return file.getvalue()
-
-
 def _lines(*numbers: int) -> bytes:
     return b"".join(b'{"n": %d}\n' % number for number in numbers)
 
 
-def _tar(*numbers: int) -> bytes:
-    return tar_of((f"{number:03d}.txt", b"%d" % number) for number in numbers)
-
-
-def _dataset_dict(root: Path) -> None:
-    _put(
-        root,
-        {
-            "dataset_dict.json": json.dumps({"splits": ["first", "second"]}).encode(),
-            "first/data-00000-of-00001.arrow": _arrow_bytes(1, 2),
-            "second/data-00000-of-00001.arrow": _arrow_bytes(3),
-            "first/state.json": b"{}",
-            "first/cache-0123456789abcdef.arrow": _arrow_bytes(9),
-        },
-    )
-
-
-def _hub(root: Path) -> None:
-    _put(
-        root,
-        {
-            "README.md": b"x",
-            "data/train-00000-of-00001.parquet": _parquet_bytes(1, 2),
-            "data/test-0.parquet": _parquet_bytes(3),
-        },
-    )
-
-
-def _json_lines(root: Path) -> None:
-    _put(root, {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)})
-
-
-def _tars(root: Path) -> None:
-    _put(root, {"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)})
-
-
-def _tfrecords(root: Path) -> None:
-    root.mkdir()
-    write_tfrecord(root / "train-00000-of-00001.tfrecord", [b"1", b"2"])
-    write_tfrecord(root / "test-00000-of-00001.tfrecord", [b"3"])
-
-
-def _tfrecords_below(root: Path) -> None:
-    for split, records in (("train", [b"1", b"2"]), ("val", [b"3"])):
-        (root / split).mkdir(parents=True)
-        write_tfrecord(root / split / "part-00000-of-00001.tfrecord", records)
-
-
-def _streams(root: Path) -> None:
-    columns: dict[str, tuple[str, int | None]] = {"n": ("int64", 8)}
-    for stream, numbers in (("p0", (1, 2)), ("p1", (3,))):
-        (root / stream).mkdir(parents=True)
-        put_mds(root / stream, columns, *({"n": struct.pack("<q", number)} for number in numbers))
-
-
-def _classes(root: Path) -> None:
-    _put(root, {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""})
-
-
-_LAYOUTS: list[tuple[Callable[[Path], None], str, str]] = [
-    (_dataset_dict, "first", "second"),
-    (_hub, "train", "test"),
-    (_json_lines, "train", "validation"),
-    (_tars, "train", "val"),
-    (_tfrecords, "train", "test"),
-    (_tfrecords_below, "train", "val"),
-    (_streams, "p0", "p1"),
-    (_classes, "train", "val"),
-]
-
-
-@pytest.mark.parametrize(("make", "first", "second"), _LAYOUTS, ids=[make.__name__[1:] for make, _, _ in _LAYOUTS])
 @pytest.mark.parametrize(
     "stray", ["Thumbs.db", "meta.pkl", "cover.jpg", "desktop.ini", "README", "cat/Thumbs.db", "cat/notes.txt"]
 )

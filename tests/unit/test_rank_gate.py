@@ -29,8 +29,7 @@ def test_the_first_batch_waits_until_daemons_know_where_the_user_begins(walker: 
     gate = RankGate(lambda: told.append(gate.place()))
     gate.keep(None)
     assert not gate.opens(walker)
-    begin = Place(walker.epoch, walker.begin, walker.begin, first=(walker.epoch, walker.begin))
-    assert told[0] == begin
+    assert told[0] == Place(walker.epoch, walker.begin, walker.begin)
     gate.keep(None)  # the answer to an earlier word
     assert not gate.opens(walker)
     gate.told()
@@ -38,21 +37,14 @@ def test_the_first_batch_waits_until_daemons_know_where_the_user_begins(walker: 
     assert gate.opens(walker)
 
 
-def test_the_next_epoch_waits_for_nothing_and_keeps_the_beginning() -> None:
+def test_the_next_epoch_waits_for_nothing() -> None:
     gate, first = RankGate(), Walker(3, 16)
     gate.opens(first)
     gate.told()
     gate.keep(None)
     first.steps_done = 5
     assert gate.opens(Walker(4))
-    assert gate.place() == Place(4, 0, 0, True, first=(3, 16))
-
-
-def test_a_jump_is_told_with_the_epochs_left_behind() -> None:
-    gate = RankGate()
-    gate.opens(Walker(1))
-    gate.opens(Walker(7))
-    assert gate.place() == Place(7, 0, 0, asks=True, first=(7, 0), done=2)
+    assert gate.place() == Place(4, 0, 0, True)
 
 
 @pytest.mark.parametrize(
