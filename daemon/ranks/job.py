@@ -115,7 +115,9 @@ class Rank:
     def learn(self, made: Sequence[Made]) -> None:
         """Take the process's own word for all that it has made besides the loader that is offered."""
         for one in made:
-            self.note(one.digest, (one.epoch, one.reach) if one.closed and not one.living else None)
+            at = one.epoch, one.reach
+            # One that was closed unread was not left: a process that starts again may begin at the end.
+            self.note(one.digest, at if one.closed and not one.living and at != (0, 0) else None)
 
     def note(self, digest: str, left: Point | None) -> None:
         """Note a loader that was made, or is closed at a place. Of several with the same terms the farthest place counts."""
