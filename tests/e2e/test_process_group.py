@@ -125,17 +125,18 @@ def test_a_loader_made_after_the_group_takes_its_rank_from_it(ranks: _Ranks) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "here", "there"),
+    ("seed", "options", "here", "there"),
     [
-        ({"seed": 2}, "seed=2", "seed=0"),
-        ({"batch_size": 8}, "batch_size=8", "batch_size=4"),
-        ({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
+        (21, {"seed": 22}, "seed=22", "seed=21"),
+        (23, {"batch_size": 8}, "batch_size=8", "batch_size=4"),
+        (24, {"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
     ],
 )
 def test_the_rank_that_comes_later_with_other_options_is_told_what_differs(
-    ranks: _Ranks, options: dict[str, Any], here: str, there: str
+    ranks: _Ranks, seed: int, options: dict[str, Any], here: str, there: str
 ) -> None:
-    (_, ids), (_, error) = ranks.said("in turn", {}, options)
+    # Of options that these processes used before, with other loaders, either rank might be the one behind.
+    (_, ids), (_, error) = ranks.said("in turn", {"seed": seed}, {"seed": seed, **options})
     assert len(ids) == _RECORDS // 2
     assert f":{ranks.processes[1].pid}) has {here}, rank 0 (" in error
     assert f":{ranks.processes[0].pid}) has {there}" in error
