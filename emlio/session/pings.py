@@ -32,12 +32,13 @@ class Pings:
         self.limit: Limit | None = None
         self._clocks = clocks
         self._sent: dict[int, int] = {}
-        self._nonce = self._telling = self._told = 0
+        self._nonce = 0
+        self._telling = 0  # the ping that told the place, until it is answered
 
     @property
     def knows_place(self) -> bool:
         """Return whether the daemon has answered since it was told the place last."""
-        return self._told >= self._telling
+        return not self._telling
 
     def tell_place(self) -> None:
         """Note that the last ping tells a place whose answer is waited for."""
@@ -54,7 +55,8 @@ class Pings:
     def answered(self, pong: Pong, now_ns: int) -> int | None:
         """Return the round trip of the ping that this answers; None if no open ping matches."""
         self.limit = pong.limit if isinstance(pong.limit, Limit) else None
-        self._told = max(self._told, pong.nonce)
+        if pong.nonce >= self._telling:
+            self._telling = 0
         sent_ns = self._sent.pop(pong.nonce, None)
         if sent_ns is None:
             return None

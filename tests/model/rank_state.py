@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from operator import attrgetter
+from types import MethodType
 from typing import Any
 
 import msgspec
@@ -253,6 +254,8 @@ class _Values:
         kind = type(value)
         if isinstance(value, msgspec.Struct):
             return lambda value: ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
+        if isinstance(value, MethodType):  # another object each time, but equal
+            return lambda value: ("k", self._keep(value, value))
         if isinstance(value, (*_PARTS, *_CONSTANT)) or callable(value):
             return lambda value: ("k", self._keep(id(value), value))
         slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
