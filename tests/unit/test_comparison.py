@@ -1,4 +1,4 @@
-"""Whose users a daemon holds, refuses and lets go on, said in words."""
+"""The comparison of ranks: which users a daemon holds, refuses and releases."""
 
 import itertools
 from collections.abc import Sequence

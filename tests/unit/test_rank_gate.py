@@ -1,4 +1,4 @@
-"""When a user passes the gate, and what it is told while it waits."""
+"""The gate between a loader and its user: when it opens, and the log while it is closed."""
 
 import logging
 from dataclasses import dataclass

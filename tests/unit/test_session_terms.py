@@ -9,7 +9,7 @@ from emlio.wire.control import Compared, PlanOffer
 
 
 def ledger(text: str) -> Ledger:
-    """What a rank has made, in words: terms; in brackets if it is closed, with the samples at which it was."""
+    """The loaders a rank has made, in words: terms; in brackets if it is closed, with the samples at which it was."""
     words = [re.fullmatch(r"\(?(\w+?)(?:@(\d+))?\)?", word) for word in text.split()]
     found = [(word[1], word[0].startswith("("), int(word[2] or 0)) for word in words if word]
     living = frozenset(name for name, closed, _ in found if not closed)
