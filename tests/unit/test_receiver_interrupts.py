@@ -338,10 +338,11 @@ def test_an_alarm_while_kept_indexes_are_looked_for_is_no_missing_cache(
 def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_dataset(tmp_path / "data", records=20, shards=2)
+    data = tmp_path / "alarmed"  # loaders are known by the name of their dataset, in the whole process
+    make_dataset(data, records=20, shards=2)
 
     def make() -> EmlioLoader:
-        return EmlioLoader(tmp_path / "data", batch_size=5, raw=True, to="numpy", rank=0, world_size=2)
+        return EmlioLoader(data, batch_size=5, raw=True, to="numpy", rank=0, world_size=2)
 
     make().close()
     for place in (
