@@ -37,7 +37,7 @@ from emlio.prepare.targets.tar_members import picture_columns
 from emlio.prepare.targets.tar_record import TarRecords
 from emlio.prepare.targets.tar_set import write_tars
 from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, sole_writer
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
 

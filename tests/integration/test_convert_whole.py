@@ -13,14 +13,14 @@ from PIL import Image
 from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import verify_records
+from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.mapping import read_mapping
-from emlio.shards.tfrecord.scan import scan
-from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_testing.datasets import write_tfrecord
 

@@ -20,8 +20,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError, RefusedError
 from emlio.example.encode import encode_example
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.reading.columns.matches import find_matches
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 

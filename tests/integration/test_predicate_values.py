@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.reading.columns.matches import find_matches
 from emlio_testing.format_files import tar_of
 
 

@@ -15,6 +15,7 @@ from emlio.formats.mds import mds
 from emlio.formats.registry import find_format
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
+from emlio.index.opening import split_below
 from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
 from emlio.prepare.sources.array_columns import ArrayColumns, is_pair
 from emlio.prepare.sources.class_names import ClassNames
@@ -26,10 +27,9 @@ from emlio.prepare.sources.token_source import TokenFiles, has_index
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.prepare.sources.unpacked_files import plain_name, unpacked
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
-from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
-from emlio.shards.opening.choice import split_below
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
+from emlio.store.unfinished import UNFINISHED, is_unfinished
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "split_source", "usual_name"]
 
