@@ -158,11 +158,11 @@ class TestGoingOn:
         convert(options)
         whole = _files(out)
         kept = (out / "shard-00000-of-00006.tfrecord").stat().st_mtime_ns
-        # What a killed process leaves: a shard without its mapping, one cut short, one without its index, temporaries.
+        # What a killed process leaves: a shard without its mapping, one cut short, one that is gone, temporaries.
         (out / "mapping_shard_00002.json").unlink()
         cut_short = out / "shard-00003-of-00006.tfrecord"
         cut_short.write_bytes(cut_short.read_bytes()[:-100])
-        (out / "shard-00004-of-00006.tfrecord.index.npy").unlink()
+        (out / "shard-00004-of-00006.tfrecord").unlink()
         (out / ".shard-00005-of-00006.tfrecord.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".mapping_shard_00005.json.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".emlio-convert-unpacked").mkdir()
