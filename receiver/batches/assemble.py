@@ -17,7 +17,7 @@ from emlio.example.columns import Piece
 from emlio.example.faults import without
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
-from emlio.formats.registry import form_of
+from emlio.formats.registry import batch_form, form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords, add_usual
@@ -96,7 +96,7 @@ class Assembler:
         if isinstance(contents, MixedContents):
             self._mixed = MixedRecords(contents, self._fields)
         else:
-            self._records = form_of(contents, self._fields)
+            self._records = batch_form(contents, self._fields)
             self._usual = contents if self._fields is None else None
         each = contents.contents if isinstance(contents, MixedContents) else (contents,)
         known = {name for one in each for name in one.schema}
