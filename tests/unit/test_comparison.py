@@ -366,7 +366,9 @@ def test_strangers_decide_nothing(table: Comparison) -> None:
     assert table.deadline_ns() is None
 
 
-def test_a_rank_that_made_the_missing_loader_after_closing_another_releases_the_one_that_waits(table: Comparison) -> None:
+def test_a_rank_that_made_the_missing_loader_after_closing_another_releases_the_one_that_waits(
+    table: Comparison,
+) -> None:
     train, held = made(table, 0, "train"), made(table, 1, "eval")
     train.use(0)
     held.use(0)
