@@ -62,6 +62,18 @@ def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
         assert len([line for line in caplog.messages if "2 files are left out" in line]) == 1
 
 
+@pytest.mark.parametrize("names", [("train.txt", "test.txt"), ("train.csv", "val.csv"), ("train-1.jpg", "test-1.jpg")])
+def test_files_named_for_splits_beside_folders_of_classes_cost_no_label(names: tuple[str, str], tmp_path: Path) -> None:
+    _put(tmp_path, {f"{label}/{number}.jpg": _JPEG for label in ("cat", "dog") for number in (1, 2)})
+    _put(tmp_path, dict.fromkeys(names, b"cat/1.jpg\n"))
+    assert [(row["path"], int(row["label"])) for row in read_folder(tmp_path)] == [
+        ("cat/1.jpg", 0),
+        ("cat/2.jpg", 0),
+        ("dog/1.jpg", 1),
+        ("dog/2.jpg", 1),
+    ]
+
+
 def _database() -> bytes:
     made = sqlite3.connect(":memory:")
     made.execute("create table a (b)")
