@@ -174,6 +174,12 @@ def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
 
 
+def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> None:
+    _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
+    with pytest.raises(DatasetError, match=r"a\.jsonl\.gz and another file both hold a\.jsonl"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
 def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     floats = [1.5, float("nan"), 2.5, float("inf"), -float("inf"), 4.0]

@@ -87,6 +87,10 @@ def unpacked(path: Path, scratch: Path, options: Mapping[str, str]) -> tuple[Pat
         if plain != name and plain in known:
             continue  # it is there without compression, too
         target = scratch / plain
+        if target.exists():
+            raise DatasetError(
+                f"{path}: {name} and another file both hold {plain}, compressed differently. Choose one of them with files="
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         if plain == name:
             target.symlink_to((path / name).resolve())
