@@ -239,6 +239,13 @@ def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
         read_folder(f"{tmp_path}?split=train&files=[z-a]*")
 
 
+def test_a_pattern_that_begins_with_the_folder_of_a_split_holds_in_that_folder_alone(tmp_path: Path) -> None:
+    _put(tmp_path, {"train/a.jsonl": _lines(1), "train/old/b.jsonl": _lines(2), "val/a.jsonl": _lines(3)})
+    assert [int(row["n"]) for row in read_folder(f"{tmp_path}?files=train/*.jsonl")] == [1]
+    assert [int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=/*.jsonl")] == [1]
+    assert sorted(int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=*.jsonl")) == [1, 2]
+
+
 def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
     _put(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
     assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]
