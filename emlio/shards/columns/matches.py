@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from emlio.arguments import like
 from emlio.errors import ClosedError, ConfigError, DatasetError
-from emlio.formats.contents import TFRECORD
 from emlio.formats.each_record import LABEL
 from emlio.formats.registry import has_own_columns
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
@@ -116,7 +115,7 @@ class _Names:
                 f"{name!r} in a predicate is what the index knows, and {self._dataset.name} has a column of this name"
             )
         contents = self._dataset.contents
-        if not own and not name.startswith("__") and has_own_columns(contents) and contents.format != TFRECORD.format:
+        if not own and not name.startswith("__") and has_own_columns(contents):
             raise ConfigError(
                 f"column {name!r} must be written `__{name}__` for what the index knows: in the format {contents.format} each "
                 "record may have a column of this name"
@@ -171,7 +170,7 @@ def _of_features(
 
 
 def _absent(dataset: Dataset, name: str, own: frozenset[str]) -> ConfigError:
-    known = sorted({"size", "shard", "number", *own})
+    known = sorted({"__size__", "__shard__", "__number__", *own})
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return ConfigError(
         f"a predicate must name columns of the dataset, which has {', '.join(known[:_NAMED])}{more}; {dataset.name} has no "
