@@ -60,7 +60,9 @@ def test_a_feature_of_some_examples_is_not_taken_for_what_the_index_knows(tmp_pa
     (tmp_path / "data").mkdir()
     records = [encode_example({"x": n} | ({"number": 70} if n == 50 else {})) for n in range(100)]
     write_tfrecord(tmp_path / "data" / "a.tfrecord", records)
-    with pytest.raises(ConfigError, match="'number' must be written `__number__` .* in the format tfrecord each record"):
+    with pytest.raises(
+        ConfigError, match="'number' must be written `__number__` .* in the format tfrecord each record"
+    ):
         _chosen(tmp_path / "data", "number >= 60", cache)
     assert _chosen(tmp_path / "data", "__number__ >= 98", cache) == [98, 99]
 
@@ -72,7 +74,8 @@ def test_a_column_that_few_records_have_is_found(tmp_path: Path, cache: Path, ca
     assert _chosen(folder, "rare == 7 or rare != 7", cache) == [333]
     assert "no record of data that was looked at has 'rare': all are read to look for it" in caplog.text
     with pytest.raises(
-        ConfigError, match=r"data has no 'rear'; did you mean 'rare'|which has __number__, __shard__, __size__, a; data has no"
+        ConfigError,
+        match=r"data has no 'rear'; did you mean 'rare'|which has __number__, __shard__, __size__, a; data has no",
     ):
         _chosen(folder, "rear == 7", cache)
 
