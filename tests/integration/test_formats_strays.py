@@ -178,6 +178,21 @@ def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> No
     _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
     with pytest.raises(DatasetError, match=r"a\.jsonl\.gz and another file both hold a\.jsonl"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+    _put(tmp_path / "in", {"a.jsonl": _lines(3)})
+    (tmp_path / "in" / "a.jsonl.gz").unlink()
+    with pytest.raises(DatasetError, match=r"and another file both hold a\.jsonl"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tfrecord"])
+def test_a_file_that_lies_beside_its_compressed_form_comes_once(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    if name == "a.jsonl":
+        _put(tmp_path / "in", {name: _lines(1, 2)})
+    else:
+        write_tfrecord(tmp_path / "in" / name, [b"1", b"2"])
+    (tmp_path / "in" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / "in" / name).read_bytes()))
+    assert convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out")).records == 2
 
 
 def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> None:
