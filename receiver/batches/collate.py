@@ -97,8 +97,10 @@ def _values(values: Sequence[Any], to_tensor: Callable[[Any], Any] | None) -> An
 
 def as_tensor(value: Any, make: Callable[[Any], Any] | None) -> Any:
     """Return an array as a tensor, if PyTorch has its type; every other value as it is."""
-    is_tensor = make is not None and isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS
-    return make(value) if is_tensor else value
+    array: Any = value
+    if make is None or not isinstance(value, np.ndarray) or array.dtype.kind not in _NUMBERS:
+        return array
+    return make(array)
 
 
 def _stack_tensors(samples: Sequence[Any]) -> Any:
