@@ -142,7 +142,7 @@ class ObjectTree:
         self.passed_over: tuple[str, ...] = ()
         self.junk = self._listed.junk
         endings = endings_of(table.names)
-        endings.update(self._listed.marks)
+        endings.update(table.marks)
         self.endings: Mapping[str, int] = endings
         self._bucket = bucket
 
