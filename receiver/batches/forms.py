@@ -4,7 +4,7 @@ Covers: a batch from columns, a batch from samples. Does not cover: DALI's outpu
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from emlio.receiver.batches.collate import as_tensor, collated_by, default_collate
 from emlio.receiver.records.decoded import Decoded
@@ -71,6 +71,6 @@ class Collated:
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(column, list):  # of arrays of several shapes, or beside None, where a record has no value
-        values: list[Any] = column
+        values = cast("list[Any]", column)  # type: ignore[redundant-cast]  # pyright knows less
         return [as_tensor(value, make) for value in values]
     return as_tensor(column, make)

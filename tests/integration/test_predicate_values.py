@@ -61,7 +61,7 @@ def test_a_feature_of_some_examples_is_not_taken_for_what_the_index_knows(tmp_pa
     records = [encode_example({"x": n} | ({"number": 70} if n == 50 else {})) for n in range(100)]
     write_tfrecord(tmp_path / "data" / "a.tfrecord", records)
     with pytest.raises(
-        ConfigError, match="'number' must be written `__number__` .* in the format tfrecord each record"
+        ConfigError, match=r"'number' must be written `__number__` .* in the format tfrecord each record"
     ):
         _chosen(tmp_path / "data", "number >= 60", cache)
     assert _chosen(tmp_path / "data", "__number__ >= 98", cache) == [98, 99]
