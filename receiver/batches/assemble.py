@@ -104,7 +104,9 @@ class Assembler:
         self._contents, self._unseen = contents, frozenset(self._fields or ()) - known
 
     def _check_added(self, names: Collection[str]) -> None:
-        for name, added, argument in ((IDS, self._ids, "ids"), (SEEDS, self._seeder is not None, "seeds")):
+        mixed = self._ids and self._mixture is not None
+        adds = ((IDS, self._ids, "ids"), (SOURCES, mixed, "ids"), (SEEDS, self._seeder is not None, "seeds"))
+        for name, added, argument in adds:
             if added and name in names:
                 raise ConfigError(
                     f"{argument}=True adds a column {name!r} to the batches, and the records have one of this name. Leave out "
@@ -178,7 +180,10 @@ class Assembler:
             return
         first, of = without(pieces, range(1, len(ids))), self._contents
         form = MixedRecords(of, None).of(ids[:1]) if isinstance(of, MixedContents) else form_of(of, None)
-        there = sorted(form.columns(first, 1))
+        try:
+            there = sorted(form.columns(first, 1))
+        except DatasetError:
+            there = []  # another column cannot be read, and none needs it
         for name in absent:
             _LOG.warning(
                 "no record of the first batch has the requested column %r, which is None there; %s has %s%s",

@@ -275,14 +275,15 @@ def _open_address(
             options,
             str(address),
         )
-        if not inside:
-            cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
-            return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
-        if address.listing:
-            raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+        if inside:
+            if address.listing:
+                raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+            bucket.close()
+            address = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
+            bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
+            table = list_objects(name, bucket, progress=progress)
+        cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
+        return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
     except BaseException:
         bucket.close()
         raise
-    bucket.close()
-    below = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
-    return _open_address(name, below, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)
