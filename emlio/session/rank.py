@@ -195,14 +195,19 @@ class RankSession:
             )
         return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
 
-    def ask_matches(self, predicate: str) -> list[RankInstruction]:
+    def ask_matches(self, predicate: str, *, digests: bool = False) -> list[RankInstruction]:
         """Ask for which of its records a predicate holds. `Matched` brings the answer, perhaps after minutes.
 
         Raises:
             LocalProtocolError: the session is not at that point.
         """
         self._move("askmatches", LocalProtocolError)
-        return self._matches.ask(self.session, predicate, self._rows)
+        return self._matches.ask(self.session, predicate, self._rows, digests=digests)
+
+    @property
+    def asks_matches(self) -> bool:
+        """Return whether the daemon is evaluating a predicate, which may take minutes."""
+        return self.state is RankState.LISTED and self._matches.is_open
 
     @property
     def takes_records(self) -> bool:

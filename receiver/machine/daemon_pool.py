@@ -21,7 +21,7 @@ from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, 
 from emlio.formats.contents import TFRECORD
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.assignment.agreement import Agreement, Holding, questions_of
+from emlio.receiver.assignment.agreement import Agreement, Holding, check_matches, questions_of
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.generation import GenerationsRead
@@ -102,6 +102,7 @@ class DaemonPool:
         self._generations = GenerationsRead([one.dataset for one in config.address.parts or (config.address,)])
         self._config = config
         self._targets = targets
+        self._names_here = frozenset(row.name for held in here for row in held.rows)
         self._out = out
         self._around = around
         self._on_plan = on_plan
@@ -186,6 +187,8 @@ class DaemonPool:
         for warning in doubled_copies(agreement.holdings, mixed=self.mixed):
             self._out.note("warning", warning)
         for source in self.sources:
+            if source.holding is not None:
+                source.holding = replace(source.holding, matches=())
             if source.conversation.state is RankState.LISTED:
                 self._offer(source, agreement)
             elif source.holding is None:
@@ -197,13 +200,13 @@ class DaemonPool:
                 )
 
     def _align(self) -> bool:
-        """Return whether all daemons that answered give one generation; ask the others again."""
+        """Return whether all daemons that answered give one generation, and what predicates hold for; else ask again."""
         others = self._generations.settle(self.sources)
         for source in others:
             source.holding = None
             source.dismiss()
             self._call_again(source)
-        return not others
+        return not others and self._know_matches()
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
@@ -286,9 +289,7 @@ class DaemonPool:
             found.append(self._quorum.deadline_ns(self._out.now_ns))
         for source in self.sources:
             if source.retry is not None:
-                found.append(source.retry.due_ns)
-                if self._is_awaited(source):
-                    found.append(source.retry.lost_ns + self._config.recovery.timeout_ns)
+                found += [source.retry.due_ns, self._until_ns(source, source.retry)]
             if source.farewell is not None:
                 found.append(source.farewell_ns + self._config.recovery.heartbeat_ns)
         return min((at for at in found if at is not None), default=None)
@@ -309,11 +310,15 @@ class DaemonPool:
                         missing_count=count,
                         contents=welcome.contents() if welcome is not None else TFRECORD,
                     )
-                    self._find_matches(source, held.of_part(source.peer.part) if self.mixed else held)
-                case Matched(bits=bits):
+                    self._ask_digests(source, held.of_part(source.peer.part) if self.mixed else held)
+                case Matched(told=told):
                     if source.listed is not None:
                         listed = source.listed
-                        self._find_matches(source, replace(listed, matches=(*listed.matches, bits)))
+                        self._ask_digests(source, replace(listed, digests=(*listed.digests, told)))
+                    elif source.holding is not None:
+                        holding = source.holding
+                        source.holding = replace(holding, matches=(*holding.matches, told))
+                        self._propose()
                 case Agreed():
                     self._agreed(source)
                 case SizesCame() | RecordsCame() | EnergyCame():
@@ -325,20 +330,46 @@ class DaemonPool:
                         raise error
                     source.bid_farewell(error)
 
-    def _find_matches(self, source: Source, holding: Holding) -> None:
-        """Ask which of its records predicates hold for, one after the other, if the plan depends on it."""
-        questions, answered = questions_of(self._config.sampling), len(holding.matches)
-        if answered == len(questions) or self.assignment.agreement is not None:
+    def _ask_digests(self, source: Source, holding: Holding) -> None:
+        """Have predicates evaluated, one after the other, and ask for digests of what they hold for.
+
+        In each session: the daemon's files may have changed, and the records of a shard may come from any that holds it.
+        """
+        questions, answered = questions_of(self._config.sampling), len(holding.digests)
+        if answered == len(questions):
+            source.listed = None
             self._listed(source, holding)
             return
         source.listed = holding
-        self.carry_out(source, source.conversation.ask_matches(questions[answered]))
+        self.carry_out(source, source.conversation.ask_matches(questions[answered], digests=True))
+
+    def _know_matches(self) -> bool:
+        """Return whether it is known of each shard which records match; ask one of the daemons that hold it for the bits."""
+        questions = questions_of(self._config.sampling)
+        if not questions:
+            return True
+        if self.finds_matches:
+            return False
+        known, lacking, asked = set(self._names_here), set[str](), False
+        for source in self.sources:
+            holding = source.holding
+            names = frozenset(row.name for row in holding.rows) if holding is not None else frozenset[str]()
+            if holding is None or names <= known:
+                continue
+            if len(holding.matches) == len(questions):
+                known |= names
+            elif source.conversation.state is RankState.LISTED:
+                known |= names
+                asked = True
+                self.carry_out(source, source.conversation.ask_matches(questions[len(holding.matches)]))
+            else:
+                lacking |= names  # it is called again; perhaps others hold the same
+        return not asked and lacking <= known
 
     @property
     def finds_matches(self) -> bool:
         """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
-        asked = (source for source in self.sources if source.listed is not None and source.holding is None)
-        return self.assignment.agreement is None and any(source.is_heard for source in asked)
+        return any(source.conversation.asks_matches for source in self.sources)
 
     def _listed(self, source: Source, holding: Holding) -> None:
         agreement, known = self.assignment.agreement, source.holding
@@ -352,6 +383,8 @@ class DaemonPool:
                 f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
                 f"now holds {len(holding.rows)} or different ones"
             )
+        told = (*agreement.told, holding)
+        check_matches(self._config.address.dataset, questions_of(self._config.sampling), told)
         if known is None:
             self._generations.check_joining(source)
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)
@@ -444,7 +477,8 @@ class DaemonPool:
 
     def _try_again(self, source: Source, retry: Retry) -> None:
         now_ns = self._out.now_ns
-        if self._is_awaited(source) and retry.is_over(now_ns, self._config.recovery.timeout_ns):
+        until_ns = self._until_ns(source, retry)
+        if until_ns is not None and now_ns >= until_ns:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never listed its shards: its answer says why, or another service is there
@@ -452,9 +486,12 @@ class DaemonPool:
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             self._call_again(source)
 
-    def _is_awaited(self, source: Source) -> bool:
-        """Return whether the loader cannot go on without this daemon."""
-        return self.assignment.agreement is None or self.assignment.needs(source)
+    def _until_ns(self, source: Source, retry: Retry) -> int | None:
+        """When this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
+        awaited = self.assignment.agreement is None or self.assignment.needs(source)
+        if source.conversation.asks_matches or not awaited:
+            return None
+        return retry.lost_ns + self._config.recovery.timeout_ns
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
