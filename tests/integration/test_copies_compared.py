@@ -46,18 +46,27 @@ def _folder(path: Path, labels: list[int] = _LABELS, *shards: str) -> Path:
     return path
 
 
+def _serving(folder: Path, port: int = 0) -> Daemon:
+    return Daemon(
+        DaemonConfig(
+            data=(DatasetSource(name="data", directory=folder),),
+            bind=Endpoint(host="127.0.0.1", port=port),
+            cache_dir=folder.parent / f"cache-{folder.name}",
+            message_size=65536,
+            memory=1 << 20,
+        )
+    )
+
+
 @contextmanager
 def _daemon(folder: Path, port: int = 0) -> Iterator[int]:
     """A daemon; tells its port."""
-    config = DaemonConfig(
-        data=(DatasetSource(name="data", directory=folder),),
-        bind=Endpoint(host="127.0.0.1", port=port),
-        cache_dir=folder.parent / f"cache-{folder.name}",
-        message_size=65536,
-        memory=1 << 20,
-    )
-    with Daemon(config) as daemon:
-        yield int(daemon.endpoint.rpartition(":")[2])
+    with _serving(folder, port) as daemon:
+        yield _port(daemon)
+
+
+def _port(daemon: Daemon) -> int:
+    return int(daemon.endpoint.rpartition(":")[2])
 
 
 def _loader(*ports: int, **options: Any) -> EmlioLoader:
@@ -167,6 +176,21 @@ def test_a_daemon_that_comes_back_must_have_the_same_matches(tmp_path: Path, lab
             with pytest.raises(DatasetError, match="now and when the job began"):
                 _take(batches, seen)
     assert set(seen) == {1}
+
+
+def test_a_daemon_whose_copy_changes_while_it_sends_hands_out_nothing_wrong(tmp_path: Path) -> None:
+    other = _folder(tmp_path / "other", _LABELS, "a", "b")
+    with (
+        _daemon(_folder(tmp_path / "one", _LABELS, "a", "b")) as one,
+        _serving(other) as changed,
+        _loader(one, _port(changed), subset="y == 1") as loader,
+    ):
+        batches = iter(loader)
+        seen = _labels(next(batches) for _ in range(5))
+        _folder(other, _CORRECTED, "a", "b")
+        changed.reload()
+        _take(batches, seen)
+    assert seen == [1] * 2 * sum(_LABELS)
 
 
 def test_a_directory_here_is_compared_with_daemons(tmp_path: Path) -> None:
