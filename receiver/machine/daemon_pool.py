@@ -102,7 +102,6 @@ class DaemonPool:
         self._generations = GenerationsRead([one.dataset for one in config.address.parts or (config.address,)])
         self._config = config
         self._targets = targets
-        self._names_here = frozenset(row.name for held in here for row in held.rows)
         self._out = out
         self._around = around
         self._on_plan = on_plan
@@ -350,21 +349,11 @@ class DaemonPool:
             return True
         if self.finds_matches:
             return False
-        known, lacking, asked = set(self._names_here), set[str](), False
-        for source in self.sources:
-            holding = source.holding
-            names = frozenset(row.name for row in holding.rows) if holding is not None else frozenset[str]()
-            if holding is None or names <= known:
-                continue
-            if len(holding.matches) == len(questions):
-                known |= names
-            elif source.conversation.state is RankState.LISTED:
-                known |= names
-                asked = True
-                self.carry_out(source, source.conversation.ask_matches(questions[len(holding.matches)]))
-            else:
-                lacking |= names  # it is called again; perhaps others hold the same
-        return not asked and lacking <= known
+        lacking = self._quorum.without_matches(len(questions))
+        for source in lacking:
+            if source.holding is not None and source.conversation.state is RankState.LISTED:
+                self.carry_out(source, source.conversation.ask_matches(questions[len(source.holding.matches)]))
+        return not lacking
 
     @property
     def finds_matches(self) -> bool:
@@ -487,7 +476,7 @@ class DaemonPool:
             self._call_again(source)
 
     def _until_ns(self, source: Source, retry: Retry) -> int | None:
-        """When this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
+        """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
         awaited = self.assignment.agreement is None or self.assignment.needs(source)
         if source.conversation.asks_matches or not awaited:
             return None

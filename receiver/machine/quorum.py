@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part
 from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.sources import Sources
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.states import RankState
 
 __all__ = ["Quorum"]
 
@@ -57,6 +59,22 @@ class Quorum:
             self._judged = frozenset()
             return None
         return agree(self._config, list(held.values()), list(held))
+
+    def without_matches(self, questions: int) -> list[Source]:
+        """Return daemons of which the matches of so many predicates are needed: of each shard those of one daemon.
+
+        One that is lost is among them only if no other holds the same.
+        """
+        known = {row.name for holding in self._here.values() for row in holding.rows}
+        held = [(source, source.holding) for source in self._sources if source.holding is not None]
+        held.sort(key=lambda one: (-len(one[1].matches), one[0].conversation.state is not RankState.LISTED))
+        lacking: list[Source] = []
+        for source, holding in held:
+            names = {row.name for row in holding.rows}
+            if len(holding.matches) < questions and not names <= known:
+                lacking.append(source)
+            known |= names
+        return lacking
 
     def deadline_ns(self, now_ns: int) -> int | None:
         """The time at which `agreement` may change although nothing happened."""
