@@ -205,7 +205,7 @@ class DaemonPool:
             source.holding = None
             source.dismiss()
             self._call_again(source)
-        return not others and self._know_matches()
+        return not others and self._quorum.knows_matches(self.carry_out)
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
@@ -342,19 +342,6 @@ class DaemonPool:
         source.listed = holding
         self.carry_out(source, source.conversation.ask_matches(questions[answered], digests=True))
 
-    def _know_matches(self) -> bool:
-        """Return whether it is known of each shard which records match; ask one of the daemons that hold it for the bits."""
-        questions = questions_of(self._config.sampling)
-        if not questions:
-            return True
-        if self.finds_matches:
-            return False
-        lacking = self._quorum.without_matches(len(questions))
-        for source in lacking:
-            if source.holding is not None and source.conversation.state is RankState.LISTED:
-                self.carry_out(source, source.conversation.ask_matches(questions[len(source.holding.matches)]))
-        return not lacking
-
     @property
     def finds_matches(self) -> bool:
         """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
@@ -478,9 +465,8 @@ class DaemonPool:
     def _until_ns(self, source: Source, retry: Retry) -> int | None:
         """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
         awaited = self.assignment.agreement is None or self.assignment.needs(source)
-        if source.conversation.asks_matches or not awaited:
-            return None
-        return retry.lost_ns + self._config.recovery.timeout_ns
+        waits = source.conversation.asks_matches or not awaited
+        return None if waits else retry.lost_ns + self._config.recovery.timeout_ns
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ dataset is complete (emlio.receiver.assignment.completeness), reconnecting silen
 
 from collections.abc import Callable, Mapping
 
-from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part
+from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part, questions_of
 from emlio.receiver.assignment.completeness import why_not_whole
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.sources import Sources
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState
 
 __all__ = ["Quorum"]
@@ -60,7 +61,18 @@ class Quorum:
             return None
         return agree(self._config, list(held.values()), list(held))
 
-    def without_matches(self, questions: int) -> list[Source]:
+    def knows_matches(self, carry_out: Callable[[Source, list[RankInstruction]], None]) -> bool:
+        """Return whether it is known of each shard which records match; else ask one of the daemons that hold it."""
+        questions = questions_of(self._config.sampling)
+        if any(source.conversation.asks_matches for source in self._sources):
+            return False
+        lacking = self._without_matches(len(questions)) if questions else []
+        for source in lacking:
+            if source.holding is not None and source.conversation.state is RankState.LISTED:
+                carry_out(source, source.conversation.ask_matches(questions[len(source.holding.matches)]))
+        return not lacking
+
+    def _without_matches(self, questions: int) -> list[Source]:
         """Return daemons of which the matches of so many predicates are needed: of each shard those of one daemon.
 
         One that is lost is among them only if no other holds the same.
