@@ -128,7 +128,7 @@ class RankSession:
         self._contents: dict[str, Callable[[], bytes]] = {}
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
-        self._matches = MatchesAsked()
+        self.matches = MatchesAsked()
         self._records = RecordsAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
@@ -202,12 +202,7 @@ class RankSession:
             LocalProtocolError: the session is not at that point.
         """
         self._move("askmatches", LocalProtocolError)
-        return self._matches.ask(self.session, predicate, self._rows, digests=digests)
-
-    @property
-    def asks_matches(self) -> bool:
-        """Return whether the daemon is evaluating a predicate, which may take minutes."""
-        return self.state is RankState.LISTED and self._matches.is_open
+        return self.matches.ask(self.session, predicate, self._rows, digests=digests)
 
     @property
     def takes_records(self) -> bool:
@@ -346,7 +341,7 @@ class RankSession:
                 return self._sizes.answered(message)
             case MatchReply():
                 self._move("matchreply", RemoteProtocolError)
-                return self._matches.answered(message)
+                return self.matches.answered(message)
             case RecordsReply():
                 return [self._records.answered(message)]
             case EnergyReply():

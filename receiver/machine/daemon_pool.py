@@ -11,7 +11,6 @@ cover: the rules of a session (emlio.session.rank), which daemons there are
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
@@ -186,8 +185,6 @@ class DaemonPool:
         for warning in doubled_copies(agreement.holdings, mixed=self.mixed):
             self._out.note("warning", warning)
         for source in self.sources:
-            if source.holding is not None:
-                source.holding = replace(source.holding, matches=())
             if source.conversation.state is RankState.LISTED:
                 self._offer(source, agreement)
             elif source.holding is None:
@@ -311,13 +308,8 @@ class DaemonPool:
                     )
                     self._ask_digests(source, held.of_part(source.peer.part) if self.mixed else held)
                 case Matched(told=told):
-                    if source.listed is not None:
-                        listed = source.listed
-                        self._ask_digests(source, replace(listed, digests=(*listed.digests, told)))
-                    elif source.holding is not None:
-                        holding = source.holding
-                        source.holding = replace(holding, matches=(*holding.matches, told))
-                        self._propose()
+                    source.told(told)
+                    self._propose() if source.listed is None else self._ask_digests(source, source.listed)
                 case Agreed():
                     self._agreed(source)
                 case SizesCame() | RecordsCame() | EnergyCame():
@@ -345,7 +337,7 @@ class DaemonPool:
     @property
     def finds_matches(self) -> bool:
         """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
-        return any(source.conversation.asks_matches for source in self.sources)
+        return any(source.finds_matches for source in self.sources)
 
     def _listed(self, source: Source, holding: Holding) -> None:
         agreement, known = self.assignment.agreement, source.holding
@@ -359,8 +351,7 @@ class DaemonPool:
                 f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
                 f"now holds {len(holding.rows)} or different ones"
             )
-        told = (*agreement.told, holding)
-        check_matches(self._config.address.dataset, questions_of(self._config.sampling), told)
+        check_matches(self._config.address.dataset, questions_of(self._config.sampling), (*agreement.told, holding))
         if known is None:
             self._generations.check_joining(source)
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)
@@ -465,7 +456,7 @@ class DaemonPool:
     def _until_ns(self, source: Source, retry: Retry) -> int | None:
         """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
         awaited = self.assignment.agreement is None or self.assignment.needs(source)
-        waits = source.conversation.asks_matches or not awaited
+        waits = source.finds_matches or not awaited
         return None if waits else retry.lost_ns + self._config.recovery.timeout_ns
 
     # ---- the end --------------------------------------------------------------------------------------------------

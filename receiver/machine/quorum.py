@@ -64,7 +64,7 @@ class Quorum:
     def knows_matches(self, carry_out: Callable[[Source, list[RankInstruction]], None]) -> bool:
         """Return whether it is known of each shard which records match; else ask one of the daemons that hold it."""
         questions = questions_of(self._config.sampling)
-        if any(source.conversation.asks_matches for source in self._sources):
+        if any(source.finds_matches for source in self._sources):
             return False
         lacking = self._without_matches(len(questions)) if questions else []
         for source in lacking:

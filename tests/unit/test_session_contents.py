@@ -146,7 +146,7 @@ def test_digests_of_matches_come_instead_of_a_bit_for_each_record() -> None:
     digests = CONTENT[: 70_000 * MATCH_DIGEST_BYTES]
     asked = rank.ask_matches("size < 1kB", digests=True)
     for first in (0, CONTENT_PART_BYTES):
-        assert rank.asks_matches
+        assert rank.matches.is_open
         (send,) = asked
         assert isinstance(send, Send)
         assert send.message == MatchRequest(session=7, predicate="size < 1kB", first=first, digests=True)
@@ -155,7 +155,7 @@ def test_digests_of_matches_come_instead_of_a_bit_for_each_record() -> None:
         assert isinstance(reply, Send)
         asked = rank.receive(reply.message, 0)
     assert asked == [Matched(told=digests)]
-    assert not rank.asks_matches
+    assert not rank.matches.is_open
 
 
 @pytest.mark.parametrize(
