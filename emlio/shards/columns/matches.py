@@ -25,6 +25,7 @@ from emlio.formats.each_record import LABEL
 from emlio.formats.registry import has_own_columns
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
+from emlio.planner.choice.where import digest_matches
 from emlio.shards.columns.features import feature_names, of_notes, read_features
 from emlio.shards.columns.kept import KeptColumns, files_identity
 from emlio.shards.dataset import Dataset
@@ -45,11 +46,18 @@ class Found:
 
     Attributes:
         bits: one for each record of the dataset, the lowest of each byte first.
+        digests: of each shard's bits, one behind the other.
         identity: of the files whose records were read; empty if the index knew the columns.
     """
 
     bits: npt.NDArray[np.uint8]
+    digests: bytes
     identity: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes."""
+        return len(self.bits) + len(self.digests)
 
 
 def find_matches(
@@ -88,7 +96,10 @@ def find_matches(
         columns |= _of_features(dataset, missing, own, KeptColumns(dataset, identity, cache_dir), ending or Event())
         if identity and files_identity(dataset) != identity:
             raise DatasetError(f"{dataset.place}: its files must not change while a column of their records is read")
-    return Found(bits=np.packbits(match(tree, columns), bitorder="little"), identity=identity)
+    bits = np.packbits(match(tree, columns), bitorder="little")
+    return Found(
+        bits=bits, digests=digest_matches(bits, [shard.records for shard in dataset.shards]), identity=identity
+    )
 
 
 def _is_of_index(dataset: Dataset, name: str, own: frozenset[str]) -> bool:
