@@ -30,6 +30,7 @@ class Walker:
         self.epoch, self.steps_done = 0, 0
         self.few = max(stage.steps(world) // 4, 1)
         self._step, self._at = stage.batch * world, at
+        self.at_end, self.is_fixed = False, False
 
     def reach(self, steps: int) -> int:
         return min((self._at + steps) * self._step, RECORDS)

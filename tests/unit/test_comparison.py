@@ -248,6 +248,7 @@ def test_ranks_that_begin_at_different_places_are_both_refused(table: Comparison
     first.use(0, Place(0, 128, 128))
     second.use(1, Place(0, 0, 0, False, True))
     assert (first.limit, second.limit) == (HELD, HELD)
+    first.use(1, Place(0, 128, 128, False, True))
     told = first.heard(2 * S) + second.heard(2 * S)
     assert {one.connection for one in told} == {first.connection, second.connection}
     text = next(one.text for one in told if one.connection == second.connection)
@@ -364,3 +365,79 @@ def test_strangers_decide_nothing(table: Comparison) -> None:
     table.lost(b"?", 0)
     assert table.tick(0) == []
     assert table.deadline_ns() is None
+
+
+def test_a_look_on_one_rank_before_it_loads_the_state_of_all_is_no_beginning(table: Comparison) -> None:
+    looks, begins = made(table, 0, "a"), made(table, 1, "a")
+    looks.use(0, Place(0, 0, 8))
+    begins.use(S, Place(5, 128, 128, False, True, 5))
+    assert begins.heard(9 * S) + looks.heard(9 * S) == [], "its state is read for some seconds"
+    told = looks.use(10 * S, Place(5, 128, 128, False, False, 5))
+    assert Probe(connection=begins.connection) in told
+    assert (looks.limit, begins.limit) == (None, None)
+
+
+def look_at_an_epoch(table: Comparison) -> tuple[Loader, Loader]:
+    """Rank 0 takes a batch of epoch 4 and begins epoch 5, rank 1 is in epoch 4."""
+    looks, stays = made(table, 0, "a"), made(table, 1, "a")
+    for loader in (looks, stays):
+        loader.use(0)
+        loader.use(S, Place(3, 0, 512, True))
+    stays.use(2 * S, Place(4, 0, 8, True))
+    looks.use(2 * S, Place(5, 0, 0, True, left=(4, 8)))
+    assert (stays.limit, looks.limit) == (Limit(4, 8, STEPS_AHEAD), None)
+    return looks, stays
+
+
+def test_a_rank_that_goes_on_with_an_epoch_that_another_left_is_limited_and_both_are_told(table: Comparison) -> None:
+    looks, stays = look_at_an_epoch(table)
+    stays.use(3 * S, Place(4, 0, 136, True, True))
+    told = looks.heard(5 * S)
+    assert {one.connection for one in told} == {stays.connection, looks.connection}
+    for one in told:
+        assert "rank 0 (h:1 (10.0.0.9)) left epoch 4 at sample 8 and is in epoch 5" in one.text
+
+
+@pytest.mark.parametrize("how", ["goes on with it", "leaves it, too", "is there no more", "has another one"])
+def test_the_limit_of_an_epoch_ends(table: Comparison, how: str) -> None:
+    looks, stays = look_at_an_epoch(table)
+    if how == "goes on with it":
+        looks.use(3 * S, Place(4, 0, 0, True))
+    elif how == "leaves it, too":
+        stays.use(3 * S, Place(5, 0, 0, True, left=(4, 16)))
+    elif how == "is there no more":
+        looks.leave(3 * S, Place(5, 0, 8, True, left=(4, 8)))
+    else:
+        made(table, 1, "a", 3 * S)
+    assert stays.limit is None
+
+
+def test_what_a_killed_process_read_holds_nobody_who_comes_before_its_rank_is_back(table: Comparison) -> None:
+    former = made(table, 1, "a")
+    former.use(0)
+    former.use(S, Place(0, 0, 512, True))
+    former.leave(2 * S)
+    changed = made(table, 0, "b", 9 * S)
+    changed.use(9 * S, Place(0, 64, 64, False, True))
+    assert changed.limit is None, "rank 1 may be slow to come back with the other options"
+    assert table.tick(9 * S + PATIENCE_NS) == []
+    assert made(table, 1, "b", 60 * S, pid=77).limit is None
+
+
+def test_a_rank_that_is_started_again_alone_goes_on_where_its_first_process_began(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "a")
+    first.use(0, Place(0, 64, 64))
+    first.leave(S)
+    second.use(3 * S, Place(0, 0, 0, False, True))
+    again = made(table, 0, "a", 9 * S, pid=77)
+    again.use(9 * S, Place(0, 96, 96, False, True))
+    assert len(again.heard(11 * S)) == 2, "the first process began at sample 64, the other rank at 0"
+
+
+def test_far_more_loaders_than_an_offer_names_are_known_of_a_rank_that_is_ahead(table: Comparison) -> None:
+    for name in range(150):
+        loader = made(table, 0, f"{name}")
+        loader.use(name)
+        loader.leave(name, Place(0, 0, 512, True))
+    made(table, 0, "now", 200).use(200)
+    assert made(table, 1, "0", 300).limit != HELD
