@@ -37,7 +37,7 @@ from emlio.session.terms import (
     terms_of,
 )
 from emlio.tokens import TokenBatches
-from emlio.wire.control import Compared, Made, Place
+from emlio.wire.control import Compared, Made
 
 __all__ = ["OtherRanks", "Store", "further_options"]
 
@@ -140,7 +140,6 @@ class OtherRanks:
         self._noted: OwnLoader | None = None
         self._difference: str | None = None
         self._start: Point | None = None
-        self._fixed = False
         self._closed = False
         dataset, rank = config.address.dataset, config.rank
         # A process has one rank of a group, but if no launcher names the run, each loader is a job
@@ -198,7 +197,6 @@ class OtherRanks:
             place=gate.place,
             start=lambda: there._start if (there := this()) is not None else None,
         )
-        self._fixed = plan.spec.sampling.is_fixed(plan.spec.shuffle)
         self._own.note(self._kinds, self._noted)
         self._asked_of_store(self._tell)
 
@@ -215,10 +213,8 @@ class OtherRanks:
         if not self._world_was_given:
             check_world(rank, world_size)
         if self._difference is None and self._noted is not None:
-            place = self._noted.place()
-            looked = isinstance(place, Place) and not place.read and not self._fixed
-            first = self._start is None or looked  # a look is no beginning
-            self._start = flow if first else self._start
+            first = self._start is None
+            self._start = self._start or flow
             self._asked_of_store(lambda store: self._compare(store, flow, first=first))
         if self._difference is not None:
             self.forget()

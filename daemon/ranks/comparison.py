@@ -139,13 +139,15 @@ class Comparison:
         loader.rank.heard_ns = now_ns
         job, before = self._jobs[_job_of(loader.caller)], loader.state
         verdicts: list[Verdict] = []
-        begins = loader.start != (place.first, place.begin)
+        begins = loader.start is None
         if begins:
-            near = [one for one in (*loader.against, *loader.waiting, loader) if not one.is_gone]
-            verdicts += [Probe(connection=one.caller.connection) for one in near if loader.start is not None]
-            self._forget(loader, "places")
-            loader.rank.begin(loader, (place.first, place.begin))
+            loader.rank.begin(loader, (place.epoch, place.begin))
             loader.asked_ns = now_ns
+        if place.moved and not loader.moved:
+            loader.moved = True
+            near = [one for one in (*loader.against, *loader.waiting, loader) if not one.is_gone]
+            verdicts += [Probe(connection=one.caller.connection) for one in near]
+            self._forget(loader, "places")
         loader.at, loader.left = (place.epoch, place.reach), place.left
         loader.reads, loader.asks = place.read, place.asks
         if before != loader.state:
@@ -291,7 +293,7 @@ class Comparison:
         counts is where its first process began.
         """
         other = job.eldest_beside(loader)
-        if other is None or job.is_adopted or not (loader.alone and other.alone):
+        if other is None or job.is_adopted or not (loader.alone and other.alone) or loader.moved or other.moved:
             return []
         if loader.start == other.start:
             loader.rank.stem(loader, other.origin)

@@ -46,6 +46,7 @@ class Loader:
         at: where its user is.
         left: an epoch that its user left for another one before its end, and how far it had come.
         reads: its user was handed more than a first look.
+        moved: before that it went to another place.
         asks: its user waits for more than it may have.
         was_held: its user had to wait at some time.
         is_closed: its process said that it is.
@@ -65,6 +66,7 @@ class Loader:
     at: Point = (0, 0)
     left: Point | None = None
     reads: bool = False
+    moved: bool = False
     asks: bool = False
     was_held: bool = False
     is_closed: bool = False

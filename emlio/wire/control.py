@@ -120,11 +120,11 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The place of a rank's user in the plan: samples are counted over all ranks, as a state does."""
 
     epoch: Count
-    begin: Count  # samples that were consumed where the user began, looks aside
+    begin: Count  # samples that the pass does not repeat: those consumed when it began
     reach: Count  # samples consumed by the batches handed out so far
     read: bool = False  # it has handed out more than a first look
     asks: bool = False  # the user waits for more than a limit allows
-    first: Count = 0  # the epoch in which the user began
+    moved: bool = False  # after no more than looks the user went to another place, with a state or an epoch
     left: tuple[Count, Count] | None = None  # an epoch that was left for another before its end, and samples of it
 
 

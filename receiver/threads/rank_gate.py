@@ -68,9 +68,8 @@ class RankGate:
         self.tell = tell
         self._compared = compared
         self._pass: tuple[Walker, int] | None = None  # with its `few`
-        self._first: tuple[int, int] = (0, 0)  # where the user began
         self._left: tuple[int, int] | None = None
-        self._read = self._asks = self._closed = self._untold = False
+        self._read = self._asks = self._moved = self._closed = self._untold = False
         self._limit: Limit | None = None
         self._error: EmlioError | None = None
         self._bell = Bell()
@@ -82,8 +81,7 @@ class RankGate:
         walker, few = self._pass
         done = walker.steps_done
         self._read = self._read or done >= few
-        first, begin = self._first
-        return Place(walker.epoch, begin, walker.reach(done), self._read, self._asks, first, self._left)
+        return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks, self._moved, self._left)
 
     def keep(self, limit: Limit | None, is_known: bool = True) -> None:
         """Let the user go as far as this from now on; no limit counts once daemons know where it is."""
@@ -159,14 +157,14 @@ class RankGate:
         return False
 
     def _begin(self, walker: Walker) -> None:
-        before, begin = self._pass, (walker.epoch, walker.reach(0))
-        if before is None or begin != (before[0].epoch + 1, 0):
+        before = self._pass
+        goes_on = before is not None and (walker.epoch, walker.reach(0)) == (before[0].epoch + 1, 0)
+        if not goes_on:
             self._untold, self._limit = True, _NOTHING  # until daemons have said that other ranks are there, too
         if before is not None:
             self._read = self._read or before[0].steps_done >= before[1]
+            self._moved = self._moved or not (goes_on or self._read)
             self._leave(before[0], walker)
-        if before is None or not (self._read or walker.is_fixed):
-            self._first = begin  # a look is no beginning
         self._pass = walker, walker.few
         self.tell()
 

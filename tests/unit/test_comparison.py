@@ -370,9 +370,9 @@ def test_strangers_decide_nothing(table: Comparison) -> None:
 def test_a_look_on_one_rank_before_it_loads_the_state_of_all_is_no_beginning(table: Comparison) -> None:
     looks, begins = made(table, 0, "a"), made(table, 1, "a")
     looks.use(0, Place(0, 0, 8))
-    begins.use(S, Place(5, 128, 128, False, True, 5))
+    begins.use(S, Place(5, 128, 128, False, True))
     assert begins.heard(9 * S) + looks.heard(9 * S) == [], "its state is read for some seconds"
-    told = looks.use(10 * S, Place(5, 128, 128, False, False, 5))
+    told = looks.use(10 * S, Place(5, 128, 128, moved=True))
     assert Probe(connection=begins.connection) in told
     assert (looks.limit, begins.limit) == (None, None)
 

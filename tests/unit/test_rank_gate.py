@@ -31,7 +31,7 @@ def test_the_first_batch_waits_until_daemons_know_where_the_user_begins(walker: 
     gate = RankGate(lambda: told.append(gate.place()))
     gate.keep(None)
     assert not gate.opens(walker)
-    assert told[0] == Place(walker.epoch, walker.begin, walker.begin, first=walker.epoch)
+    assert told[0] == Place(walker.epoch, walker.begin, walker.begin)
     gate.keep(None)  # the answer to an earlier word
     assert not gate.opens(walker)
     gate.told()
@@ -46,7 +46,7 @@ def test_the_next_epoch_waits_for_nothing() -> None:
     gate.keep(None)
     first.steps_done = 5
     assert gate.opens(Walker(4))
-    assert gate.place() == Place(4, 16, 0, True, first=3, left=(3, 56))
+    assert gate.place() == Place(4, 0, 0, True, left=(3, 56))
 
 
 @pytest.mark.parametrize(
