@@ -259,7 +259,7 @@ class Comparison:
                 for one, two in rank.alike(other):
                     for stays, leaves in ((one, two), (two, one)):
                         left = leaves.left
-                        if stays.start is not None and left is not None and left[0] == stays.at[0] != leaves.at[0]:
+                        if stays.start is not None and left is not None and left[0] == stays.at[0] < leaves.at[0]:
                             self._limit(stays, leaves, left, touched)
             for left, of in ((mine.left_by(theirs), True), (theirs.left_by(mine), False)):
                 for other in alike if left else ():

@@ -398,11 +398,15 @@ def test_a_rank_that_goes_on_with_an_epoch_that_another_left_is_limited_and_both
         assert "rank 0 (h:1 (10.0.0.9)) left epoch 4 at sample 8 and is in epoch 5" in one.text
 
 
-@pytest.mark.parametrize("how", ["goes on with it", "leaves it, too", "is there no more", "has another one"])
+@pytest.mark.parametrize(
+    "how", ["goes on with it", "goes back", "leaves it, too", "is there no more", "has another one"]
+)
 def test_the_limit_of_an_epoch_ends(table: Comparison, how: str) -> None:
     looks, stays = look_at_an_epoch(table)
     if how == "goes on with it":
         looks.use(3 * S, Place(4, 0, 0, True))
+    elif how == "goes back":
+        looks.use(3 * S, Place(1, 0, 0, True, left=(4, 8)))
     elif how == "leaves it, too":
         stays.use(3 * S, Place(5, 0, 0, True, left=(4, 16)))
     elif how == "is there no more":
