@@ -144,7 +144,7 @@ class Rank:
         if former is not None:
             self.stem(loader, former if former <= start else None)
         else:  # a process that was started again may have another rank's state
-            self.stem(loader, start if self.former_ns == _NEVER_NS or not start[1] else None)
+            self.stem(loader, start if self.former_ns == _NEVER_NS or start == (0, 0) else None)
 
     def stem(self, loader: Loader, origin: Point | None) -> None:
         """Note a loader's origin, also for a process that follows."""

@@ -445,3 +445,14 @@ def test_far_more_loaders_than_an_offer_names_are_known_of_a_rank_that_is_ahead(
         loader.leave(name, Place(0, 0, 512, True))
     made(table, 0, "now", 200).use(200)
     assert made(table, 1, "0", 300).limit != HELD
+
+
+def test_a_rank_that_is_started_again_before_it_began_may_have_the_state_of_another(table: Comparison) -> None:
+    first, second = made(table, 0, "a"), made(table, 1, "a")
+    first.use(0)
+    second.leave(S)
+    for pid, place in ((77, Place(1, 0, 0, False, True)), (78, Place(2, 208, 208, False, True))):
+        again = made(table, 1, "a", pid * S, pid=pid)
+        again.use(pid * S, place)
+        assert (first.limit, again.limit) == (None, None)
+        again.leave(pid * S)
