@@ -137,7 +137,8 @@ class Comparison:
         if loader is None:
             return []
         loader.rank.heard_ns = now_ns
-        job, before = self._jobs[_job_of(loader.caller)], loader.state
+        job = self._jobs[_job_of(loader.caller)]
+        before = loader.state(epochs=job.leaves_epochs)
         verdicts: list[Verdict] = []
         begins = loader.start is None
         if begins:
@@ -150,7 +151,8 @@ class Comparison:
             self._forget(loader, "places")
         loader.at, loader.left = (place.epoch, place.reach), place.left
         loader.reads, loader.asks = place.read, place.asks
-        if before != loader.state:
+        if before != loader.state(epochs=job.leaves_epochs):
+            job.leaves_epochs = job.leaves_epochs or loader.left is not None
             verdicts += self._review(job, loader.rank, now_ns)
         if begins:
             verdicts += self._place(job, loader, now_ns)
@@ -255,7 +257,7 @@ class Comparison:
                     if not held.is_gone:
                         touched.setdefault(held, held.limit)
                         self._hold(held, awaited, "terms", now_ns)
-            for other in alike:
+            for other in alike if job.leaves_epochs else ():
                 for one, two in rank.alike(other):
                     for stays, leaves in ((one, two), (two, one)):
                         left = leaves.left

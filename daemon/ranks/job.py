@@ -80,10 +80,9 @@ class Loader:
         """Return whether its user was handed nothing yet."""
         return self.start is None or self.at == self.start
 
-    @property
-    def state(self) -> tuple[object, ...]:
+    def state(self, *, epochs: bool) -> tuple[object, ...]:
         """Return all that decides what its user and others may take, of what its user says."""
-        return self.start, self.at[0], self.left, self.reads
+        return self.start, self.left, self.reads, self.at[0] if epochs else 0
 
     @property
     def told(self) -> tuple[str, Terms]:
@@ -193,11 +192,13 @@ class Job:
         alike: those with loaders by their ledgers, which are mostly alike.
         is_adopted: a loader came that was in use before. So processes may have been here of which
             nothing is known, and places are not compared.
+        leaves_epochs: a user left an epoch early, so epochs are compared.
     """
 
     ranks: dict[int, Rank] = field(default_factory=dict[int, Rank])
     alike: dict[Ledger, dict[int, Rank]] = field(default_factory=dict[Ledger, dict[int, Rank]])
     is_adopted: bool = False
+    leaves_epochs: bool = False
 
     def rank_of(self, caller: Caller, now_ns: int) -> tuple[Rank, Rank | None]:
         """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
