@@ -258,11 +258,10 @@ class Comparison:
                         touched.setdefault(held, held.limit)
                         self._hold(held, awaited, "terms", now_ns)
             for other in alike if job.leaves_epochs else ():
-                for one, two in rank.alike(other):
-                    for stays, leaves in ((one, two), (two, one)):
-                        left = leaves.left
-                        if stays.start is not None and left is not None and left[0] == stays.at[0] < leaves.at[0]:
-                            self._limit(stays, leaves, left, touched)
+                for stays, leaves in rank.alike(other):
+                    at = leaves.left
+                    if stays.start is not None and at is not None and at[0] == stays.at[0] < leaves.at[0]:
+                        self._limit(stays, leaves, at, touched)
             for left, of in ((mine.left_by(theirs), True), (theirs.left_by(mine), False)):
                 for other in alike if left else ():
                     self._bound(*((rank, other) if of else (other, rank)), left, touched)

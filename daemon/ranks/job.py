@@ -6,6 +6,7 @@ emlio.daemon.ranks.comparison.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from emlio.daemon.ranks.claims import Caller, Process
 from emlio.session.terms import STEPS_AHEAD, Ledger, Point, Terms
@@ -171,11 +172,11 @@ class Rank:
         return next((one for one in reversed(self.seen) if one.terms.digest in wanted), None)
 
     def alike(self, other: "Rank") -> Iterator[tuple[Loader, Loader]]:
-        """Return the loaders of both ranks that have the same terms, each the only one of its rank."""
-        here, there = ({one.terms.digest: one for one in rank.loaders} for rank in (self, other))
-        for digest in here.keys() & there.keys():
-            if all(sum(one.terms.digest == digest for one in rank.loaders) == 1 for rank in (self, other)):
-                yield here[digest], there[digest]
+        """Return pairs, both ways, of both ranks' loaders with the same terms, each the only one of its rank."""
+        for one, two in product(self.loaders, other.loaders):
+            digests = [each.terms.digest for each in (*self.loaders, *other.loaders)]
+            if one.terms.digest == two.terms.digest and digests.count(one.terms.digest) == 2:
+                yield from ((one, two), (two, one))
 
     def used(self, digest: str) -> Loader | None:
         """Return the last loader with these terms whose user has asked for a batch, also one that is gone."""
