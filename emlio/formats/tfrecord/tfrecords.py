@@ -15,7 +15,7 @@ from emlio.checksum import masked_crc32c
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.arrays import array_names, parts_of
 from emlio.example.decode import parse_example
-from emlio.formats.contents import TFRECORD, Contents, FieldType
+from emlio.formats.contents import TFRECORD, Contents, FieldType, sampled
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.tfrecord.example_form import ExampleRecords
@@ -176,7 +176,9 @@ def _sampled_schema(files: Files, shards: Sequence[ShardFiles]) -> Mapping[str, 
                     kinds.setdefault(name, set()).update(kind_of(value) for value in values[:1])
     except DatasetError:
         return {}  # what is wrong is said where the records are read
-    return _schema({name: Feature(kind=found.pop()) for name, found in sorted(kinds.items()) if len(found) == 1})
+    return sampled(
+        _schema({name: Feature(kind=found.pop()) for name, found in sorted(kinds.items()) if len(found) == 1})
+    )
 
 
 def kind_of(value: memoryview | int | float) -> FeatureKind:

@@ -146,7 +146,9 @@ class BucketStore:
     @cached_property
     def endings(self) -> Mapping[str, int]:
         """See `Files`."""
-        return endings_of((*self.table.names, *self.listed.marks))
+        endings = endings_of(self.table.names)
+        endings.update(self.table.marks)
+        return endings
 
     def __len__(self) -> int:
         return len(self.table)

@@ -1,7 +1,7 @@
 """Single requests to a place with objects: the contract, and the errors.
 
 Covers: the values. Does not cover: the library that carries requests out (emlio.store.bucket.library),
-retries and limits (emlio.store.bucket.requests), what an object's change means (emlio.shards).
+retries and limits (emlio.store.bucket.requests), what an object's change means (emlio.index).
 """
 
 from collections.abc import Iterator, Sequence
