@@ -62,11 +62,17 @@ class ReadEngine(Protocol):
 
     Attributes:
         dataset: the dataset.
-        on_stuck: see `Stuck`.
     """
 
     dataset: Dataset
-    on_stuck: Stuck
+
+    @property
+    def on_stuck(self) -> Stuck:
+        """What is called with those who must give back what was lent."""
+        ...
+
+    @on_stuck.setter
+    def on_stuck(self, stuck: Stuck) -> None: ...
 
     def reads(self) -> Reads:
         """Return the reads of a new feed."""

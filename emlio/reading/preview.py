@@ -7,7 +7,7 @@ nowhere else in this folder. Does not cover: decoding for training.
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unicodedata import combining, normalize
 
 import numpy as np
@@ -111,11 +111,12 @@ def _looked_at(form: RowForm, record: Record, *, framed: bool) -> tuple[list[mem
         return [record.data], None
     candidates, label = list[memoryview](), None
     for name, value in sorted(row.items()):
-        one: Any = next(iter(value), None) if isinstance(value, list) else value
+        held = cast("Sequence[object]", value) if isinstance(value, list) else [value]
+        one = held[0] if held else None
         if isinstance(one, memoryview):
-            candidates.append(one)
+            candidates.append(cast("memoryview", one))
         elif isinstance(one, int | np.integer) and name.rpartition("/")[2] == "label":
-            label = int(one)
+            label = int(cast("int", one))
     return candidates, label
 
 

@@ -78,7 +78,7 @@ class FolderStore:
         self.folder = folder
         self.table = table
         self.folders = folders
-        self.endings = {} if endings is None else endings
+        self.endings: Mapping[str, int] = endings or {}
         self.passed_over = tuple(passed_over)
         self.junk = tuple(junk)
 

@@ -16,17 +16,21 @@ class PositionedFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
+        """See `io.RawIOBase`."""
         return True
 
     def seekable(self) -> bool:
+        """See `io.RawIOBase`."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:
+        """See `io.RawIOBase`."""
         got = os.preadv(self._descriptor, [buffer], self._at)
         self._at += got
         return got
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """See `io.RawIOBase`."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
         if base is None:
             base = os.fstat(self._descriptor).st_size
@@ -36,4 +40,5 @@ class PositionedFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
+        """See `io.RawIOBase`."""
         return self._at
