@@ -1,6 +1,7 @@
 """The comparison of ranks: which users a daemon holds, refuses and releases."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
