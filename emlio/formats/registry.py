@@ -23,7 +23,7 @@ from emlio.formats.whole_file import any_files, array_files
 
 __all__ = ["FORMATS", "batch_form", "find_format", "form_of", "format_named", "group_format", "has_own_columns"]
 
-FORMATS: tuple[Format, ...] = (
+FORMATS: list[Format] = [
     tfrecords,
     mds,
     indexed_tokens,
@@ -36,7 +36,7 @@ FORMATS: tuple[Format, ...] = (
     array_rows,
     flat_tokens,
     any_files,
-)
+]
 """In the order in which a folder is taken for one; `array_rows` and `flat_tokens` must be asked for."""
 
 

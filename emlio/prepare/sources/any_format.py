@@ -35,14 +35,10 @@ from emlio.reading.random_reader import RandomReader
 from emlio.store.folder import Folder
 from emlio.store.folder_store import walk
 
-__all__ = ["FORMAT_OF", "AnyFormat"]
+__all__ = ["AnyFormat"]
 
-FORMAT_OF: Final = {
-    **{name: name for name in ("arrow", "files", "jsonl", "mds", "npy", "npy-rows", "npz", "parquet")},
-    "image-folder": "files",
-    "webdataset": "tar",
-}
-"""The format that reads a kind of source, by kind."""
+_FORMATS: Final = {"image-folder": "files", "webdataset": "tar"}
+"""The format that reads a kind of source, by kind, where it has another name."""
 
 _ROLES: Final[Mapping[str, Callable[[bytes], Mapping[str, str]]]] = {
     "arrow": tables.role_columns,
@@ -67,7 +63,7 @@ class AnyFormat:
 
         Args:
             path: its folder, or its only file.
-            kind: one of `FORMAT_OF`.
+            kind: a format's name, "image-folder" or "webdataset".
             scratch: a folder for the index, which may be made.
             classes: the names of its labels; by default those that the format knows.
             options: those of the format.
@@ -81,7 +77,7 @@ class AnyFormat:
         self._scratch = scratch
         self._reader: RandomReader | None = None
         folders = class_folders(path) if kind == "image-folder" else []
-        self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
+        self._dataset = _open(path, scratch, {**(options or {}), "format": _FORMATS.get(kind, kind)})
         try:
             self._list(path, folders, classes)
         except BaseException:
