@@ -244,8 +244,8 @@ def _rewrite(objects: FakeObjects, **facts: object) -> None:
     ("facts", "why"),
     [
         ({"digest": "0" * 32}, "it has digest [0-9a-f]{32}, 0{32} in its mapping"),
-        ({"records": 9}, "it has records 10, 9 in its mapping"),
-        ({"size_bytes": 10_000}, r"it has bytes \d+, 10000 in its mapping"),
+        ({"records": 9}, "it has 10 records, 9 in its mapping"),
+        ({"size_bytes": 10_000}, r"it has \d+ bytes, 10000 in its mapping"),
     ],
 )
 def test_a_shard_that_differs_from_its_mapping_is_refused(

@@ -158,7 +158,7 @@ def test_a_foreign_shard_with_new_content_of_the_same_size_is_scanned_again(fore
 def test_a_mapped_shard_of_another_size_is_refused_with_both_sizes(mapped: Path) -> None:
     size = (mapped / NAME).stat().st_size
     write_tfrecord(mapped / NAME, [b"new"] * 4)
-    expected = f"has bytes 76, {size} in its mapping.*emlio index --force --mapping"
+    expected = f"has 76 bytes, {size} in its mapping.*emlio index --force --mapping"
     with pytest.raises(DatasetError, match=expected):
         open_dataset("d", mapped)
 

@@ -119,9 +119,13 @@ def _compare(files: Files, number: int, what: str, has: int | str, told: int | s
     if has != told:
         path = str(files.path(number))
         raise DatasetError(
-            f"shard {path}: does not match its mapping: it has {what} {has}, {told} in its mapping. Restore the file, or "
+            f"shard {path}: does not match its mapping: it has {_said(what, has)}, {told} in its mapping. Restore the file, or "
             f"write the mapping again: emlio index --force --mapping {path.rpartition('/')[0]}"
         )
+
+
+def _said(what: str, has: int | str) -> str:
+    return f"{has} {what}" if isinstance(has, int) else f"{what} {has}"
 
 
 def _told(layout: Layout, mappings: Iterable[ShardMapping]) -> Layout:
