@@ -179,7 +179,7 @@ class SimulatedJob:
 
 
 MOST_MISSED = 0.01
-"""Of the histories of ranks that disagree: those in which nothing tells it in time, see docs/adr/0014-ranks-compared.md."""
+"""Histories of ranks that disagree of which no error comes in time: docs/internals/decisions/ranks-and-recovery.md."""
 
 
 def check(seed: int) -> str:
