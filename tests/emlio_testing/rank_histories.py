@@ -196,7 +196,7 @@ class Run:
 
     @property
     def unnoticed(self) -> str:
-        """Return the class of docs/adr/0014-ranks-compared.md of which this history is; "" if it must be noticed.
+        """Return the class of this history in docs/internals/decisions/ranks-and-recovery.md; "" if it must be noticed.
 
         "returned": a rank that was started again made its first loader when the one that departs had closed all of
         its own, or had none at the moment. So the job may as well have been started again, with other options.
