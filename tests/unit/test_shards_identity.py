@@ -1,4 +1,4 @@
-"""When a shard's file is still the one that was indexed: docs/internals/decisions/files-and-buckets.md."""
+"""When a shard's file is still the one that was indexed: docs/internals/decisions/file-identity.md."""
 
 import os
 import shutil
