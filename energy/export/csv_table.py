@@ -2,10 +2,12 @@
 
 import csv
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any
 
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
+from emlio.errors import ConfigError
 
 __all__ = ["COLUMNS", "rows", "write_csv"]
 
@@ -61,15 +63,19 @@ def rows(run: Run, number: int, readings: Iterable[Reading]) -> Iterator[tuple[A
             yield (*moment, *use, *what, one.totals[place], str(one.event(place)))
 
 
-def write_csv(file: TextIO, run: Run, number: int, readings: Iterable[Reading]) -> int:
+def write_csv(path: Path, run: Run, number: int, readings: Iterable[Reading]) -> int:
     """Write a header and the rows, and return the number of rows.
 
     A missing value is an empty field.
     """
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
     count = 0
-    for row in rows(run, number, readings):
-        writer.writerow(int(value) if isinstance(value, bool) else value for value in row)
-        count += 1
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for row in rows(run, number, readings):
+                writer.writerow(int(value) if isinstance(value, bool) else value for value in row)
+                count += 1
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
     return count

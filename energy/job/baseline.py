@@ -1,7 +1,6 @@
 """The power of an idle node.
 
-Covers: watts of each device, measured in a quiet part of a recording or given; finding that part.
-Does not cover: their use (emlio.energy.job.stages, emlio.energy.values.plausibility).
+Watts of each device, measured in a quiet part of a recording or given.
 """
 
 from collections.abc import Mapping
@@ -9,11 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import stdev
 
-from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["Baseline", "Idle", "measure_idle", "quietest"]
+__all__ = ["Baseline", "Idle", "measure_idle"]
 
 _PIECE_NS = 1_000_000_000
 """The interval of the standard deviation; long enough to hide a counter's refresh."""
@@ -101,19 +99,3 @@ def _idle(window: Window, device: str, pieces: int) -> Idle | None:
         spread_watts=stdev(uj * 1e9 / _PIECE_NS / 1e6 for uj in seconds if uj is not None),
         duration_ns=window.duration_ns,
     )
-
-
-def quietest(series: Series, duration_ns: int) -> Window | None:
-    """Return the part of that length that used the least energy; None if the recording is shorter.
-
-    All devices that add up count. The minimum of many parts lies below their mean, by about the
-    spread that `measure_idle` reports.
-    """
-    best: tuple[int, Window] | None = None
-    for reading in series.readings:
-        window = Window(series=series, from_ns=reading.mono_ns, to_ns=reading.mono_ns + duration_ns)
-        parts = [window.energy_uj(device.name) for device in series.devices if device.adds]
-        known = [part for part in parts if part is not None]
-        if known and len(known) == len(parts) and (best is None or sum(known) < best[0]):
-            best = (sum(known), window)
-    return best[1] if best else None

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emlio.energy.values.counter import Event
+import msgspec
+
 from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
-from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.metrics.socket_waiter import Answer
 
 __all__ = ["Edge", "EdgeClient", "InstantReadings", "listen"]
@@ -264,24 +264,12 @@ def _edge(line: bytes, path: Path) -> Edge:
             boot=str(document["boot"]),
             file=str(document["file"]),
             number=int(document["number"]),
-            devices=tuple(_device(one) for one in document["devices"]),
-            reading=_reading(document["reading"]),
+            devices=msgspec.convert(document["devices"], tuple[Device, ...]),
+            reading=msgspec.convert(document["reading"], Reading),
         )
     except RefusedError:
         raise
-    except (EmlioError, KeyError, TypeError, ValueError) as error:
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
         raise RemoteProtocolError(
             f"the recorder at {path} must answer with a reading of version {_VERSION}: {error!r}"
         ) from error
-
-
-def _device(document: dict[str, Any]) -> Device:
-    fields: dict[str, Any] = dict(document)
-    fields.update(domain=Domain(document["domain"]), method=Method(document["method"]))
-    return Device(**fields)
-
-
-def _reading(document: dict[str, Any]) -> Reading:
-    fields: dict[str, Any] = dict(document)
-    fields.update(totals=tuple(document["totals"]), events=tuple(Event(one) for one in document["events"]))
-    return Reading(**fields)

@@ -1,38 +1,18 @@
-"""Figures and a report from a job's folder, once the needed data is written.
-
-Covers: waiting for the recorder to write, daemons' answers in the form of a journal. Does not
-cover: reading a folder (emlio.energy.job.job_energy), texts (emlio.energy.report.job_report).
-"""
+"""A job's folder, read once the needed data is written."""
 
 from pathlib import Path
 from threading import Event
 
 from emlio.energy.job.job_energy import Job, read_job
-from emlio.energy.job.journal import JournalEpoch, StorageEnergy
+from emlio.energy.job.journal import JournalEpoch
 from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
 
-__all__ = ["read_job_after", "storage_of"]
+__all__ = ["read_job_after"]
 
 _LOOKS = 10
 _BETWEEN_LOOKS_S = 0.1
 """A recorder returns a requested reading at once, and one of its threads writes it later."""
-
-
-def storage_of(daemon: DaemonEnergy) -> StorageEnergy:
-    """Return a daemon's answer in the form of a journal."""
-    series = daemon.series
-    return StorageEnergy(
-        daemon=daemon.daemon,
-        node=daemon.node,
-        boot=daemon.boot,
-        devices=() if series is None else series.devices,
-        readings=() if series is None else series.readings,
-        clock=daemon.clock,
-        interval_ns=daemon.interval_ns,
-        absent=daemon.absent,
-    )
 
 
 def read_job_after(folder: Path, epoch: JournalEpoch) -> Job:

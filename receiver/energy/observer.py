@@ -31,12 +31,11 @@ from emlio.energy.job.folder import shared_folder
 from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.recording.instant_reading import Edge
-from emlio.energy.report.job_report import job_text
+from emlio.energy.report.text import job_text
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
 from emlio.interrupts import interrupt_behind, is_interrupt
-from emlio.receiver.energy.figures import read_job_after, storage_of
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
+from emlio.receiver.energy.figures import read_job_after
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
 from emlio.receiver.threads.bell import Bell
@@ -51,7 +50,7 @@ _LOG = logging.getLogger("emlio.receiver")
 _NUMBERS: dict[tuple[Path, int], "count[int]"] = {}
 """Numbers for the loaders of this process, by folder and rank."""
 
-_Ask = Callable[[int, int, int], tuple[DaemonEnergy, ...]]
+_Ask = Callable[[int, int, int], tuple[StorageEnergy, ...]]
 
 _STARTING_S = 45.0
 _MOST_FAILURES = 3
@@ -263,7 +262,7 @@ class LoaderEnergy:
             self._tasks.put(written.ring)
             if not written.wait(_ENDING_S):
                 raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s")
-        return () if self._written is None else read_job_after(self._folder, self._written).energies
+        return () if self._written is None else read_job_after(self._folder, self._written).report.epochs
 
     # ---- slow work, in its own thread ---------------------------------------------------------------------------------
 
@@ -328,13 +327,13 @@ class LoaderEnergy:
 
     def _asked(self, ask: _Ask, epoch: JournalEpoch) -> tuple[StorageEnergy, ...]:
         try:
-            return tuple(map(storage_of, ask(epoch.from_ns, epoch.to_ns, _DAEMONS_NS)))
+            return ask(epoch.from_ns, epoch.to_ns, _DAEMONS_NS)
         except EmlioError as error:
             return (StorageEnergy(daemon="all", absent=str(error)),)
 
     def _report(self) -> None:
         if self._choice.reports and self._written is not None and self._facts is not None and self._facts.rank == 0:
-            text = job_text(read_job_after(self._folder, self._written))
+            text = job_text(read_job_after(self._folder, self._written).report)
             sys.stderr.write(f"{text}\n\nwhat it is made of lies in {self._folder}\n")
             sys.stderr.flush()
 

@@ -2,9 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from emlio.energy.job.baseline import Baseline, Idle, measure_idle, quietest
-from emlio.energy.job.stage_table import Share, StageSplit, StageTable
-from emlio.energy.job.stages import CpuUse, ablation, blocked, cpu_share
+from emlio.energy.job.baseline import Baseline, Idle, measure_idle
+from emlio.energy.job.stages import CpuUse, Share, StageSplit, StageTable, blocked, cpu_share
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
@@ -55,7 +54,7 @@ def _joules(table: StageTable) -> dict[str, float | None]:
     return {one.stage: None if one.energy_uj is None else one.energy_uj / JOULE for one in split.shares}
 
 
-# ---- the three views ------------------------------------------------------------------------------------------------
+# ---- the two views ------------------------------------------------------------------------------------------------
 
 
 def test_a_moment_belongs_to_the_stage_that_everybody_waits_for() -> None:
@@ -107,23 +106,6 @@ def test_processor_time_says_nothing_of_a_gpu_which_is_divided_by_who_was_waited
     assert _joules(table) == {"train": 70, "preprocess": 0, "read": 30, "other": 0}
 
 
-def test_leaving_stages_out_may_show_that_they_cost_less_together() -> None:
-    table = ablation(
-        read=_window([20, 20, 20]), with_preprocess=_window([30, 30]), with_train=_window([50, 50]), baseline=IDLE
-    )
-    assert _joules(table) == {"train": 40, "preprocess": 0, "read": 60}
-    assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [0, -1, 3]
-    assert [share.idle_uj for share in table.splits[0].shares] == [0, -10 * JOULE, 30 * JOULE]
-
-
-def test_runs_that_were_recorded_differently_are_not_subtracted() -> None:
-    estimate = Device(name="package-0", domain=Domain.CPU, source="model", method=Method.ESTIMATED, error=0.5)
-    with pytest.raises(ConfigError, match="same devices with the same methods"):
-        ablation(
-            read=_window([1], estimate), with_preprocess=_window([1]), with_train=_window([1]), baseline=Baseline()
-        )
-
-
 def test_shares_that_do_not_add_up_are_refused() -> None:
     share = Share(stage=Stage.TRAIN, duration_ns=1, energy_uj=4, idle_uj=None)
     with pytest.raises(ConfigError, match="must add up to 5 µJ"):
@@ -166,16 +148,6 @@ def test_idle_watts_are_the_mean_of_the_quiet_part_with_the_spread_of_its_second
     assert idle.watts == pytest.approx(10)
     assert idle.spread_watts == pytest.approx(0.894, abs=0.001)
     assert idle.duration_ns == 6 * SECOND
-
-
-def test_the_quiet_part_is_where_least_was_drawn() -> None:
-    window = quietest(_series([50, 60, 10, 10, 10, 10, 10, 70]), 5 * SECOND)
-    assert window is not None
-    assert (window.from_ns, window.to_ns) == (2 * SECOND, 7 * SECOND)
-
-
-def test_a_recording_shorter_than_asked_has_no_quiet_part() -> None:
-    assert quietest(_series([50, 60]), 5 * SECOND) is None
 
 
 def test_a_counter_that_started_anew_meanwhile_makes_no_baseline() -> None:

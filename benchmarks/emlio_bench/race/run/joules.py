@@ -182,7 +182,7 @@ def _sum(used: Iterable[tuple[Device, int | None]]) -> Total:
 
 
 def _words(total: Total) -> str:
-    parts = [str(method) for method, _ in total.by_method]
+    parts = [str(method) for method in total.by_method]
     if total.method is Method.ESTIMATED and total.error is not None:
         parts[-1] += f" (off by up to {total.error:.0%})"
     lacking = f", without {', '.join(total.lacks)}" if total.lacks else ""
