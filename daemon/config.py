@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
-from emlio.metrics.http import parse_address
+from emlio.metrics.address import parse_address
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from emlio.energy.recording.instant_reading import EdgeClient
+from emlio.energy.recording.edge import EdgeClient
 from emlio.errors import TransportError
 
 __all__ = ["alone", "recorder_socket", "shared_folder"]

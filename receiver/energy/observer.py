@@ -30,7 +30,7 @@ from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.energy.job.folder import shared_folder
 from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
 from emlio.energy.job.shared_recorder import JobRecorder
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.report.text import job_text
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError

@@ -16,13 +16,14 @@ from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
 from emlio.energy.export.parquet import write_parquet
 from emlio.energy.job.document import Report, read_report
 from emlio.energy.job.job_energy import read_job
-from emlio.energy.recording.prometheus import metrics_text
+from emlio.energy.recording.prometheus import energy_families
 from emlio.energy.recording.store import Store
 from emlio.energy.recording.tally import Tally
 from emlio.energy.report.comparison import compare_jobs, comparison_text
 from emlio.energy.report.page import page_of
 from emlio.energy.report.text import job_text
 from emlio.errors import ConfigError
+from emlio.metrics.library import metrics_text
 
 __all__ = ["add_arguments", "run"]
 
@@ -139,7 +140,8 @@ def _export(path: Path, number: int | None, target: str) -> None:
             elif target.endswith(".csv"):
                 told = f"{write_csv(Path(target), run, recording.number, readings):,} rows written to {target}"
             elif target.endswith(".prom"):
-                _write(Path(target), metrics_text(run.node, Tally.of(run.devices, readings)))
+                tally = Tally.of(run.devices, readings)
+                _write(Path(target), metrics_text(lambda: energy_families(run.node, tally)))
                 told = f"the totals written to {target}"
             else:
                 raise ConfigError(

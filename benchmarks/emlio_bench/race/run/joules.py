@@ -20,7 +20,7 @@ from typing import Final, Self
 from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.recording.store import Store
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Method
