@@ -195,7 +195,7 @@ class Comparison:
             if former is None and len(rank.gone) > MOST_KINDS_KNOWN:
                 former = rank.gone.pop(next(iter(rank.gone)))
             if former is not None:
-                self._forget(former, "places")
+                self._forget(former)
         job.renew(rank)
         verdicts = self._let_go(job, loader, now_ns, "terms", "left")
         if job.ranks.get(rank.number) is rank:
@@ -230,9 +230,10 @@ class Comparison:
     def _review(self, job: Job, rank: Rank, now_ns: int) -> list[Verdict]:
         """Compare a rank with all others anew; return the probes that tell of limits which changed."""
         job.renew(rank)
-        touched = {loader: loader.limit for one in rank.seen for loader in (one, *one.waiting)}
+        own = (*rank.loaders, *rank.gone.values())  # one that is gone stands for its rank only until that makes another
+        touched = {loader: loader.limit for one in own for loader in (one, *one.waiting)}
         known = {(one, other): clash for one in touched for other, clash in one.against.items()}
-        for loader in rank.seen:
+        for loader in own:
             self._forget(loader, "terms", "left")
         mine = rank.ledger
         for theirs, alike in job.others(rank):
@@ -300,11 +301,11 @@ class Comparison:
         held.was_held = True
 
     def _forget(self, loader: Loader, *kinds: str) -> None:
-        """Forget conflicts of these kinds, and the bounds, between a loader and others."""
+        """Forget conflicts of these kinds, all by default, and the bounds, between a loader and others."""
         for other in [*loader.waiting, *loader.against, *loader.bounds]:
             for one, two in ((loader, other), (other, loader)):
                 one.bounds.pop(two, None)
-                if two in one.against and one.against[two].kind in kinds:
+                if two in one.against and (not kinds or one.against[two].kind in kinds):
                     del one.against[two]
                 if two not in one.against and two not in one.bounds:
                     two.waiting.pop(one, None)
@@ -317,7 +318,7 @@ class Comparison:
         self._standing.pop(loader.caller.connection, None)
         self._lost_ns.pop(loader.caller.connection, None)
         waiting = [one for one in loader.waiting if not one.is_gone]
-        self._forget(loader, *(kinds or ("terms", "left", "places")))
+        self._forget(loader, *kinds)
         verdicts: list[Verdict] = [Probe(connection=one.caller.connection) for one in waiting]
         # Not all that a loader conflicts with are noted.
         for rank in dict.fromkeys(one.rank for one in waiting if one.rank is not loader.rank):
@@ -364,7 +365,7 @@ class Comparison:
         while len(self._idle) > _MOST_IDLE_RANKS:
             (key, number), _ = self._idle.popitem(last=False)
             for old in self._jobs[key].ranks.pop(number).gone.values():
-                self._forget(old, "places")
+                self._forget(old)
             if not self._jobs[key].ranks:
                 del self._jobs[key]
 

@@ -364,3 +364,18 @@ def test_strangers_decide_nothing(table: Comparison) -> None:
     table.lost(b"?", 0)
     assert table.tick(0) == []
     assert table.deadline_ns() is None
+
+
+def test_a_rank_that_made_the_missing_loader_after_closing_another_releases_the_one_that_waits(
+    table: Comparison,
+) -> None:
+    train, held = made(table, 0, "train"), made(table, 1, "eval")
+    train.use(0)
+    held.use(0)
+    train.use(S, Place(0, 0, 99, read=True))
+    assert held.limit == HELD
+    train.leave(S, Place(0, 0, 99, read=True))
+    assert held.limit == HELD, "the last that rank 0 read stands for it"
+    made(table, 0, "eval", 2 * S)
+    assert held.limit is None
+    assert table.tick(2 * S + PATIENCE_NS) == []
