@@ -2,8 +2,6 @@
 
 The labels are `loader`, a name that the program gives, and `rank`. So their number is that of the
 process's loaders.
-
-Covers: the metrics, serving them. Does not cover: counting (emlio.receiver.stats).
 """
 
 import weakref

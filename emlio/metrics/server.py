@@ -1,8 +1,4 @@
-"""An HTTP server for metrics and health checks.
-
-Covers: threads for connections, with limits on their number and duration; pages that fail; the end.
-Does not cover: the content (emlio.metrics.library).
-"""
+"""An HTTP server for metrics and health checks."""
 
 import errno
 import logging

@@ -1,7 +1,6 @@
 """The energy of an epoch, node by node, as it stands in documents.
 
-Covers: the values, sums over nodes. An unknown value is None. Does not cover: measuring a node
-(emlio.energy.job.node_energy).
+An unknown value is None.
 """
 
 from collections.abc import Iterable, Sequence

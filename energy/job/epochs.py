@@ -1,8 +1,4 @@
-"""The epochs of a job, joined from its loaders' journals.
-
-Covers: which entries belong to the same epoch, on one node and on several; its edges, samples,
-spans and processor time. Pure. Does not cover: energy (emlio.energy.job.job_energy).
-"""
+"""The epochs of a job, joined from its loaders' journals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Measuring the energy of a node in an epoch.
-
-Covers: cutting a recording at an epoch's edges, by the node's own clock; figures by device, domain
-and stage. Does not cover: fetching recordings (emlio.energy.job.job_energy).
-"""
+"""Measuring the energy of a node in an epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

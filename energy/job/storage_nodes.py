@@ -1,8 +1,4 @@
-"""The daemons' nodes, each once, from the daemons' reports.
-
-Covers: several daemons on one node, unusable reports, name collisions. Pure. Does not cover:
-requesting the reports (the receiver does), the nodes' energy (emlio.energy.job.job_energy).
-"""
+"""The daemons' nodes, each once, from the daemons' reports."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

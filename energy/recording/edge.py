@@ -1,8 +1,4 @@
-"""Readings on request, over the recorder's Unix socket; epochs get their edges this way.
-
-Covers: the value, the requests, the client. Does not cover: the recorder's side
-(emlio.energy.recording.edge_server).
-"""
+"""Readings on request, over the recorder's Unix socket; epochs get their edges this way."""
 
 import os
 import socket

@@ -1,9 +1,4 @@
-"""The recorder's Unix socket, where processes of its node request readings and hold the recorder.
-
-Covers: connections without threads, with limits on their number and on requests; the socket's file
-and its permissions. Does not cover: the client (emlio.energy.recording.edge), reading
-(emlio.energy.recording.recorder).
-"""
+"""The recorder's Unix socket, where processes of its node request readings and hold the recorder."""
 
 import os
 import selectors

@@ -1,8 +1,4 @@
-"""Reading of all counters of a node in one pass.
-
-Covers: time stamps around the pass, unwrapping, the node's other values. Does not cover: the
-schedule (emlio.energy.recording.recorder).
-"""
+"""Reading of all counters of a node in one pass."""
 
 from collections.abc import Callable, Sequence
 

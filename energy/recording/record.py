@@ -17,8 +17,7 @@ from emlio.energy.recording.edge_server import EdgeServer, listen
 from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeWatch
 from emlio.energy.recording.prometheus import energy_families
-from emlio.energy.recording.recorder import Recorder
-from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.recorder import Recorder, Schedule
 from emlio.energy.recording.store import Recording, Store
 from emlio.energy.recording.tally import Tally
 from emlio.energy.recording.writer import Writer

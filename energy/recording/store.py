@@ -1,8 +1,4 @@
-"""A node's recordings in one SQLite file.
-
-Covers: the tables, creating and opening the file, writing while others read, files left by a killed
-writer, deleting old readings. Does not cover: when to write (emlio.energy.recording.writer).
-"""
+"""A node's recordings in one SQLite file."""
 
 import json
 import sqlite3

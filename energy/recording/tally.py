@@ -1,8 +1,4 @@
-"""Running totals of a recording.
-
-Covers: joules, mean power and events of each device, missed readings, duration of passes. Does not
-cover: parts of a recording (emlio.energy.values.series); whether the figures are plausible.
-"""
+"""Running totals of a recording."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,10 @@
 """A processor's power as a function of load, as `emlio-bench counters --calibrate` writes it."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from emlio.errors import ConfigError
 from emlio.settings import read_toml
@@ -29,8 +31,8 @@ class Calibration:
     idle_watts: float
     max_watts: float
     exponent: float
-    memory_watts: float | None = None
     memory_bytes: int
+    memory_watts: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.idle_watts < self.max_watts < float("inf"):
@@ -47,48 +49,20 @@ class Calibration:
     def text(self) -> str:
         """Return the content of the calibration file."""
         lines = [
-            "# Made by `emlio-bench counters`: the power of this machine's processors, from their energy counters.",
-            f"processor = {_quoted(self.processor)}",
-            f"cores = {self.cores}",
-            f"idle_watts = {self.idle_watts:.3f}",
-            f"max_watts = {self.max_watts:.3f}",
-            f"exponent = {self.exponent:.2f}",
-            f"memory_bytes = {self.memory_bytes}",
+            f"{name} = {round(value, 3) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)}"
+            for name, value in asdict(self).items()
+            if value is not None
         ]
-        if self.memory_watts is not None:
-            lines.append(f"memory_watts = {self.memory_watts:.3f}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(["# The power of this machine's processors, from their energy counters.", *lines, ""])
 
 
 def read_calibration(path: Path) -> Calibration:
     """Read a calibration."""
-    table = dict(read_toml(path))
+    table = read_toml(path)
+    unknown = sorted(set(table) - {field.name for field in fields(Calibration)})
+    if unknown:
+        raise ConfigError(f"{path}: unknown keys in a calibration: {', '.join(unknown)}")
     try:
-        memory_watts = table.pop("memory_watts", None)
-        found = Calibration(
-            processor=str(table.pop("processor")),
-            cores=_whole(table.pop("cores")),
-            idle_watts=float(table.pop("idle_watts")),
-            max_watts=float(table.pop("max_watts")),
-            exponent=float(table.pop("exponent")),
-            memory_watts=None if memory_watts is None else float(memory_watts),
-            memory_bytes=_whole(table.pop("memory_bytes")),
-        )
-    except KeyError as error:
-        raise ConfigError(f"{path}: a calibration must have the key {error.args[0]}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if table:
-        raise ConfigError(f"{path}: unknown keys in a calibration: {', '.join(sorted(table))}")
-    return found
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"must be a whole number, got {value!r}")
-    return value
-
-
-def _quoted(text: str) -> str:
-    """Return a TOML string."""
-    return '"' + "".join(c for c in text if c.isprintable() and c not in '"\\') + '"'
+        return msgspec.convert(dict(table), Calibration)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path} is no calibration: {error}") from error

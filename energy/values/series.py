@@ -1,8 +1,4 @@
-"""Energy between any two moments of a recording.
-
-Covers: interpolation of cumulative counters, missing parts. Does not cover: storing
-(emlio.energy.recording.store), sums over devices and stages.
-"""
+"""Energy between any two moments of a recording."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field

@@ -16,8 +16,7 @@ from emlio.energy.job.folder import recorder_socket
 from emlio.energy.recording.edge_server import EdgeServer, listen
 from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeUse
-from emlio.energy.recording.recorder import Recorder
-from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.recorder import Recorder, Schedule
 from emlio.energy.recording.store import Store
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run

@@ -25,11 +25,11 @@ def test_a_calibration_comes_back_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("cores = 16", "", "must have the key cores"),
-        ("cores = 16", "cores = 1.5", "whole number"),
-        ("idle_watts = 41.500", "idle_watts = 500", "below the maximum"),
-        ("exponent = 0.70", "exponent = 'steep'", "steep"),
-        ("exponent = 0.70", "exponent = 0.0", "exponent must be"),
+        ("cores = 16", "", "missing required field `cores`"),
+        ("cores = 16", "cores = 1.5", "Expected `int`, got `float` - at `\\$.cores`"),
+        ("idle_watts = 41.5", "idle_watts = 500", "below the maximum"),
+        ("exponent = 0.7", "exponent = 'steep'", "Expected `float`, got `str`"),
+        ("exponent = 0.7", "exponent = 0.0", "exponent must be"),
         ("memory_bytes = 64000000000", "memory_bytes = 64000000000\ncolour = 'red'", "unknown keys .*: colour"),
         ("cores = 16", "cores = ", "not valid TOML"),
     ],

@@ -1,6 +1,6 @@
 import pytest
 
-from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.recorder import Schedule
 from emlio.errors import ConfigError
 
 

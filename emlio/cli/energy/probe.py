@@ -1,8 +1,4 @@
-"""`emlio energy probe`: show which energy sources this machine has.
-
-Covers: the command's arguments, the table, its JSON, its exit codes. Does not cover: probing
-(emlio.energy.sources.probe).
-"""
+"""`emlio energy probe`: show which energy sources this machine has."""
 
 import argparse
 import json

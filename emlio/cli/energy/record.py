@@ -1,8 +1,4 @@
-"""`emlio energy record`: record this node's energy.
-
-Covers: the command's arguments, its messages. Does not cover: recording
-(emlio.energy.recording.record).
-"""
+"""`emlio energy record`: record this node's energy."""
 
 import argparse
 import grp

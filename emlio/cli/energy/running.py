@@ -1,8 +1,4 @@
-"""`emlio energy run`: run a command and report its energy.
-
-Covers: the command's arguments, its output and files, its exit status. Does not cover: running
-(emlio.energy.job.measured_command), the report's content (emlio.energy.report.job_report).
-"""
+"""`emlio energy run`: run a command and report its energy."""
 
 import argparse
 import os

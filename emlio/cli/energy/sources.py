@@ -1,7 +1,4 @@
-"""Command-line flags for energy sources, shared by the commands of `emlio energy` that probe.
-
-Covers: `--powercap-root`, `--cpu-watts`, `--calibration`, the default place of a calibration.
-"""
+"""Command-line flags for energy sources, shared by the commands of `emlio energy` that probe."""
 
 import argparse
 import os
