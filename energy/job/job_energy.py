@@ -15,11 +15,11 @@ from emlio.energy.job.baseline import Baseline
 from emlio.energy.job.document import SCHEMA, JobDevice, JobFacts, JobNode, Report
 from emlio.energy.job.epoch_energy import EpochEnergy, NodeEnergy, Role, epoch_energy
 from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs
-from emlio.energy.job.journal import Journal, read_journals
+from emlio.energy.job.journal import Journal, StorageEnergy, read_journals
 from emlio.energy.job.node_energy import NodeRecord, measure_node, unknown_node
 from emlio.energy.job.node_recording import NodeRecording
 from emlio.energy.job.note import JobNote, read_note
-from emlio.energy.job.storage_nodes import StorageNode, storage_nodes
+from emlio.energy.job.storage_nodes import storage_nodes
 from emlio.energy.values.device import Device
 from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
@@ -73,7 +73,7 @@ class MeasuredEpoch:
 
     joined: JobEpoch
     energy: EpochEnergy
-    storage: tuple[StorageNode, ...]
+    storage: tuple[StorageEnergy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, No
     elif not joined.whole:
         notes[f"{joined.title}: incomplete, it was left early or started in the middle"] = None
     nodes: list[NodeEnergy] = []
-    counted: list[StorageNode] = []
+    counted: list[StorageEnergy] = []
     shared: dict[str, None] = {}
     boots = {one.boot: one.node for one in folders if one.boot}
     for part in joined.nodes:
@@ -203,7 +203,7 @@ def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, No
     for name in shared:
         notes[f"a daemon also runs on {name}: its energy is included in the figures of that node"] = None
     energy = epoch_energy(
-        epoch=joined.key.epoch,
+        epoch=joined.epoch,
         title=joined.title,
         duration_ns=max(part.to_ns - part.from_ns for part in joined.nodes),
         samples=joined.samples,
@@ -229,7 +229,7 @@ def _compute_record(part: NodeEpoch, folder: JobFolder) -> NodeRecord:
     )
 
 
-def _storage_energy(part: NodeEpoch, storage: StorageNode) -> NodeEnergy:
+def _storage_energy(part: NodeEpoch, storage: StorageEnergy) -> NodeEnergy:
     if storage.series is None:
         return unknown_node(storage.node, Role.STORAGE, part.to_ns - part.from_ns)
     record = NodeRecord(node=storage.node, role=Role.STORAGE, series=storage.series, clock=storage.clock)

@@ -219,7 +219,7 @@ class Store:
     def _recording(self, number: int, ended_ns: int | None, row: Sequence[Any]) -> Recording:
         rows = self._database.execute(f"SELECT {', '.join(_DEVICE)} FROM device WHERE run = ? ORDER BY dev", (number,))
         devices = tuple(msgspec.convert(dict(zip(_DEVICE, one, strict=True)), Device, strict=False) for one in rows)
-        told = dict(zip(_RUN, row, strict=True))
+        told: dict[str, Any] = dict(zip(_RUN, row, strict=True))
         told.update(warnings=tuple(json.loads(told["warnings"])), facts=json.loads(told["facts"]))
         return Recording(number=number, run=Run(devices=devices, **told), ended_mono_ns=ended_ns)
 

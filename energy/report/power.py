@@ -12,8 +12,8 @@ from emlio.clocks.fit import ClockFit, ClockLine
 from emlio.energy.job.epoch_energy import DOMAINS, Role
 from emlio.energy.job.epochs import NodeEpoch
 from emlio.energy.job.job_energy import NOTHING, Job
+from emlio.energy.job.journal import StorageEnergy
 from emlio.energy.job.node_energy import NodeRecord
-from emlio.energy.job.storage_nodes import StorageNode
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.partition import partition
 from emlio.energy.values.series import Series
@@ -84,7 +84,7 @@ def job_traces(job: Job) -> tuple[PowerTrace, ...]:
         if not epochs or part.from_ns >= epochs[-1].to_ns:  # a second loader may be iterated at the same time
             epochs.append(EpochEdges(title=title, from_ns=part.from_ns, to_ns=part.to_ns))
     records = [_compute_record(job, place, own, _shift(job, first, place, own[0] - from_ns)) for place, own in shown]
-    stored: dict[str, list[StorageNode]] = {}
+    stored: dict[str, list[StorageEnergy]] = {}
     for epoch in job.epochs:
         for one in epoch.storage:
             stored.setdefault(one.node, []).append(one)
@@ -137,7 +137,7 @@ def _compute_record(job: Job, place: int, stretch: tuple[int, int], clock: Clock
     )
 
 
-def _storage_record(name: str, told: Sequence[StorageNode]) -> NodeRecord:
+def _storage_record(name: str, told: Sequence[StorageEnergy]) -> NodeRecord:
     """Join a daemon's reports of each epoch where they are of one recording.
 
     The last clock comparison is used, since it is the most precise.
