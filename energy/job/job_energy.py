@@ -145,7 +145,7 @@ def _read_folder(path: Path, notes: dict[str, None]) -> JobFolder:
         wanted.add((note.file, note.recording))
     for file, number in sorted(wanted):
         try:
-            found[file, number] = NodeRecording.numbered(path / Path(file).name, number)
+            found[file, number] = NodeRecording.numbered(path / Path(file).name, number, note)
         except ConfigError as error:
             notes[f"not counted: {error}"] = None
     if not found and note is None and not journals:
@@ -223,7 +223,7 @@ def _compute_record(part: NodeEpoch, folder: JobFolder) -> NodeRecord:
         node=folder.node,
         role=Role.COMPUTE,
         series=series,
-        baseline=recording.baseline(folder.note),
+        baseline=recording.baseline,
         spans=part.spans,
         cpu=part.cpu(busy_ns),
     )
@@ -249,7 +249,7 @@ def _command_energy(folder: JobFolder) -> EpochEnergy | None:
         node=folder.node,
         role=Role.COMPUTE,
         series=NOTHING if recording is None else recording.series(note.begun_ns, note.ended_ns),
-        baseline=Baseline() if recording is None else recording.baseline(note),
+        baseline=Baseline() if recording is None else recording.baseline,
     )
     measured = measure_node(record, note.begun_ns, note.ended_ns)
     return _run_energy(note.ended_ns - note.begun_ns, [msgspec.structs.replace(measured, stages={}, steps={})])

@@ -112,11 +112,10 @@ def _figures(part: DeviceEnergy) -> DeviceFigures:
 
 def _device(window: Window, baseline: Baseline, place: int) -> DeviceEnergy:
     device = window.series.devices[place]
-    idle = baseline.idle(device.name)
     return DeviceEnergy(
         device=device,
         energy_uj=window.energy_uj(device.name),
-        idle_uj=None if idle is None else idle.energy_uj(window.duration_ns),
+        idle_uj=baseline.idle_uj(device.name, window.duration_ns),
         uncounted=window.series.is_lower_bound(device.name, window.from_ns, window.to_ns),
     )
 

@@ -44,25 +44,25 @@ class NodeRecording:
         path: of the file.
         number: of the recording in it.
         run: its header.
+        baseline: the idle power, from the model or from the idle measurement before the command.
     """
 
     path: Path
     number: int
     run: Run
+    baseline: Baseline
 
     @classmethod
-    def numbered(cls, path: Path, number: int) -> "NodeRecording":
-        """Open the recording of this number."""
+    def numbered(cls, path: Path, number: int, note: JobNote | None = None) -> "NodeRecording":
+        """Open the recording of this number, of the node of this note."""
         with Store(path) as store:
-            return cls(path=path, number=number, run=store.recording(number).run)
+            run = store.recording(number).run
+            return cls(path=path, number=number, run=run, baseline=_baseline(store, number, run, note))
 
     @property
     def facts(self) -> NodeFacts:
         """The description of the machine."""
-        try:
-            return msgspec.convert(self.run.facts or {}, NodeFacts)
-        except msgspec.ValidationError:  # written by another version; figures do not depend on these facts
-            return NodeFacts()
+        return _facts(self.run)
 
     def series(self, from_ns: int, to_ns: int) -> Series:
         """Return the readings needed for energy between two moments."""
@@ -85,20 +85,26 @@ class NodeRecording:
             kept.append(last)
         return Series(devices=self.run.devices, readings=tuple(kept))
 
-    def baseline(self, note: JobNote | None) -> Baseline:
-        """Return the idle power, from the model or from the idle measurement before the command."""
-        model = self.facts.model
-        by_model = {"cpu-model": model.idle_watts, "dram-model": model.memory_watts}
-        names = {device.name for device in self.run.devices if device.source == "model"}
-        # Rounded like the model's own counters; otherwise idle and used energy of an idle node would
-        # differ.
-        known = {name: round(watts, 6) for name, watts in by_model.items() if name in names and watts is not None}
-        given = Baseline.given(known)
-        if note is None or note.rest_ns is None or note.boot != self.run.boot:
-            return given
-        from_ns, to_ns = note.rest_ns
-        try:
-            rested = measure_idle(Window(series=self.series(from_ns, to_ns), from_ns=from_ns, to_ns=to_ns))
-        except ConfigError:  # the idle time was too short, or is not in this recording
-            return given
-        return Baseline(idles=(*given.idles, *(one for one in rested.idles if one.device not in by_model)))
+
+def _facts(run: Run) -> NodeFacts:
+    try:
+        return msgspec.convert(run.facts or {}, NodeFacts)
+    except msgspec.ValidationError:  # written by another version; figures do not depend on these facts
+        return NodeFacts()
+
+
+def _baseline(store: Store, number: int, run: Run, note: JobNote | None) -> Baseline:
+    model = _facts(run).model
+    by_model = {"cpu-model": model.idle_watts, "dram-model": model.memory_watts}
+    names = {device.name for device in run.devices if device.source == "model"}
+    # Rounded like the model's own counters; otherwise idle and used energy of an idle node would differ.
+    given = {name: round(watts, 6) for name, watts in by_model.items() if name in names and watts is not None}
+    if note is None or note.rest_ns is None or note.boot != run.boot:
+        return Baseline(watts=given)
+    from_ns, to_ns = note.rest_ns
+    try:
+        series = store.load(number, from_ns=from_ns, to_ns=to_ns)
+        rested = measure_idle(Window(series=series, from_ns=from_ns, to_ns=to_ns)).watts
+    except ConfigError:  # the idle time was too short, or is not in this recording
+        return Baseline(watts=given)
+    return Baseline(watts={**given, **{name: watts for name, watts in rested.items() if name not in by_model}})

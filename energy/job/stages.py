@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from emlio.energy.job.baseline import Baseline, Idle
+from emlio.energy.job.baseline import Baseline
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain
 from emlio.energy.values.partition import Stretch, apportion, partition
@@ -57,11 +57,6 @@ class Share:
     duration_ns: int
     energy_uj: int | None
     idle_uj: int | None
-
-    @property
-    def dynamic_uj(self) -> int | None:
-        """The energy above idle; None where either figure is unknown."""
-        return None if self.energy_uj is None or self.idle_uj is None else self.energy_uj - self.idle_uj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +179,11 @@ def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: Cp
     times = (*_times(stretches), 0)
     parts = list[Sequence[int] | None]()
     for device in window.series.devices:
-        whole_uj, idle = window.energy_uj(device.name), baseline.idle(device.name)
+        whole_uj, rest = window.energy_uj(device.name), _at_rest(baseline, device, times)
         if device.domain is Domain.GPU:
             by_stretch = _by_stretch(window, device, stretches)
             parts.append(None if by_stretch is None else (*by_stretch, 0))
-        elif whole_uj is not None and idle is not None and any(cpu.weights):
-            rest = _at_rest(idle, times)
+        elif whole_uj is not None and rest is not None and any(cpu.weights):
             above = apportion(whole_uj - sum(rest), cpu.weights)
             parts.append([one + two for one, two in zip(rest, above, strict=True)])
         else:
@@ -231,9 +225,8 @@ def _table(
 def _split(
     device: Device, whole_uj: int | None, times: Sequence[int], baseline: Baseline, parts: Sequence[int] | None
 ) -> StageSplit:
-    idle = baseline.idle(device.name)
     unknown: Sequence[int | None] = [None] * len(times)
-    rest = unknown if idle is None else _at_rest(idle, times)
+    rest = _at_rest(baseline, device, times) or unknown
     return StageSplit(
         device=device,
         energy_uj=whole_uj,
@@ -262,7 +255,8 @@ def _by_stretch(window: Window, device: Device, stretches: Sequence[Stretch]) ->
     return tuple(used.values())
 
 
-def _at_rest(idle: Idle, times: Sequence[int]) -> tuple[int, ...]:
+def _at_rest(baseline: Baseline, device: Device, times: Sequence[int]) -> tuple[int, ...] | None:
     """Return the idle energy of each stage; their sum equals the idle energy of the whole time."""
-    ends = [idle.energy_uj(sum(times[: number + 1])) for number in range(len(times))]
-    return tuple(end - begin for begin, end in pairwise([0, *ends]))
+    ends = [baseline.idle_uj(device.name, sum(times[:number])) for number in range(len(times) + 1)]
+    known = [end for end in ends if end is not None]
+    return tuple(end - begin for begin, end in pairwise(known)) if known else None

@@ -177,7 +177,7 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
         ([None, (10, 1)], [(3, 1), None], None),
     ],
 )
-def test_two_jobs_are_differs_only_where_their_errors_do_not_overlap(
+def test_two_jobs_differ_only_where_their_errors_do_not_overlap(
     a: Sequence[tuple[float, float] | None], b: Sequence[tuple[float, float] | None], differs: bool | None
 ) -> None:
     left, right = (
@@ -187,7 +187,7 @@ def test_two_jobs_are_differs_only_where_their_errors_do_not_overlap(
 
 
 @pytest.mark.parametrize("epochs", [2, 3, 5, 10])
-def test_equal_jobs_are_seldom_differs(epochs: int) -> None:
+def test_equal_jobs_seldom_differ(epochs: int) -> None:
     draw = random.Random(epochs)
     found = [
         Ratio(
@@ -200,7 +200,7 @@ def test_equal_jobs_are_seldom_differs(epochs: int) -> None:
     assert sum(map(bool, found)) <= 0.08 * len(found)
 
 
-def test_measured_jobs_are_differs_by_their_epochs(tmp_path: Path) -> None:
+def test_measured_jobs_differ_by_their_epochs(tmp_path: Path) -> None:
     found = _compared(tmp_path, watts=[50, 10])
     assert {one.name: one.differs for one in found.ratios if one.name in ("seconds", "total J")} == {
         "seconds": False,

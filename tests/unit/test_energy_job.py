@@ -126,13 +126,6 @@ def test_a_command_without_loaders_has_one_window_without_stages(tmp_path: Path)
     )
 
 
-def test_a_command_with_epochs_says_how_much_of_it_they_are(tmp_path: Path) -> None:
-    job = read_job([make_job(tmp_path / "job", note=NOTE, epochs=[make_epoch(0, 7, 12), make_epoch(1, 12, 22)])])
-    assert "whole command on gpu-1, storage left out: 20.00 s, 2.400 kJ; epochs are 75% of its time" in job_text(
-        job.report
-    )
-
-
 def test_rest_is_what_was_drawn_before_the_command_and_a_models_own_for_an_estimate(tmp_path: Path) -> None:
     devices = [make_device(), MODEL]
     facts = {"processor": "x", "model": {"idle_watts": 20.0, "memory_watts": 3.0}}
@@ -245,13 +238,6 @@ def test_what_a_daemon_says_cannot_forge_lines_of_a_report(tmp_path: Path) -> No
         make_device(note="a\nb")
 
 
-def test_a_storage_node_without_a_figure_has_no_clock_of_its_own(tmp_path: Path) -> None:
-    said = (make_storage(1, absent="it has no recorder", readings=(), devices=()),)
-    text = job_text(read_job([make_job(tmp_path / "job", epochs=[make_epoch(0, 1, 11, storage=said)])]).report)
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("  store-1")]
-    assert row == ["store-1", "storage", "-", "10.00", *["-"] * 8, "0"]
-
-
 def test_a_storage_node_with_a_compute_nodes_name_gets_another(tmp_path: Path) -> None:
     said = (make_storage(20, node="gpu-1"),)
     (epoch,) = read_job([make_job(tmp_path / "job", epochs=[make_epoch(0, 1, 11, storage=said)])]).report.epochs
@@ -292,21 +278,6 @@ def test_many_epochs_are_a_table_and_the_last_in_full(tmp_path: Path) -> None:
     assert text.count("stages of gpu-1: blocked") == 1
     assert "details: the last of 6" in text
     assert job_text(job.report, in_full=True).count("stages of gpu-1: blocked") == 6
-
-
-def test_a_report_of_estimates_says_that_they_are_and_by_which_model(tmp_path: Path) -> None:
-    folder = make_job(tmp_path / "job", devices=[MODEL], watts=[50], epochs=[make_epoch(0, 1, 11)])
-    text = job_text(read_job([folder]).report)
-    assert text.splitlines()[0] == "1 epoch on 1 compute node: 10.00 s, ≥~500.0 J ±50%, ≥~0.5000 J/sample"
-    assert "~: an estimate, not a measurement; for ratios on one machine, not between machines" in text
-    assert "model of gpu-1, CPU: 20 to 100 W" in text
-
-
-def test_a_figure_that_cannot_be_right_is_not_in_the_headline(tmp_path: Path) -> None:
-    folder = make_job(
-        tmp_path / "job", devices=[make_device(rated_watts=60)], watts=[100], epochs=[make_epoch(0, 1, 11)]
-    )
-    assert job_text(read_job([folder]).report).splitlines()[0].endswith("the figures cannot be right, see below")
 
 
 def test_the_document_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ COMPUTE = NodeRecord(
     node="gpu-1",
     role=Role.COMPUTE,
     series=_series([CPU, DRAM, GPU, PSYS], [50, 10, 200, 400]),
-    baseline=Baseline.given({"package-0": 20, "dram-0": 5, "GPU-1": 60}),
+    baseline=Baseline(watts={"package-0": 20, "dram-0": 5, "GPU-1": 60}),
     spans=(Span(stage=Stage.TRAIN, start_ns=0, end_ns=4 * SECOND_NS, thread="cuda:0"),),
 )
 STORAGE = NodeRecord(

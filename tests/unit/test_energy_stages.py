@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from emlio.energy.job.baseline import Baseline, Idle, measure_idle
+from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.stages import CpuUse, Share, StageSplit, StageTable, blocked, cpu_share
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 JOULE = 1_000_000
 CPU = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
 GPU = Device(name="GPU-1", domain=Domain.GPU, source="nvml", method=Method.MEASURED)
-IDLE = Baseline.given({"package-0": 10.0, "GPU-1": 5.0})
+IDLE = Baseline(watts={"package-0": 10.0, "GPU-1": 5.0})
 
 
 def _series(watts: Sequence[float], device: Device = CPU, events: Sequence[Event] = ()) -> Series:
@@ -63,7 +63,6 @@ def test_a_moment_belongs_to_the_stage_that_everybody_waits_for() -> None:
     assert _joules(table) == {"train": 20, "preprocess": 40, "read": 90}
     assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [1, 1, 2]
     assert [share.idle_uj for share in table.splits[0].shares] == [10 * JOULE, 10 * JOULE, 20 * JOULE]
-    assert [share.dynamic_uj for share in table.splits[0].shares] == [10 * JOULE, 30 * JOULE, 70 * JOULE]
 
 
 def test_without_spans_all_of_it_was_waiting() -> None:
@@ -75,7 +74,6 @@ def test_a_device_that_was_not_recorded_from_edge_to_edge_has_no_shares_and_not_
     table = blocked(window, [_span(Stage.TRAIN, 0, 1)], IDLE)
     assert table.splits[0].energy_uj is None
     assert _joules(table) == {"train": None, "preprocess": None, "read": None}
-    assert table.splits[0].shares[0].dynamic_uj is None
 
 
 def test_steps_shorter_than_the_readings_are_said_to_be_divided_by_time() -> None:
@@ -143,17 +141,17 @@ def test_a_window_must_not_end_before_it_begins() -> None:
 # ---- the baseline ---------------------------------------------------------------------------------------------------
 
 
-def test_idle_watts_are_the_mean_of_the_quiet_part_with_the_spread_of_its_seconds() -> None:
-    (idle,) = measure_idle(_window([9, 10, 11, 10, 9, 11])).idles
-    assert idle.watts == pytest.approx(10)
-    assert idle.spread_watts == pytest.approx(0.894, abs=0.001)
-    assert idle.duration_ns == 6 * SECOND
+def test_idle_watts_are_the_mean_of_the_quiet_part() -> None:
+    baseline = measure_idle(_window([9, 10, 11, 10, 9, 11]))
+    assert baseline.watts == {"package-0": pytest.approx(10)}
+    assert baseline.idle_uj("package-0", 2 * SECOND) == 20 * JOULE
+    assert baseline.idle_uj("package-1", SECOND) is None
 
 
 def test_a_counter_that_started_anew_meanwhile_makes_no_baseline() -> None:
     events = [Event.NONE, Event.NONE, Event.RESET, Event.NONE, Event.NONE, Event.NONE]
     window = Window(series=_series([10] * 5, events=events), from_ns=0, to_ns=5 * SECOND)
-    assert measure_idle(window).idle("package-0") is None
+    assert measure_idle(window) == Baseline()
 
 
 def test_a_baseline_is_not_made_of_a_moment() -> None:
@@ -163,8 +161,4 @@ def test_a_baseline_is_not_made_of_a_moment() -> None:
 
 def test_what_cannot_be_a_baseline_is_refused() -> None:
     with pytest.raises(ConfigError, match="0 or more"):
-        Idle(device="package-0", watts=-1.0)
-    with pytest.raises(ConfigError, match="a spread and a duration"):
-        Idle(device="package-0", watts=1.0, duration_ns=5)
-    with pytest.raises(ConfigError, match="one baseline"):
-        Baseline(idles=(Idle(device="a", watts=1.0), Idle(device="a", watts=2.0)))
+        Baseline(watts={"package-0": -1.0})
