@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,14 @@ from emlio.errors import ConfigError
 
 __all__ = ["COLUMNS", "rows", "write_csv"]
 
+_READING = tuple(field.name for field in fields(Reading) if field.name not in ("totals", "events"))
+_DEVICE = ("domain", "source", "method")
 COLUMNS: dict[str, type] = {
     "node": str,
     "run": int,
-    "seq": int,
-    "mono_ns": int,
-    "real_ns": int,
-    "spread_ns": int,
-    "missed": int,
-    "edge": bool,
-    "cpu_busy_ns": int,
-    "cpu_steal_ns": int,
-    "cpu_total_ns": int,
-    "net_rx_bytes": int,
-    "net_tx_bytes": int,
-    "memory_bytes": int,
+    **{name: bool if name == "edge" else int for name in _READING},
     "device": str,
-    "domain": str,
-    "source": str,
-    "method": str,
+    **dict.fromkeys(_DEVICE, str),
     "error": float,
     "adds": bool,
     "total_uj": int,
@@ -48,19 +38,11 @@ def rows(run: Run, number: int, readings: Iterable[Reading]) -> Iterator[tuple[A
         number: of the recording in its file.
         readings: in order.
     """
+    devices = [(one.name, *(str(getattr(one, name)) for name in _DEVICE), one.error, one.adds) for one in run.devices]
     for one in readings:
-        moment = (run.node, number, one.seq, one.mono_ns, one.real_ns, one.spread_ns, one.missed, one.edge)
-        use = (
-            one.cpu_busy_ns,
-            one.cpu_steal_ns,
-            one.cpu_total_ns,
-            one.net_rx_bytes,
-            one.net_tx_bytes,
-            one.memory_bytes,
-        )
-        for place, device in enumerate(run.devices):
-            what = (device.name, str(device.domain), device.source, str(device.method), device.error, device.adds)
-            yield (*moment, *use, *what, one.totals[place], str(one.event(place)))
+        moment = (run.node, number, *(getattr(one, name) for name in _READING))
+        for place, device in enumerate(devices):
+            yield (*moment, *device, one.totals[place], str(one.event(place)))
 
 
 def write_csv(path: Path, run: Run, number: int, readings: Iterable[Reading]) -> int:

@@ -95,18 +95,11 @@ def _node(name: str, role: Role, duration_ns: int, parts: Sequence[DeviceEnergy]
 
 
 def _figures(part: DeviceEnergy) -> DeviceFigures:
-    device = part.device
+    known = {
+        name: getattr(part.device, name) for name in ("name", "domain", "source", "method", "adds", "error", "note")
+    }
     return DeviceFigures(
-        name=device.name,
-        domain=device.domain,
-        source=device.source,
-        method=device.method,
-        adds=device.adds,
-        error=device.error,
-        joules=joules_of(part.energy_uj),
-        idle_joules=joules_of(part.idle_uj),
-        uncounted=part.uncounted,
-        note=device.note,
+        joules=joules_of(part.energy_uj), idle_joules=joules_of(part.idle_uj), uncounted=part.uncounted, **known
     )
 
 

@@ -127,6 +127,7 @@ class Store:
                     database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                     database.execute(f"PRAGMA user_version = {_VERSION}")
         self._check()
+        database.execute("CREATE INDEX IF NOT EXISTS tick_by_time ON tick (run, mono_ns)")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
 
@@ -200,9 +201,7 @@ class Store:
         The file reuses their space.
         """
         with self._told(), self._transaction():
-            (first,) = self._database.execute(
-                "SELECT min(seq) FROM tick WHERE run = ? AND mono_ns >= ?", (number, at_ns)
-            ).fetchone()
+            first = self._seq_at(number, ">=", at_ns)
             if first is None:
                 return 0
             self._database.execute("DELETE FROM sample WHERE run = ? AND seq < ?", (number, first))
@@ -249,12 +248,12 @@ class Store:
         recording = self.recording(number)
         number, devices = recording.number, len(recording.run.devices)
         with self._told(), self._transaction("DEFERRED"):
-            first = from_seq if from_ns is None else max(from_seq, self._last_until(number, from_ns))
-            last = _LAST_SEQ if to_ns is None else self._first_from(number, to_ns)
+            first = 0 if from_ns is None else self._seq_at(number, "<=", from_ns) or 0
+            last = None if to_ns is None else self._seq_at(number, ">=", to_ns)
             ticks, samples = (
                 self._database.execute(
                     f"SELECT {columns} FROM {table} WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY {order}",
-                    (number, first, last),
+                    (number, max(first, from_seq), _LAST_SEQ if last is None else last),
                 )
                 for table, columns, order in (
                     ("tick", ", ".join(_TICK), "seq"),
@@ -264,29 +263,14 @@ class Store:
             for tick in ticks:
                 yield _reading(tick, list(islice(samples, devices)), devices)
 
-    def _last_until(self, number: int, at_ns: int) -> int:
-        """Return the number of the last reading up to a moment; 0 where there is none."""
-        after = self._first_from(number, at_ns + 1)
-        row = self._database.execute("SELECT max(seq) FROM tick WHERE run = ? AND seq < ?", (number, after)).fetchone()
-        return 0 if row[0] is None else int(row[0])
-
-    def _first_from(self, number: int, at_ns: int) -> int:
-        """Return the number of the first reading from a moment on.
-
-        It is found by bisection, since a recording may be months long.
-        """
-        low, (most,) = 0, self._database.execute("SELECT max(seq) FROM tick WHERE run = ?", (number,)).fetchone()
-        high = found = _LAST_SEQ if most is None else int(most) + 1
-        while low < high and most is not None:
-            middle = (low + high) // 2
-            seq, mono_ns = self._database.execute(
-                "SELECT seq, mono_ns FROM tick WHERE run = ? AND seq >= ? ORDER BY seq LIMIT 1", (number, middle)
-            ).fetchone()
-            if mono_ns >= at_ns:
-                high, found = middle, seq
-            else:
-                low = seq + 1
-        return int(found)
+    def _seq_at(self, number: int, condition: str, at_ns: int) -> int | None:
+        """Return the number of the reading nearest to a moment on one side of it; None where there is none."""
+        order = "DESC" if condition == "<=" else "ASC"
+        row = self._database.execute(
+            f"SELECT seq FROM tick WHERE run = ? AND mono_ns {condition} ? ORDER BY mono_ns {order} LIMIT 1",
+            (number, at_ns),
+        ).fetchone()
+        return None if row is None else int(row[0])
 
     def load(self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None) -> Series:
         """Return a recording, or the part that energy between two moments needs.
