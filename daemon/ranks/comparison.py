@@ -137,14 +137,23 @@ class Comparison:
         if loader is None:
             return []
         loader.rank.heard_ns = now_ns
-        job, begins = self._jobs[_job_of(loader.caller)], loader.start is None
+        job = self._jobs[_job_of(loader.caller)]
+        before = loader.state(epochs=job.leaves_epochs)
         verdicts: list[Verdict] = []
-        loader.at = place.epoch, place.reach
+        begins = loader.start is None
         if begins:
-            loader.start, loader.asked_ns = (place.epoch, place.begin), now_ns
-        if begins or place.read != loader.reads:
-            loader.reads = place.read
-            verdicts = self._review(job, loader.rank, now_ns)
+            loader.rank.begin(loader, (place.epoch, place.begin))
+            loader.asked_ns = now_ns
+        if place.moved and not loader.moved:
+            loader.moved = True
+            near = [one for one in (*loader.against, *loader.waiting, loader) if not one.is_gone]
+            verdicts += [Probe(connection=one.caller.connection) for one in near]
+            self._forget(loader, "places")
+        loader.at, loader.left = (place.epoch, place.reach), place.left
+        loader.reads, loader.asks = place.read, place.asks
+        if before != loader.state(epochs=job.leaves_epochs):
+            job.leaves_epochs = job.leaves_epochs or loader.left is not None
+            verdicts += self._review(job, loader.rank, now_ns)
         if begins:
             verdicts += self._place(job, loader, now_ns)
         least = min(loader.bounds.values(), default=None)
@@ -189,7 +198,7 @@ class Comparison:
         rank.note(loader.terms.digest, loader.at if loader.start is not None else None)
         if not loader.is_closed:
             rank.torn.add(loader.terms.digest)
-        if loader.start is not None:
+        if loader.start is not None and loader.is_closed:
             former = rank.gone.pop(loader.terms.digest, None)
             rank.gone[loader.terms.digest] = loader
             if former is None and len(rank.gone) > MOST_KINDS_KNOWN:
@@ -249,6 +258,11 @@ class Comparison:
                     if not held.is_gone:
                         touched.setdefault(held, held.limit)
                         self._hold(held, awaited, "terms", now_ns)
+            for other in alike if job.leaves_epochs else ():
+                for stays, leaves in rank.alike(other):
+                    at = leaves.left
+                    if stays.start is not None and at is not None and at[0] == stays.at[0] < leaves.at[0]:
+                        self._limit(stays, leaves, at, touched)
             for left, of in ((mine.left_by(theirs), True), (theirs.left_by(mine), False)):
                 for other in alike if left else ():
                     self._bound(*((rank, other) if of else (other, rank)), left, touched)
@@ -261,25 +275,32 @@ class Comparison:
         return [Probe(connection=one.caller.connection) for one in told] + (self._probe(now_ns) if self._held else [])
 
     @staticmethod
-    def _bound(ahead: Rank, behind: Rank, left: dict[str, Point], touched: dict[Loader, Limit | None]) -> None:
+    def _limit(stays: Loader, leaves: Loader, at: Point, touched: dict[Loader, Limit | None]) -> None:
+        touched.setdefault(stays, stays.limit)
+        stays.bounds[leaves] = at
+        leaves.waiting[stays] = None
+
+    def _bound(self, ahead: Rank, behind: Rank, left: dict[str, Point], touched: dict[Loader, Limit | None]) -> None:
         """Bound the loaders of a rank that goes on with what another rank left for something else."""
         leaver = behind.last(behind.ledger.lacking(ahead.ledger))
         for loader in ahead.loaders:
             if leaver is not None and loader.terms.digest in left:
-                touched.setdefault(loader, loader.limit)
-                loader.bounds[leaver] = left[loader.terms.digest]
-                leaver.waiting[loader] = None
+                self._limit(loader, leaver, left[loader.terms.digest], touched)
 
     def _place(self, job: Job, loader: Loader, now_ns: int) -> list[Verdict]:
         """Hold a loader that began at another place than the one that another rank had first.
 
-        Not those that are expected to: a process has made such a loader before, or a former process
-        of the rank lived beside the other one. That rank was started again alone, from its state.
+        Not those that are expected to: a process has made such a loader before. If a former process
+        of the rank lived beside the other one, it was started again alone, from its state, and what
+        counts is where its first process began.
         """
         other = job.eldest_beside(loader)
-        if other is None or other.start == loader.start or job.is_adopted or not (loader.alone and other.alone):
+        if other is None or job.is_adopted or not (loader.alone and other.alone) or loader.moved or other.moved:
             return []
-        if may_follow(loader, other):
+        if loader.start == other.start:
+            loader.rank.stem(loader, other.origin)
+            return []
+        if may_follow(loader, other) and (None in (loader.origin, other.origin) or loader.origin == other.origin):
             return []
         here = [one for one in (loader, other) if not one.is_gone]
         for held in here:
@@ -290,7 +311,10 @@ class Comparison:
         """Return whether a conflict will not pass, once the other rank is heard, or if it is gone."""
         if held.start is None:
             return False
-        is_clear = other.reads if clash.kind == "left" else other.start is not None
+        if clash.kind == "places":  # one that was only looked at may begin anew, at the right place
+            is_clear = all(one.reads or one.asks for one in (held, other))
+        else:
+            is_clear = other.reads if clash.kind == "left" else other.start is not None
         waits_ns = self._grace_ns if is_clear and not other.is_gone else self._patience_ns
         return now_ns - max(clash.since_ns, held.asked_ns) >= waits_ns
 
@@ -330,7 +354,7 @@ class Comparison:
         dataset, (here, there) = held.caller.hello.dataset, (held.told, other.told)
         told = [(held, describe_difference(dataset, here, there))]
         if kind == "left":
-            text = describe_left(dataset, here, there, held.bounds.get(other, (0, 0)))
+            text = describe_left(dataset, here, there, held.bounds.get(other, (0, 0)), other.at[0])
             told = [(held, text), (other, text)]
         elif kind == "places" and held.start is not None and other.start is not None:
             mine, theirs = (here[0], held.start), (there[0], other.start)
