@@ -151,9 +151,10 @@ def record(
             if settings.while_held and not waiter.held and not awaited:
                 recorder.end()
 
+        first_ns = machine.clock.monotonic_ns()
         recorder = Recorder(
             Meter(sources, clock=machine.clock, real_ns=time.time_ns, use=watch.read),
-            Schedule(start_ns=machine.clock.monotonic_ns(), interval_ns=settings.interval_ns),
+            Schedule(start_ns=first_ns, interval_ns=settings.interval_ns),
             clock=machine.clock,
             wait=wait,
             keep=writer.put,
@@ -174,7 +175,7 @@ def record(
         cpu_ns, from_ns = time.process_time_ns(), time.monotonic_ns()
         with _signals_to(end):
             started(Started(run=run, number=number, metrics_url=None if served is None else served.url))
-            recorder.run(None if settings.for_ns is None else begun_ns + settings.for_ns)
+            recorder.run(None if settings.for_ns is None else first_ns + settings.for_ns)
         writer.close()
         if recorder.last is not None:
             store.end(number, recorder.last.mono_ns)
