@@ -16,14 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emlio_bench.harness.page import RESULTS
+from emlio_bench.harness.contest import Corpus
+from emlio_bench.harness.results import RESULTS, Results, read_results
 from emlio_bench.link.contract import LinkEnd, LinkKind
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import find_program
-from emlio_bench.race.outcome import Race, read_run
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.servers.remote_folder import why_no_mount, why_no_served_folder
 from emlio_testing.processes import settles
 from tests.e2e.test_energy_record import Host
@@ -149,8 +148,8 @@ def test_a_figure_over_ssh_has_the_same_report(store: Store, tmp_path: Path) -> 
     words = ("--scale", "tiny", "--figure", "5", "--no-install", "--out", str(out), "--cache", str(tmp_path / "here"))
     done = store.run(*store.flags, *words, "--cpu-watts", "10:20")
     assert done.returncode == 0, done.stderr
-    race = read_run(out / RESULTS)
-    assert isinstance(race, Race)
+    race = read_results(out / RESULTS)
+    assert isinstance(race, Results)
     wanted = {"emlio", "emlio-local", "paper", "dali-local"}
     if why_no_mount(tmp_path) is None:
         wanted |= {"dali-file", "dali-tfrecord"}
@@ -170,7 +169,7 @@ def test_a_figure_over_ssh_has_the_same_report(store: Store, tmp_path: Path) -> 
     assert below(tmp_path) == []
 
 
-def run_corpus(race: Race, contest: str) -> Corpus:
+def run_corpus(race: Results, contest: str) -> Corpus:
     return next(one.corpus for one in race.contests if one.name == contest)
 
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from emlio_bench.harness.contest import Contest
+from emlio_bench.harness.results import Run
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Run
 from emlio_bench.race.run.measure import Job, run_once
 from emlio_bench.race.systems.system import System
 

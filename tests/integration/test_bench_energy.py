@@ -12,7 +12,7 @@ from emlio_bench.energy.hosts import COMPUTE, STORAGE, why_no_hosts
 from emlio_bench.energy.run import run_energy
 from emlio_bench.harness.report import missed_bounds
 from emlio_bench.harness.settings import EnergySettings
-from emlio_bench.link.kinds.own_time import MOST_OWN_NS
+from emlio_bench.link.own_time import MOST_OWN_NS
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,12 +13,11 @@ from emlio_bench.formats.outcome import BESIDE, FormatsResults, epoch_seconds
 from emlio_bench.formats.plot import draw_formats
 from emlio_bench.formats.report import formats_parts
 from emlio_bench.formats.settings import FormatsSettings
-from emlio_bench.harness.page import RESULTS, markdown_page
+from emlio_bench.harness.contest import Contest, Corpus, Entrant
+from emlio_bench.harness.page import markdown_page
 from emlio_bench.harness.plot import blank_figure, png_bytes
-from emlio_bench.harness.results import read_results
-from emlio_bench.link.kinds.emulated import why_not
-from emlio_bench.race.outcome import Contest, Entrant
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.results import RESULTS, read_results
+from emlio_bench.link.emulated import why_not
 from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS, StoredForm, form_folder
 
 CORPUS = Corpus(records=37, record_bytes=64)

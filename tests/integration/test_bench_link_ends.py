@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import TransportError
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders
@@ -19,7 +19,7 @@ from emlio_testing.namespaces import holders
 SLOW_S = 60.0
 DRIVER = """
 import signal, sys
-from emlio_bench.link.kinds.emulated import EmulatedLink
+from emlio_bench.link.emulated import EmulatedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child, say
 link = EmulatedLink(LinkSpec(rtt_ns=0))

@@ -16,13 +16,11 @@ import pytest
 from emlio.errors import TransportError
 from emlio_bench.cli import main
 from emlio_bench.harness.results import read_results
-from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.accuracy import judge, measure_link
+from emlio_bench.link.contract import STRETCH_NS, Held, Link, LinkKind
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.kinds.relay import RelayedLink
-from emlio_bench.link.measurement.accuracy import judge
-from emlio_bench.link.measurement.measuring import measure_link
-from emlio_bench.link.measurement.ping import measure_rtt_ns, ping_ns
-from emlio_bench.link.shaping.held import STRETCH_NS, Held
+from emlio_bench.link.ping import measure_rtt_ns, ping_ns
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 

@@ -14,10 +14,10 @@ import pytest
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.choice import open_star
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
-from emlio_bench.link.kinds.own_time import MOST_OWN_NS
-from emlio_bench.link.measurement.ping import measure_rtt_ns
-from emlio_bench.link.namespaces.devices import MOST_PLACES
+from emlio_bench.link.devices import MOST_PLACES
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.own_time import MOST_OWN_NS
+from emlio_bench.link.ping import measure_rtt_ns
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders

@@ -7,10 +7,9 @@ import pytest
 
 from emlio_bench.cli import main
 from emlio_bench.formats.outcome import epoch_seconds
-from emlio_bench.harness.page import RESULTS
 from emlio_bench.harness.plot import blank_figure, png_bytes
-from emlio_bench.harness.results import read_results
-from emlio_bench.link.kinds.emulated import why_not
+from emlio_bench.harness.results import RESULTS, read_results
+from emlio_bench.link.emulated import why_not
 from emlio_bench.mixtures.outcome import MixturesResults, is_faultless
 from emlio_bench.mixtures.subjects import SUBJECTS
 

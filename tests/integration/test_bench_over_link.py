@@ -7,7 +7,7 @@ import pytest
 import emlio
 from emlio_bench.cli import main
 from emlio_bench.harness.results import read_results
-from emlio_bench.link.kinds.emulated import why_not
+from emlio_bench.link.emulated import why_not
 
 THIS_CHECKOUT = Path(emlio.__file__).resolve().parents[1]
 

@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 import pytest
 
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import cache_folder
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
 from emlio_bench.race.systems.bare_sockets import BareSockets
 from emlio_bench.race.systems.dali import DaliFiles

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio_bench.race.outcome import Contest
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Contest, Corpus
 from emlio_bench.race.records.halves import in_halves
 from emlio_bench.race.systems.dali import DaliFiles
 from emlio_bench.race.systems.ours import Local, Remote

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio_bench.race.outcome import Contest
-from emlio_bench.race.records.corpus import PICTURES, Corpus
+from emlio_bench.harness.contest import PICTURES, Contest, Corpus
 from emlio_bench.race.records.file_forms import as_files
 from emlio_bench.race.systems.dali import DaliLocal
 from emlio_bench.race.systems.ours import Local, Remote

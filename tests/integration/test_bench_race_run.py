@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from emlio.errors import DatasetError
+from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
+from emlio_bench.harness.results import Results, Run, read_results
+from emlio_bench.link.accuracy import measure_link
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Entrant, Family, Race, Run, read_run
 from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.run.host_time import children
 from emlio_bench.race.run.joules import Joules
@@ -216,7 +216,7 @@ def hold(
         for system in systems
     ]
     kept = KeptRace(
-        Race(
+        Results(
             environment=WORLD,
             settings=(),
             begun="2026-01-01T00:00:00+00:00",
@@ -235,9 +235,9 @@ def hold(
         look_at=partial(measure_link, pings=3, streams=(), iperf=None),
     )
     turns.hold(contests, folder / "forms", rounds, within_ns)
-    done = read_run(folder / "race")
+    done = read_results(folder / "race")
     assert done == kept.race
-    assert isinstance(done, Race)
+    assert isinstance(done, Results)
     assert [name for name, _ in done.links] == [contest.name for contest in contests]
     return done.runs
 

@@ -9,12 +9,12 @@ import pytest
 
 from emlio.example import parse_example
 from emlio_bench.cli import main
+from emlio_bench.harness.contest import DIGIT_PICTURES, Contest, Corpus
 from emlio_bench.harness.data import shard_paths
+from emlio_bench.harness.results import Results, read_results
 from emlio_bench.link.choice import choose_kind
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.race.consumers.consume import records_of
-from emlio_bench.race.outcome import Contest, Race, read_run
-from emlio_bench.race.records.corpus import DIGIT_PICTURES, Corpus
 from emlio_bench.race.records.digit_pictures import write_digit_pictures
 from emlio_bench.race.servers.remote_folder import why_no_mount
 from emlio_bench.race.systems.dali import DaliFiles
@@ -90,8 +90,8 @@ def test_figure_11_is_measured_and_reported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     argv = ["paper", "--figure", "11", "--scale", "tiny", "--no-energy", "--no-install"]
     assert main([*argv, "--out", str(out), "--cache", str(tmp_path / "cache")]) in (0, 1)
-    race: Any = read_run(out)
-    assert isinstance(race, Race)
+    race: Any = read_results(out)
+    assert isinstance(race, Results)
     assert sorted(run.subject for run in race.runs) == ["dali-tfrecord", "emlio"]
     assert [len(run.epochs[0].losses) for run in race.runs] == [2, 2]
     assert "training-loss.svg" in {path.name for path in out.iterdir()}

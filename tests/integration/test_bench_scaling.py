@@ -11,7 +11,7 @@ from emlio_bench.harness.data import make_data, shard_paths, split_evenly, split
 from emlio_bench.harness.plot import blank_figure, png_bytes
 from emlio_bench.harness.results import read_results
 from emlio_bench.harness.scenario import DataSpec
-from emlio_bench.link.kinds.emulated import why_not
+from emlio_bench.link.emulated import why_not
 from emlio_bench.scaling.figures import aggregate_name, ratio_name
 from emlio_bench.scaling.run import shards_for
 

@@ -21,10 +21,10 @@ import pytest
 
 from emlio import __version__
 from emlio.errors import ClosedError, ConfigError, DatasetError, TransportError
+from emlio_bench.harness.contest import Contest, Corpus
+from emlio_bench.harness.results import Run
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.run.joules import Joules
 from emlio_bench.race.run.measure import Job, run_once
 from emlio_bench.race.storage.by_hand import TOKEN, admit, call, new_token

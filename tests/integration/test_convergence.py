@@ -15,8 +15,8 @@ from emlio_bench.convergence.figures import ACCURACIES, LOSSES, WAY_NAMES, count
 from emlio_bench.convergence.training import TrainingOrder
 from emlio_bench.convergence.ways import Run, train_from_memory, train_over_link, train_over_loopback
 from emlio_bench.harness.results import read_results
-from emlio_bench.link.kinds.emulated import why_not
-from emlio_bench.link.kinds.own_time import MOST_OWN_NS
+from emlio_bench.link.emulated import why_not
+from emlio_bench.link.own_time import MOST_OWN_NS
 from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")

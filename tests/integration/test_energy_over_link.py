@@ -9,7 +9,7 @@ import pytest
 
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.datasets import make_dataset

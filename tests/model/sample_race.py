@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from emlio_bench.harness.contest import Contest, Corpus, Energy, Entrant, Family, InFlight
 from emlio_bench.harness.environment import Environment
-from emlio_bench.harness.page import RESULTS
-from emlio_bench.harness.results import write_results
+from emlio_bench.harness.results import RESULTS, Results, Run, write_results
+from emlio_bench.link.accuracy import LinkReport, Load, judge
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport, judge
-from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Energy, Entrant, Family, InFlight, Race, Run
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished, ids_crc
 
 __all__ = [
@@ -240,8 +237,8 @@ def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
     return judge(spec, LinkKind.EMULATED, [found + step * 10_000 for step in range(20)], loads)
 
 
-def make_race(contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run]) -> Race:
-    return Race(
+def make_race(contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run]) -> Results:
+    return Results(
         environment=ENVIRONMENT,
         settings=(("rounds", "3"), ("rtt", "30ms")),
         begun="2026-01-02T03:04:05Z",
@@ -272,7 +269,7 @@ _FIELD: tuple[tuple[str, str, Family, float, float, float, float, int, float, bo
 )
 
 
-def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race:
+def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Results:
     """What a race of eight systems might give."""
     draws = Random(7)
     contests = [make_contest(f"600MB-{rtt_ns / MS:g}ms", rtt_ns=rtt_ns) for rtt_ns in rtts_ns]
@@ -316,6 +313,6 @@ def _filled(bytes_per_s: float, rtt_ns: int) -> InFlight:
     return InFlight(mean_bytes=mean, peak_bytes=3 * mean)
 
 
-def keep_race(race: Race, folder: Path) -> None:
+def keep_race(race: Results, folder: Path) -> None:
     """As a race leaves it."""
     write_results(race, folder / RESULTS)

@@ -18,14 +18,14 @@ from emlio_bench.decode.subjects import DECODERS, check_installed, is_installed
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import missed_bounds
-from emlio_bench.harness.results import Results, Sample, write_results
+from emlio_bench.harness.results import Results, Run, write_results
 from emlio_bench.harness.settings import DECODE_SUBJECTS
 from emlio_bench.processes.child import Child
 
 
-def sample(subject: str, number: int, *, images_per_s: float, cpu_s: float, daemon_s: float = 0.0) -> Sample:
+def sample(subject: str, number: int, *, images_per_s: float, cpu_s: float, daemon_s: float = 0.0) -> Run:
     """1000 images."""
-    return Sample(
+    return Run(
         scenario=DECODERS[subject].scenario,
         subject=subject,
         round=number,
@@ -40,7 +40,7 @@ def sample(subject: str, number: int, *, images_per_s: float, cpu_s: float, daem
     )
 
 
-def run(*samples: Sample) -> Results:
+def run(*samples: Run) -> Results:
     settings = (("image_size", "500x375"), ("batch", "64"), ("threads", "2"))
     return Results(
         benchmark="decode",

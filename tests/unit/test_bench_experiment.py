@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 import pytest
 
 from emlio_bench.cli import COMMANDS
-from emlio_bench.experiment.figures import doubt_parts, figure, ratio_values, results_of, rtt_text
-from emlio_bench.experiment.options import byte_size, count, counts, duration, durations, flag, names
+from emlio_bench.harness.figures import doubt_parts, figure, ratio_values, results_of, rtt_text
+from emlio_bench.harness.options import byte_size, count, counts, duration, durations, flag, names
 
 
 @dataclass(frozen=True, kw_only=True)

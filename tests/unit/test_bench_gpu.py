@@ -9,7 +9,6 @@ import pytest
 from sample_race import MS, keep_race, make_entrant, make_race, make_run
 
 from emlio.units import parse_duration_ns
-from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.gpu import cli
 from emlio_bench.gpu.objection import objection_to
 from emlio_bench.gpu.outcome import Came, Objection, Outcome, exit_status, outcome_of
@@ -20,12 +19,12 @@ from emlio_bench.gpu.run import run_parts
 from emlio_bench.gpu.settings import GpuSettings
 from emlio_bench.gpu.tests_file import tests_table as table_of_tests
 from emlio_bench.harness.cuda import why_no_gpu
+from emlio_bench.harness.figures import figure, results_of
 from emlio_bench.harness.parsers import durations_ns
-from emlio_bench.harness.results import write_results
+from emlio_bench.harness.results import Run, write_results
 from emlio_bench.nvml.run import LOADS
 from emlio_bench.paper.figures import contest_of, figures_of
 from emlio_bench.paper.scale import Scale, records_of
-from emlio_bench.race.outcome import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000

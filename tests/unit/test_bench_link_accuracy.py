@@ -5,9 +5,8 @@ import msgspec
 import pytest
 
 from emlio.errors import ConfigError, TransportError
+from emlio_bench.link.accuracy import LinkReport, Load, judge, read_iperf, rtt_bounds_ns, summarise_pings
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport, judge, rtt_bounds_ns, summarise_pings
-from emlio_bench.link.measurement.throughput import Load, read_iperf
 from emlio_bench.link.spec import LinkSpec
 
 MS = 1_000_000

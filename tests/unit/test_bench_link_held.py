@@ -1,7 +1,7 @@
 import pytest
 
 from emlio.errors import ConfigError
-from emlio_bench.link.shaping.held import STRETCH_NS, Held, HeldGauge, Stretch, add_held
+from emlio_bench.link.contract import STRETCH_NS, Held, HeldGauge, Stretch, add_held
 
 QUARTER = STRETCH_NS // 4
 

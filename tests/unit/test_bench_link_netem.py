@@ -6,8 +6,8 @@ import pytest
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.choice import choose_kind, open_link
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.kinds.netem import netem_words, read_line_counts, why_no_netem
 from emlio_bench.link.kinds.relay import RelayedLink, relay_addresses
+from emlio_bench.link.netem import netem_words, read_line_counts, why_no_netem
 from emlio_bench.link.spec import LinkSpec
 
 MS = 1_000_000

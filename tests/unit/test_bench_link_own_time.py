@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from emlio_bench.link.kinds.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
-from emlio_bench.link.process.promptness import ready_until
+from emlio_bench.link.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
+from emlio_bench.link.promptness import ready_until
 
 MS = 1_000_000
 

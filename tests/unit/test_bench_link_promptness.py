@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from emlio_bench.link.process.promptness import ready_until, watch_ns
+from emlio_bench.link.promptness import ready_until, watch_ns
 
 MS = 1_000_000
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from emlio.errors import TransportError
+from emlio_bench.link.contract import STRETCH_NS, Held
+from emlio_bench.link.devices import End
 from emlio_bench.link.kinds.forwarder import InterpretedWay, Way
-from emlio_bench.link.namespaces.devices import End
 from emlio_bench.link.native.build import COMPILER_VARIABLE, NotCompiledError, load_library
 from emlio_bench.link.native.lines import CompiledWay
-from emlio_bench.link.shaping.held import STRETCH_NS, Held
 from emlio_bench.link.shaping.packets import count_wire_bytes
 from emlio_bench.link.spec import LinkSpec
 

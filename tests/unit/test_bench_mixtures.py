@@ -17,6 +17,7 @@ from sample_race import ENVIRONMENT, make_contest, make_entrant, make_run
 from emlio.errors import ConfigError
 from emlio_bench.harness.page import markdown_page
 from emlio_bench.harness.plot import blank_figure, png_bytes
+from emlio_bench.harness.results import Run
 from emlio_bench.mixtures.exactness import Drawn, batch_deviations, early_repeats, window_deviations
 from emlio_bench.mixtures.mix import AGAIN, ONCE, WEIGHTS, Mix, mix_of
 from emlio_bench.mixtures.outcome import MixturesResults, draws_of, is_faultless, without_ids
@@ -26,7 +27,6 @@ from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.mixtures.subjects import SUBJECTS, subjects
 from emlio_bench.race.consumers.consume import Reading
 from emlio_bench.race.consumers.parts import divided, weights_of
-from emlio_bench.race.outcome import Run
 from emlio_bench.race.systems.litdata import LitData
 from emlio_bench.race.systems.mosaic import Mosaic
 

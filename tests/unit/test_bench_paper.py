@@ -8,6 +8,8 @@ import pytest
 from sample_race import MS, make_entrant, make_link, make_race, make_run
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Energy, HostEnergy
+from emlio_bench.harness.results import Results, Run
 from emlio_bench.paper.claims import claims, row_of
 from emlio_bench.paper.figures import (
     DALI_LOCAL,
@@ -24,7 +26,6 @@ from emlio_bench.paper.plots import draw_task, drawings_of
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.report import first_words, paper_parts, write_paper_report
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.outcome import Energy, HostEnergy, Race, Run
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.standing import standings
 from emlio_bench.race.systems.entries import all_rivals
@@ -131,7 +132,7 @@ SECONDS: Mapping[Subject, Mapping[int, float]] = {
 }
 
 
-def sample(seconds: Mapping[Subject, Mapping[int, float]] = SECONDS, task: Task = RESNET_TASK) -> Race:
+def sample(seconds: Mapping[Subject, Mapping[int, float]] = SECONDS, task: Task = RESNET_TASK) -> Results:
     contests = {
         rtt_ns: contest_of(task, rtt_ns, records=RECORDS, limit_ns=45_000_000_000) for rtt_ns in (RTTS_NS[0], FAR_NS)
     }
@@ -151,7 +152,7 @@ def fonts() -> None:
     draw_task(race, race.contests)
 
 
-def claim(race: Race, name: str) -> Check:
+def claim(race: Results, name: str) -> Check:
     (found,) = (check for check in claims(race) if check.name == name)
     return found
 
@@ -191,11 +192,11 @@ def test_distance_matters_where_the_farthest_is_missing_or_was_cut(
     assert why in flat.why
 
 
-def with_ours(race: Race, change: Callable[[Run], Run]) -> Race:
+def with_ours(race: Results, change: Callable[[Run], Run]) -> Results:
     return replace(race, runs=tuple(change(run) if run.subject == OURS[0] else run for run in race.runs))
 
 
-def with_shares(race: Race, **of_rest: float) -> Race:
+def with_shares(race: Results, **of_rest: float) -> Results:
     """The same energy, of which this share is at rest, estimated."""
 
     def shared(run: Run) -> Run:
@@ -268,7 +269,7 @@ def test_two_batches_decide_nothing_and_the_report_says_so_first() -> None:
     assert "chosen so that" not in method
 
 
-def points(race: Race, heading: str) -> tuple[str, ...]:
+def points(race: Results, heading: str) -> tuple[str, ...]:
     (part,) = (part for part in paper_parts(race, {}) if part.heading == heading)
     return part.points
 

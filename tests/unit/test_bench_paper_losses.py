@@ -11,9 +11,10 @@ import pytest
 from sample_race import MS, make_entrant, make_epoch, make_race, make_run
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Contest
 from emlio_bench.harness.plot import NARROW, WIDE
-from emlio_bench.harness.results import read_results, write_results
-from emlio_bench.harness.spread import Seen
+from emlio_bench.harness.results import Results, Run, read_results, write_results
+from emlio_bench.harness.spread import Value
 from emlio_bench.paper.claims import claims
 from emlio_bench.paper.figures import FIGURES, LEARNED_RTT_NS, OURS, RTTS_NS, Subject, contest_of, figures_of
 from emlio_bench.paper.losses.curves import LEVEL, LossCurve, curves_of, distance, wander
@@ -24,7 +25,6 @@ from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.run import possible
 from emlio_bench.paper.scale import Scale, records_of, rounds_of
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.outcome import Contest, Race, Run
 from emlio_bench.race.records.order import Epoch
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.doubts import race_doubts
@@ -59,7 +59,7 @@ def race_of(
     dali: Callable[[int], float] = falling,
     dali_ms: int = 200,
     seeds: int = 2,
-) -> Race:
+) -> Results:
     runs = [training(OURS, number, step_ms=100, loss=ours) for number in range(seeds)]
     runs += [training(DALI, number, step_ms=dali_ms, loss=dali) for number in range(seeds)]
     entrants = [make_entrant(*OURS, family="ours"), make_entrant(*DALI, family="files")]
@@ -73,7 +73,7 @@ def fonts() -> None:
         drawing.picture()
 
 
-def claim(race: Race, name: str) -> Check:
+def claim(race: Results, name: str) -> Check:
     (found,) = (check for check in claims(race) if check.name == name)
     return found
 
@@ -123,8 +123,8 @@ def test_a_smoothed_loss_is_the_mean_of_a_tenth_of_all_steps() -> None:
 
 
 def test_a_loss_is_reached_at_the_end_of_its_step_or_after_the_last() -> None:
-    assert curve(2.0, 1.5, 1.0, 0.5).reached(1.2) == Seen(value=3.0)
-    assert curve(2.0, 1.5, 1.4).reached(1.2) == Seen(value=3.0, beyond=">")
+    assert curve(2.0, 1.5, 1.0, 0.5).reached(1.2) == Value(value=3.0)
+    assert curve(2.0, 1.5, 1.4).reached(1.2) == Value(value=3.0, beyond=">")
 
 
 def test_a_lucky_first_step_reaches_nothing() -> None:
@@ -140,10 +140,10 @@ def test_distances_are_of_the_steps_that_both_have() -> None:
 def test_a_training_that_was_cut_is_smoothed_like_a_whole_one() -> None:
     cut = curve(*map(float, range(5)), steps=40)
     assert (cut.window, cut.first, cut.last) == (4, 1.5, 2.5)
-    assert cut.ended == Seen(value=5.0, beyond=">")
-    assert curve(1.0, 2.0).ended == Seen(value=2.0)
+    assert cut.ended == Value(value=5.0, beyond=">")
+    assert curve(1.0, 2.0).ended == Value(value=2.0)
     shorter = curve(0.0, 1.0, steps=40)
-    assert (shorter.first, shorter.reached(1.0)) == (0.5, Seen(value=2.0, beyond=">"))
+    assert (shorter.first, shorter.reached(1.0)) == (0.5, Value(value=2.0, beyond=">"))
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_a_round_trip_at_which_nothing_is_measured_is_refused() -> None:
 def test_losses_are_kept_and_results_without_them_can_be_read(tmp_path: Any) -> None:
     race = race_of()
     write_results(race, tmp_path / "results.json")
-    assert read_results(tmp_path / "results.json", {"race": Race}) == race
+    assert read_results(tmp_path / "results.json", {"race": Results}) == race
     older = msgspec.to_builtins(make_epoch(0, CONTEST.corpus, 1.0))
     del older["losses"], older["learned_ns"]
     assert msgspec.convert(older, Epoch).losses == ()

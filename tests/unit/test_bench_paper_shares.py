@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from sample_race import MS, make_entrant, make_race, make_run
 
+from emlio_bench.harness.contest import Contest, Energy, HostEnergy
+from emlio_bench.harness.results import Run
 from emlio_bench.paper.figures import FIGURES, OURS, RTTS_NS, contest_of
 from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.scale import Scale, records_of
-from emlio_bench.race.outcome import Contest, Energy, HostEnergy, Run
 
 MINUTE_NS = 60_000_000_000
 FAR_NS = 30 * MS

@@ -13,7 +13,7 @@ from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figur
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.protected import WAYS, make_keys
 from emlio_bench.harness.report import label, missed_bounds
-from emlio_bench.harness.results import Figure, Sample
+from emlio_bench.harness.results import Figure, Run
 from emlio_bench.subjects.loader import Loader
 
 SECOND = 1_000_000_000
@@ -21,9 +21,9 @@ SECOND = 1_000_000_000
 
 def sample(
     way: str, round_number: int, gb_per_s: float, *, scenario: str = "100 kB", cpu_s_per_gb: float = 1.0
-) -> Sample:
+) -> Run:
     payload = round(gb_per_s * SECOND)
-    return Sample(
+    return Run(
         scenario=scenario,
         subject=f"emlio-shard-{way}" if way else "emlio-shard",
         round=round_number,
@@ -39,7 +39,7 @@ def sample(
     )
 
 
-def rounds(*speeds: Sequence[float], scenario: str = "100 kB") -> list[Sample]:
+def rounds(*speeds: Sequence[float], scenario: str = "100 kB") -> list[Run]:
     """Clear and sealed of each round."""
     return [
         sample(way, number, speed, scenario=scenario)

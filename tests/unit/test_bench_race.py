@@ -14,6 +14,7 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import frame
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.race.consumers.consume import Reading, Tree, consume, records_of
 from emlio_bench.race.needs.environments import (
     ENVIRONMENTS,
@@ -23,7 +24,7 @@ from emlio_bench.race.needs.environments import (
     make_environment,
     why_no_environment,
 )
-from emlio_bench.race.records.corpus import CORPORA, Corpus, corpus_of, made_once
+from emlio_bench.race.records.corpus import CORPORA, corpus_of, made_once
 from emlio_bench.race.records.order import Epoch, ids_crc
 from emlio_bench.race.report.quoted import PAPERS_TABLES
 from emlio_bench.race.systems.dali import DaliFiles, DaliLocal

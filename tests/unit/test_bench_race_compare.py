@@ -8,19 +8,18 @@ from emlio.errors import ConfigError
 from emlio_bench.cli import main
 from emlio_bench.harness.comparison import NO_DIFFERENCE, compare, compared
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.results import Figure, Results, Sample, write_results
-from emlio_bench.race.outcome import Race
+from emlio_bench.harness.results import Figure, Results, Run, write_results
 from emlio_bench.race.report.standing import race_figures
 
 NEWER = replace(ENVIRONMENT, commit="ba9876543210")
 ENTRANTS = (make_entrant("emlio", family="ours"), make_entrant("litdata"))
 
 
-def compare_races(first: Race, second: Race) -> str:
+def compare_races(first: Results, second: Results) -> str:
     return compare(first, second, race_figures)
 
 
-def race_of(*seconds: float, subject: str = "emlio", cpu_s: float = 1.0) -> Race:
+def race_of(*seconds: float, subject: str = "emlio", cpu_s: float = 1.0) -> Results:
     runs = [make_run(CONTEST, subject, round=number, seconds=one, cpu_s=cpu_s) for number, one in enumerate(seconds)]
     return replace(make_race([CONTEST], ENTRANTS, runs), environment=NEWER)
 
@@ -92,7 +91,7 @@ def test_more_rounds_may_be_compared_and_who_is_alone_is_told() -> None:
 
 def results_of(values: tuple[float, ...], *, name: str = "wait", sizes: str = "1kB", bytes_per: int = 1000) -> Results:
     samples = [
-        Sample(
+        Run(
             scenario="100 kB",
             subject="emlio-global",
             round=number,

@@ -10,7 +10,7 @@ from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
-from emlio_bench.race.outcome import Energy, HostEnergy
+from emlio_bench.harness.contest import Energy, HostEnergy
 from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch
 from emlio_bench.race.report.standing import Standing, standings

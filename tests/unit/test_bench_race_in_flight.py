@@ -2,8 +2,8 @@ import pytest
 from sample_race import CONTEST, make_contest, make_epoch, make_run
 
 from emlio.errors import ConfigError
-from emlio_bench.link.shaping.held import STRETCH_NS, Stretch
-from emlio_bench.race.outcome import InFlight
+from emlio_bench.harness.contest import InFlight
+from emlio_bench.link.contract import STRETCH_NS, Stretch
 from emlio_bench.race.records.order import Epoch
 from emlio_bench.race.report.quantity import Quantity, seen_of
 from emlio_bench.race.run.in_flight import in_flight

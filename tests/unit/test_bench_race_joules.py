@@ -2,7 +2,7 @@ import pytest
 
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.series import Series
-from emlio_bench.race.outcome import Energy
+from emlio_bench.harness.contest import Energy
 from emlio_bench.race.run.joules import energy_of
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 

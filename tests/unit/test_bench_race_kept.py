@@ -4,14 +4,12 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Contest, Corpus, Energy, Entrant
 from emlio_bench.harness.environment import Environment
-from emlio_bench.harness.page import RESULTS
-from emlio_bench.harness.results import SCHEMA, Results, merge, write_results
+from emlio_bench.harness.results import RESULTS, SCHEMA, Results, Run, merge, read_results, write_results
+from emlio_bench.link.accuracy import LinkReport, judge
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport, judge
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Energy, Entrant, Race, Run, read_run
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished
 from emlio_bench.race.run.kept import KeptRace
 
@@ -41,7 +39,7 @@ ENTRANT = Entrant(
     exact=True,
     leaves_on_disk="nothing",
 )
-RACE = Race(
+RACE = Results(
     environment=WORLD,
     settings=(("epochs", "2"),),
     begun="2026-01-01T00:00:00+00:00",
@@ -83,7 +81,7 @@ def run(number: int) -> Run:
     )
 
 
-def begin(folder: Path, race: Race = RACE) -> KeptRace:
+def begin(folder: Path, race: Results = RACE) -> KeptRace:
     return KeptRace(race, folder)
 
 
@@ -94,7 +92,7 @@ def test_what_was_added_is_read_as_it_was(tmp_path: Path) -> None:
     kept.add_run(run(0))
     kept.add_run(run(1))
     whole = replace(RACE, links=((CONTEST.name, link_report()),), runs=(run(0), run(1)))
-    assert kept.race == read_run(tmp_path / "race") == whole
+    assert kept.race == read_results(tmp_path / "race") == whole
 
 
 def test_the_same_race_goes_on_with_those_who_can_take_part_now(tmp_path: Path) -> None:
@@ -102,7 +100,7 @@ def test_the_same_race_goes_on_with_those_who_can_take_part_now(tmp_path: Path) 
     joined = replace(RACE, begun="2026-01-02T00:00:00+00:00", entrants=(ENTRANT, replace(ENTRANT, subject="another")))
     went_on = begin(tmp_path, joined).race
     assert went_on == replace(joined, begun=RACE.begun, runs=(run(0),))
-    assert read_run(tmp_path) == went_on
+    assert read_results(tmp_path) == went_on
 
 
 def test_who_has_run_stays_in_the_race(tmp_path: Path) -> None:
@@ -120,11 +118,11 @@ def test_who_has_run_stays_in_the_race(tmp_path: Path) -> None:
     ],
     ids=["settings", "contests", "environment"],
 )
-def test_another_race_does_not_go_on(tmp_path: Path, other: Race) -> None:
+def test_another_race_does_not_go_on(tmp_path: Path, other: Results) -> None:
     begin(tmp_path).add_run(run(0))
     with pytest.raises(ConfigError, match="must go on as it began"):
         begin(tmp_path, other)
-    assert read_run(tmp_path) == replace(RACE, runs=(run(0),))
+    assert read_results(tmp_path) == replace(RACE, runs=(run(0),))
 
 
 def test_a_run_of_many_other_contests_names_a_few_of_them(tmp_path: Path) -> None:
@@ -143,7 +141,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
 def test_why_there_is_no_energy_is_kept(tmp_path: Path) -> None:
     kept = begin(tmp_path)
     kept.note_energy("no counter")
-    assert read_run(tmp_path) == replace(RACE, no_energy="no counter")
+    assert read_results(tmp_path) == replace(RACE, no_energy="no counter")
     assert begin(tmp_path).race.no_energy == ""
 
 

@@ -11,9 +11,11 @@ import pytest
 from sample_race import CONTEST, MS, keep_race, make_contest, make_entrant, make_link, make_race, make_run, sample_race
 
 from emlio_bench.cli import main
-from emlio_bench.harness.page import DATA_ID, PAGE, REPORT, RESULTS, Picture, html_page, markdown_page
+from emlio_bench.harness.contest import Energy
+from emlio_bench.harness.page import DATA_ID, PAGE, Picture, html_page, markdown_page
 from emlio_bench.harness.plot import NARROW, WIDE
-from emlio_bench.race.outcome import Energy, Race
+from emlio_bench.harness.report import REPORT
+from emlio_bench.harness.results import RESULTS, Results
 from emlio_bench.race.report.commands import write_race_report
 from emlio_bench.race.report.document import TITLE, race_parts
 from emlio_bench.race.report.doubts import estimates, race_doubts
@@ -22,11 +24,11 @@ from emlio_bench.race.report.verdict import verdict
 from emlio_bench.race.report.verdict_words import first_paragraph
 
 
-def race_page(race: Race, pictures: Sequence[Picture] = ()) -> str:
+def race_page(race: Results, pictures: Sequence[Picture] = ()) -> str:
     return html_page(TITLE, race_parts(race, pictures), race)
 
 
-def render_race(race: Race, pictures: Sequence[Picture] = ()) -> str:
+def render_race(race: Results, pictures: Sequence[Picture] = ()) -> str:
     return markdown_page(TITLE, race_parts(race, pictures))
 
 
@@ -75,18 +77,18 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def race() -> Race:
+def race() -> Results:
     return sample_race((0, 1 * MS, 30 * MS))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def pictures(race: Race) -> tuple[Picture, ...]:
+def pictures(race: Results) -> tuple[Picture, ...]:
     """For every test: matplotlib keeps font files open for as long as a process lives, and so they are no test's."""
     return draw_race(race)
 
 
 @pytest.fixture(scope="module")
-def page(race: Race, pictures: tuple[Picture, ...]) -> str:
+def page(race: Results, pictures: tuple[Picture, ...]) -> str:
     return race_page(race, pictures)
 
 
@@ -112,7 +114,7 @@ def test_the_page_is_whole_and_fetches_nothing(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_the_first_paragraph_comes_first(race: Race, page: str) -> None:
+def test_the_first_paragraph_comes_first(race: Results, page: str) -> None:
     texts = [text for text in Page(page).texts if text.strip()]
     first = texts.index(first_paragraph(race, verdict(race)))
     assert texts[first - 1] == TITLE
@@ -124,7 +126,7 @@ def test_each_table_moves_sideways_in_a_box_of_its_own(page: str) -> None:
     assert ".box { overflow-x: auto;" in page
 
 
-def test_our_rows_are_marked_in_both_tables_of_a_contest_and_among_who_took_part(race: Race, page: str) -> None:
+def test_our_rows_are_marked_in_both_tables_of_a_contest_and_among_who_took_part(race: Results, page: str) -> None:
     assert page.count('<tr class="ours">') == 2 * len(race.contests) + 1
 
 
@@ -142,9 +144,9 @@ def test_ink_and_paper_of_pictures_are_the_pages(page: str) -> None:
     assert not re.search("#333333|#ffffff|#000000", drawn)
 
 
-def test_all_data_are_in_the_page(race: Race, page: str) -> None:
+def test_all_data_are_in_the_page(race: Results, page: str) -> None:
     assert f'<script type="application/json" id="{DATA_ID}">' in page
-    assert msgspec.convert(json.loads(Page(page).data), Race) == race
+    assert msgspec.convert(json.loads(Page(page).data), Results) == race
 
 
 def test_what_others_wrote_is_text_and_no_markup() -> None:
@@ -155,21 +157,21 @@ def test_what_others_wrote_is_text_and_no_markup() -> None:
     )
     seen = Page(race_page(race))
     assert seen.tags.count("script") == 1
-    assert msgspec.convert(json.loads(seen.data), Race) == race
+    assert msgspec.convert(json.loads(seen.data), Results) == race
     assert "<script" not in render_race(race)
 
 
 # ---- Markdown -------------------------------------------------------------------------------------------------------
 
 
-def test_every_row_of_every_markdown_table_has_its_columns(race: Race, pictures: tuple[Picture, ...]) -> None:
+def test_every_row_of_every_markdown_table_has_its_columns(race: Results, pictures: tuple[Picture, ...]) -> None:
     found = list(tables_of(render_race(race, pictures)))
     assert len(found) > 8
     for table in found:
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table}) == 1
 
 
-def test_all_settings_of_a_contest_stand_in_its_complete_table(race: Race) -> None:
+def test_all_settings_of_a_contest_stand_in_its_complete_table(race: Results) -> None:
     for contest in race.contests:
         (part,) = (one for one in race_parts(race) if one.heading == contest.name)
         chosen, limit = part.tables
@@ -181,7 +183,7 @@ def test_all_settings_of_a_contest_stand_in_its_complete_table(race: Race) -> No
         assert f"[Details]({PAGE}): {complete.title}." in render_race(race)
 
 
-def test_what_is_quoted_is_marked_and_who_could_not_take_part_is_told(race: Race) -> None:
+def test_what_is_quoted_is_marked_and_who_could_not_take_part_is_told(race: Results) -> None:
     said = render_race(race)
     for system in ("Cassandra-DALI", "DALI over NFSv4"):
         assert system in said.partition("Quoted, not measured here")[2]
@@ -191,7 +193,7 @@ def test_what_is_quoted_is_marked_and_who_could_not_take_part_is_told(race: Race
 # ---- doubts ---------------------------------------------------------------------------------------------------------
 
 
-def doubts_of(race: Race) -> str:
+def doubts_of(race: Results) -> str:
     return "\n".join(race_doubts(race))
 
 
@@ -232,7 +234,7 @@ def test_estimates_are_told() -> None:
 # ---- pictures -------------------------------------------------------------------------------------------------------
 
 
-def test_several_round_trips_give_curves_and_one_gives_bars(race: Race) -> None:
+def test_several_round_trips_give_curves_and_one_gives_bars(race: Results) -> None:
     curves = next(one for one in drawings(race) if one.name == "g0-epochs")
     assert "N x RTT" in curves.caption
     assert [one.name for one in drawings(sample_race())] == [
@@ -253,7 +255,7 @@ def test_bytes_in_flight_are_told_in_megabytes_the_mean_beside_the_most() -> Non
     assert any(re.fullmatch(r"(9\.\d+|10\.\d) / (2[89]|3[01])\.\d", word) for word in words)
 
 
-def test_a_race_in_which_nothing_was_gauged_has_no_picture_of_it(race: Race) -> None:
+def test_a_race_in_which_nothing_was_gauged_has_no_picture_of_it(race: Results) -> None:
     older = replace(race, runs=tuple(replace(run, in_flight=None) for run in race.runs))
     assert "in-flight" not in " ".join(one.name for one in drawings(older))
 
@@ -269,7 +271,7 @@ def test_our_energy_is_told_by_stage() -> None:
     assert {"train", "read"} <= set(words)
 
 
-def test_a_race_without_energy_says_so_in_a_line_and_has_no_picture_of_it(race: Race) -> None:
+def test_a_race_without_energy_says_so_in_a_line_and_has_no_picture_of_it(race: Results) -> None:
     without = replace(race, runs=tuple(replace(run, energy=None) for run in race.runs))
     assert "energy" not in " ".join(one.name for one in drawings(without))
     assert "Energy was not recorded, so there are no bars of it." in render_race(without, undrawn(without))
@@ -284,7 +286,7 @@ def test_a_race_without_energy_says_so_in_a_line_and_has_no_picture_of_it(race: 
     assert "no bars of" not in render_race(race, undrawn(race))
 
 
-def undrawn(race: Race) -> tuple[Picture, ...]:
+def undrawn(race: Results) -> tuple[Picture, ...]:
     return tuple(Picture(name=one.name, caption=one.caption, wide="", narrow="") for one in drawings(race))
 
 
@@ -320,7 +322,7 @@ def test_every_axis_has_its_unit() -> None:
             assert re.search("second|joule|MB|ms", axes.get_xlabel())
 
 
-def test_the_same_race_gives_the_same_pictures(pictures: tuple[Picture, ...], race: Race) -> None:
+def test_the_same_race_gives_the_same_pictures(pictures: tuple[Picture, ...], race: Results) -> None:
     again = [drawing.picture() for drawing in drawings(race)[:2]]
     assert [(one.wide, one.narrow) for one in again] == [(one.wide, one.narrow) for one in pictures[:2]]
     assert all(len(one.wide) < 80_000 for one in pictures)

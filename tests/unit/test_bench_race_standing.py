@@ -3,8 +3,8 @@ from random import Random
 import pytest
 from sample_race import CONTEST, S, make_contest, make_entrant, make_epoch, make_limit, make_race, make_run
 
-from emlio_bench.race.outcome import Contest, Entrant, Run
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Contest, Corpus, Entrant
+from emlio_bench.harness.results import Run
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.quoted import PAPERS_TABLES
 from emlio_bench.race.report.round_trips import fitted_laws, published_laws

@@ -1,8 +1,8 @@
 import pytest
 
 from emlio.errors import ConfigError
-from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Contest, Corpus
+from emlio_bench.harness.results import Run
 from emlio_bench.race.records.order import Epoch
 from emlio_bench.race.run.scenarios import SCENARIOS, contests_of
 from emlio_bench.race.run.timetable import Timetable

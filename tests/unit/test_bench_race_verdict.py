@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from sample_race import CONTEST, MS, make_contest, make_entrant, make_limit, make_race, make_run, sample_race
 
-from emlio_bench.race.outcome import Contest, Entrant, Run
+from emlio_bench.harness.contest import Contest, Entrant
+from emlio_bench.harness.results import Run
 from emlio_bench.race.report.check import Check, Outcome, same_round_ratio
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import standings

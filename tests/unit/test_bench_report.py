@@ -6,9 +6,9 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio_bench.cli import main
-from emlio_bench.harness.page import DATA_ID, PAGE, REPORT, RESULTS, Part, html_page, markdown_page, text_page
-from emlio_bench.harness.report import render, result_parts
-from emlio_bench.harness.results import SCHEMA, Figure, read_results, write_results
+from emlio_bench.harness.page import DATA_ID, PAGE, html_page, markdown_page
+from emlio_bench.harness.report import REPORT, Part, render, result_parts, text_page
+from emlio_bench.harness.results import RESULTS, SCHEMA, Figure, read_results, write_results
 from emlio_bench.harness.table import Table
 from tests.unit.test_bench_results import interleaved, run
 

@@ -8,7 +8,7 @@ from emlio.errors import ConfigError
 from emlio_bench.harness.environment import Environment, read_environment
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import missed_bounds, render
-from emlio_bench.harness.results import Figure, Results, Sample, merge, read_results, write_results
+from emlio_bench.harness.results import Figure, Results, Run, merge, read_results, write_results
 from emlio_bench.harness.spread import spread
 from emlio_bench.harness.summary import doubts, summarise
 from emlio_bench.processes.child import Child
@@ -33,10 +33,10 @@ WORLD = Environment(
 
 def sample(
     subject: str, round_number: int, gb_per_s: float, *, scenario: str = "100 kB", seconds: float = 2.0
-) -> Sample:
+) -> Run:
     elapsed_ns = round(seconds * 1e9)
     ours = subject.startswith("emlio")
-    return Sample(
+    return Run(
         scenario=scenario,
         subject=subject,
         round=round_number,
@@ -52,7 +52,7 @@ def sample(
     )
 
 
-def run(*samples: Sample, figures: tuple[Figure, ...] = ()) -> Results:
+def run(*samples: Run, figures: tuple[Figure, ...] = ()) -> Results:
     return Results(
         benchmark="delivery", environment=WORLD, settings=(("sizes", "100000"),), samples=samples, figures=figures
     )

@@ -1,11 +1,11 @@
 import pytest
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.spread import Seen, Spread, number, ratio, spread, text
+from emlio_bench.harness.spread import Spread, Value, number, ratio, spread, text
 
 
-def seen(*values: float, cut: tuple[float, ...] = ()) -> list[float | Seen]:
-    return [*values, *(Seen(value=value, beyond=">") for value in cut)]
+def seen(*values: float, cut: tuple[float, ...] = ()) -> list[float | Value]:
+    return [*values, *(Value(value=value, beyond=">") for value in cut)]
 
 
 def test_the_median_of_runs_that_came_to_their_end_is_a_value() -> None:
@@ -30,18 +30,18 @@ def test_the_median_is_a_bound_where_most_runs_were_cut() -> None:
 def test_extremes_that_are_bounds_keep_their_sign() -> None:
     assert text(spread(seen(cut=(6.84, 8.73)))) == "> 7.79 (> 6.84..> 8.73)"
     assert text(spread(seen(6.84, cut=(8.73,)))) == "> 7.79 (6.84..> 8.73)"
-    assert text(spread([Seen(value=2.0, beyond="<"), Seen(value=4.0, beyond="<")])) == "< 3.00 (< 2.00..< 4.00)"
+    assert text(spread([Value(value=2.0, beyond="<"), Value(value=4.0, beyond="<")])) == "< 3.00 (< 2.00..< 4.00)"
 
 
 def test_a_rate_that_is_a_bound_is_the_lowest() -> None:
-    of = spread([Seen(value=9.0), Seen(value=2.0, beyond="<"), Seen(value=8.0)])
+    of = spread([Value(value=9.0), Value(value=2.0, beyond="<"), Value(value=8.0)])
     assert (of.median, of.bound, of.least) == (8.0, False, 2.0)
     assert text(of) == "8.00 (< 2.00..9.00)"
 
 
 def test_bounds_of_both_kinds_are_refused_and_so_is_nothing() -> None:
     with pytest.raises(ConfigError, match="on one side"):
-        spread([Seen(value=1.0, beyond="<"), Seen(value=2.0, beyond=">")])
+        spread([Value(value=1.0, beyond="<"), Value(value=2.0, beyond=">")])
     with pytest.raises(ConfigError, match="at least one value"):
         spread([])
 

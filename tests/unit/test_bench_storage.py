@@ -13,15 +13,14 @@ from sample_race import MS, make_entrant, make_race, make_run
 from emlio import __version__
 from emlio.errors import ClosedError, ConfigError, TransportError
 from emlio_bench.cli import main
-from emlio_bench.harness.page import RESULTS
-from emlio_bench.harness.results import write_results
+from emlio_bench.harness.contest import Energy, HostEnergy
+from emlio_bench.harness.results import RESULTS, write_results
 from emlio_bench.link.choice import choose_kind
 from emlio_bench.link.contract import MADE_KINDS, LinkKind
 from emlio_bench.paper.figures import FIGURES, contest_of
 from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import kept_rtt_ns, rtt_to_use_ns
-from emlio_bench.race.outcome import Energy, HostEnergy
 from emlio_bench.race.report.energy_table import method_words
 from emlio_bench.race.storage.by_hand import TOKEN, command_to_type, new_token
 from emlio_bench.race.storage.dialogue import Dialogue

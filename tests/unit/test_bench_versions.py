@@ -15,7 +15,7 @@ from emlio_bench.cli import main
 from emlio_bench.delivery.run import make_subjects
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import label
-from emlio_bench.harness.results import Figure, Sample
+from emlio_bench.harness.results import Figure, Run
 from emlio_bench.harness.scenario import delivery_scenario
 from emlio_bench.harness.settings import DeliverySettings
 from emlio_bench.memory.over_link import SlowRank, memory_figures
@@ -50,9 +50,9 @@ def slow(lanes: int, checkout: str, peak_mib: int) -> SlowRank:
     return SlowRank(rtt_ns=0, lanes=lanes, checkout=checkout, read=replace(A_READ, peak_bytes=peak_mib << 20))
 
 
-def sample(subject: str, number: int, gb_per_s: float, cpu_s: float) -> Sample:
+def sample(subject: str, number: int, gb_per_s: float, cpu_s: float) -> Run:
     payload_bytes = round(gb_per_s * 1e9)
-    return Sample(
+    return Run(
         scenario="30 ms, 100 kB",
         subject=subject,
         round=number,

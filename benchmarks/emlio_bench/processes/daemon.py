@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from emlio_bench.link.contract import Link
 from emlio_bench.processes.child import Child
 
 __all__ = ["RunningDaemon", "joint_address", "running_daemon"]
@@ -39,20 +40,34 @@ class RunningDaemon:
 
 @contextmanager
 def running_daemon(
-    directory: Path, flags: Sequence[str] = (), *, within: Callable[[Sequence[str]], list[str]] = list
+    directory: Path,
+    flags: Sequence[str] = (),
+    *,
+    link: Link | None = None,
+    within: Callable[[Sequence[str]], list[str]] = list,
 ) -> Generator[RunningDaemon, None, None]:
     """Serve one dataset on a free port of this machine while the block lasts.
 
     Args:
         directory: directory of the dataset.
         flags: more flags for `emlio-daemon`.
+        link: link at whose storage end it runs; None for loopback.
         within: returns the command line that runs a program in the right place, such as at one end
             of a link; the process id must not change.
     """
     with tempfile.TemporaryDirectory(prefix="emlio-bench-") as folder:
         ready = Path(folder) / "ready.json"
         command = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={directory}"]
-        command += ["--bind", "tcp://127.0.0.1:0", "--ready-file", str(ready), *flags]
+        command += [
+            "--ready-file",
+            str(ready),
+            "--bind",
+            f"tcp://{link.storage.address if link is not None else '127.0.0.1'}:0",
+        ]
+        if link is not None:
+            within = link.storage.command
+            command += [] if "--keys" in flags else ["--insecure"]
+        command += flags
         with Child("emlio-daemon", within(command)) as child:
             child.wait_until(ready.exists)  # it appears by a rename, as a whole
             endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint

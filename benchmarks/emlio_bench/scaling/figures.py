@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from emlio.errors import ConfigError
-from emlio_bench.experiment.figures import figure, ratio_values, rtt_text
+from emlio_bench.harness.figures import figure, ratio_values, rtt_text
 from emlio_bench.harness.results import Figure
 
 __all__ = ["LEAST_SHARE", "ScalingSample", "Way", "aggregate_name", "ratio_name", "scaling_figures"]

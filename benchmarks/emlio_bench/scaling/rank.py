@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from emlio.errors import ConfigError
-from emlio_bench.experiment.rank import open_rank
+from emlio_bench.harness.rank import open_rank
 from emlio_bench.processes.child import say
 
 __all__ = [

@@ -22,10 +22,9 @@ import msgspec
 
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
-from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.data import prepared
-from emlio_bench.experiment.figures import results_of
-from emlio_bench.harness.data import split_evenly
+from emlio_bench.harness.command import Command
+from emlio_bench.harness.data import prepared, split_evenly
+from emlio_bench.harness.figures import results_of
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.scenario import DataSpec
@@ -35,7 +34,7 @@ from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import start_worker
 from emlio_bench.processes.daemon import RunningDaemon, joint_address, running_daemon
 from emlio_bench.scaling.figures import ScalingSample, Way, scaling_figures
-from emlio_bench.scaling.plot import plot_scaling
+from emlio_bench.scaling.plot import draw_scaling
 from emlio_bench.scaling.rank import SLOW_WINDOW_BYTES, Mark, RankOrder, Share, share_between
 from emlio_bench.scaling.settings import ScalingSettings
 
@@ -146,8 +145,7 @@ def _measure(
     with open_star([spec] * len(parts), kind) as links, ExitStack() as stack:
         daemons: list[RunningDaemon] = []
         for link, part in zip(links, parts, strict=True):
-            flags = ["--bind", f"tcp://{link.storage.address}:0", "--insecure", "--lanes", _lanes(settings)]
-            daemons.append(stack.enter_context(running_daemon(part, flags, within=link.storage.command)))
+            daemons.append(stack.enter_context(running_daemon(part, ["--lanes", _lanes(settings)], link=link)))
         work = [0] * (settings.ranks - 1) + [work_ns(settings, len(parts), way)]
         order = RankOrder(
             address=joint_address(daemons),
@@ -219,7 +217,7 @@ def _note(settings: ScalingSettings, data: DataSpec, span_s: int, kind: LinkKind
 COMMAND: Final = Command(
     name="scaling",
     settings=ScalingSettings,
-    run=run_scaling,
+    run=lambda settings, _: run_scaling(settings),
     text="what several daemons deliver together, each behind a slow line of its own, while one rank is slow",
-    plot=plot_scaling,
+    draw=draw_scaling,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import parse_size
-from emlio_bench.experiment.options import count, counts, duration, durations
+from emlio_bench.harness.options import count, counts, duration, durations
 from emlio_bench.harness.parsers import bits_per_s, lanes
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.scaling.rank import USUAL_WINDOW_BYTES

@@ -1,0 +1,1 @@
+"""What loaders, daemons and plans take of their hosts: one table of scenarios."""
