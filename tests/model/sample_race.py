@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from emlio_bench.harness.contest import Contest, Corpus, Energy, Entrant, Family, InFlight
+from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
 from emlio_bench.harness.environment import Environment
 from emlio_bench.harness.results import RESULTS, Results, Run, write_results
 from emlio_bench.link.accuracy import LinkReport, Load, judge
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.records.order import Epoch, Finished, ids_crc
+from emlio_bench.race.run.host_energy import Energy, HostEnergy
+from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.run.values import Heard, exactness, values_of
 
 __all__ = [
     "CONTEST",
@@ -136,12 +139,11 @@ def make_run(
     blocks: float = 9.9,
     lost: int = 0,
     joules: float | None = None,
-    in_flight: InFlight | None = None,
     failure: str | None = None,
 ) -> Run:
     """One run; one that would take longer than the contest's limit is cut."""
     if failure is not None:
-        return Run(contest=contest.name, subject=subject, setting=setting, round=round, place=0, failure=failure)
+        return Run(scenario=contest.name, subject=subject, setting=setting, round=round, place=0, failure=failure)
     corpus = contest.corpus
     lengths = [seconds, *[later_s if later_s is not None else seconds] * (contest.epochs - 1)]
     epochs: list[Epoch] = []
@@ -161,28 +163,49 @@ def make_run(
         )
         if part < 1.0:
             break
-    return Run(
-        contest=contest.name,
-        subject=subject,
-        setting=setting,
-        round=round,
-        place=0,
-        epochs=tuple(epochs),
+    heard = Heard(
+        epochs=epochs,
         finished=Finished(
             cpu_ns=round_ns(cpu_s), peak_rss_bytes=2 * memory_bytes, peak_pss_bytes=memory_bytes, cache_bytes=left_bytes
         ),
         storage_cpu_ns=round_ns(cpu_s * 0.6),
-        to_training_bytes=sum(epoch.payload_bytes for epoch in epochs) * 103 // 100,
-        to_storage_bytes=3_000_000,
+        traffic=Traffic(wire_bytes=sum(epoch.payload_bytes for epoch in epochs) * 103 // 100),
         elapsed_ns=round_ns(sum(lengths) + 1),
-        energy=None if joules is None else _energy(joules, contest.step_ns * len(epochs) / S),
-        in_flight=in_flight,
+    )
+    return _run_of(
+        contest,
+        subject,
+        setting,
+        round,
+        heard,
+        None if joules is None else _energy(joules * len(epochs), contest.step_ns * len(epochs) / S),
+    )
+
+
+def _run_of(
+    contest: Contest, subject: str, setting: str, round: int, heard: Heard, energy: Energy | None = None
+) -> Run:
+    words = {"exact": exactness(contest, heard.epochs), "energy": "" if energy is None else energy.told}
+    return Run(
+        scenario=contest.name,
+        subject=subject,
+        setting=setting,
+        round=round,
+        place=0,
+        values=values_of(contest, heard, energy),
+        words={name: told for name, told in words.items() if told},
     )
 
 
 def _energy(joules: float, step_s: float) -> Energy:
     train = min(40 * step_s, joules)
-    return Energy(joules=joules, method="estimate ±30 %", train_joules=train, read_joules=joules - train)
+    hosts = tuple(
+        HostEnergy(
+            host=host, domain="cpu", idle_joules=0.46 * joules, active_joules=0.04 * joules, method="estimated ±30%"
+        )
+        for host in ("compute", "storage")
+    )
+    return Energy(joules=joules, method="estimate ±30 %", train_joules=train, read_joules=joules - train, hosts=hosts)
 
 
 def round_ns(seconds: float) -> int:
@@ -209,15 +232,8 @@ def make_limit(contest: Contest, streams: int, gigabits: float, *, round: int = 
         ids_crc=0,
     )
     setting = f"{streams} streams" if streams > 1 else "1 stream"
-    return Run(
-        contest=contest.name,
-        subject="iperf3",
-        setting=setting,
-        round=round,
-        place=0,
-        epochs=(epoch,),
-        finished=Finished(cpu_ns=S, peak_rss_bytes=1, peak_pss_bytes=1, cache_bytes=0),
-    )
+    heard = Heard(epochs=[epoch], finished=Finished(cpu_ns=S, peak_rss_bytes=1, peak_pss_bytes=1, cache_bytes=0))
+    return _run_of(contest, "iperf3", setting, round, heard)
 
 
 def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
@@ -227,9 +243,6 @@ def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
             streams=streams,
             payload_bytes=int(gigabits * 5e8),
             elapsed_ns=4 * S,
-            retransmits=0,
-            dropped_packets=0,
-            tool="iperf3",
         )
         for streams, gigabits in ((1, 0.94), (16, 9.2))
     ]
@@ -237,8 +250,11 @@ def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
     return judge(spec, LinkKind.EMULATED, [found + step * 10_000 for step in range(20)], loads)
 
 
-def make_race(contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run]) -> Results:
+def make_race(
+    contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run], *, benchmark: str = "race"
+) -> Results:
     return Results(
+        benchmark=benchmark,
         environment=ENVIRONMENT,
         settings=(("rounds", "3"), ("rtt", "30ms")),
         begun="2026-01-02T03:04:05Z",
@@ -295,7 +311,6 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Resu
                         memory_bytes=memory * 1_000_000,
                         left_bytes=contest.corpus.payload_bytes if leaves else 0,
                         blocks=blocks,
-                        in_flight=_filled(600_000_000 / ((base_s + trips * rtt_s) * wander), contest.rtt_ns),
                         joules=(40 * (base_s + trips * rtt_s) + 20 * cpu_s) * wander,
                     )
                 )
@@ -305,12 +320,6 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Resu
         make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room")
     )
     return make_race(contests, entrants, runs)
-
-
-def _filled(bytes_per_s: float, rtt_ns: int) -> InFlight:
-    """What such a rate has on its way, and three times as much at its most."""
-    mean = int(bytes_per_s * rtt_ns / 2 / S)
-    return InFlight(mean_bytes=mean, peak_bytes=3 * mean)
 
 
 def keep_race(race: Results, folder: Path) -> None:

@@ -57,7 +57,7 @@ def read_slowly(orders: bytes) -> None:
                     rank=rank,
                     world_size=order.ranks,
                     shuffle="global",
-                    prefetch="512KiB",
+                    prefetch="1MiB",
                 )
             )
             for rank in range(order.first, order.first + order.count)

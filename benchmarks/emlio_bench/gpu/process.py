@@ -81,10 +81,12 @@ def run_process(
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(grace_s)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            showing.join()
+            try:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(grace_s)
+            finally:  # also where a second interruption ends the wait
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                showing.join()
     return Ended(status=status, seconds=time.monotonic() - begun_s, last=tuple(last))

@@ -117,7 +117,7 @@ def why_not_passed(part: Part, folder: Path) -> tuple[Outcome, str] | None:
     except ConfigError as error:
         # The page shows no local paths.
         return Outcome.FAILED, str(error).replace(str(file), part.results)
-    if part.name == "nvml" and (loads := not_counted(results.figures)):
+    if results.benchmark == "costs" and (loads := not_counted(results.figures)):
         return (
             Outcome.UNCHECKED,
             f"a GPU here has no energy counter, so the recorder was not checked: {', '.join(loads)}",

@@ -68,8 +68,10 @@ class Timetable:
 def _words(run: Run) -> str:
     if run.failure is not None:
         return f"failed: {run.failure.splitlines()[0]}"
-    seconds, bits = run.values[Quantity.FIRST_EPOCH], run.values.get(Quantity.BIT_RATE)
-    rate = f" ({bits.value / 1e9:.2f} Gbit/s{' at most' if bits.beyond else ''})" if bits is not None else ""
+    seconds, bits = run.values.get(Quantity.FIRST_EPOCH), run.values.get(Quantity.BIT_RATE)
+    rate = "" if bits is None else f"{bits.value / 1e9:.2f} Gbit/s{' at most' if bits.beyond else ''}"
+    if seconds is None:
+        return rate
     if seconds.beyond:
-        return f"cut after {seconds.value:.1f} s with {run.value(Quantity.RECORDS):,.0f} records read{rate}"
-    return f"{seconds.value:.2f} s{rate}"
+        return f"cut after {seconds.value:.1f} s with {run.value(Quantity.RECORDS):,.0f} records read, {rate}"
+    return f"{seconds.value:.2f} s, {rate}"
