@@ -1,267 +1,151 @@
-"""The attackers, each a process of its own that does one thing at a bounded rate.
+"""Attackers, each a process of its own that does one thing at a bounded rate until it is ended.
 
-Covers: the attacks and their rates, a bound on processor time, the end on SIGTERM. Does not cover:
-the tools of attackers (emlio_testing.attacks.strangers), the daemon and its rank
-(emlio_testing.attacks.stage).
+Covers: the attacks and their rates, a bound on processor time. Does not cover: the tools of attackers (emlio_testing.attacks),
+what is attacked (siege.py).
 """
 
 import random
-import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
-from types import FrameType
-from typing import Final, Protocol
+from typing import Any
 
-import msgspec
 import zmq
 
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.wire.control import Ping, encode_control
-from emlio_bench.harness.meter import process_cpu_ns
-from emlio_bench.harness.rhythm import Rhythm
-from emlio_bench.processes.child import say
 from emlio_testing.attacks.insiders import hello_of, insider
 from emlio_testing.attacks.strangers import Crowd, Stranger, dealer_in, frame, greeting, many_descriptors, plain_hello
 
-__all__ = ["ATTACKS", "MOST_OF_A_CORE", "NOTHING", "Attack", "AttackOrder", "Attacked", "Begun", "attack"]
+__all__ = ["ATTACKS"]
 
-NOTHING: Final = "nothing"
-MOST_OF_A_CORE: Final = 0.25
-"""The share of a core above which an attacker pauses.
+MOST_OF_A_CORE = 0.25
+"""A real attacker has machines of his own; here he shares the daemon's, so he pauses when he had this much."""
 
-A real attacker has machines of its own, but here it shares the daemon's machine.
-"""
-
-_CROWD: Final = 2000
-_CALLED_AT_ONCE: Final = 100
-_DRIPPING: Final = 1000
-_KEPT: Final = 100
-_DESCRIPTORS: Final = 4096
-_GARBAGE_BYTES: Final = 16 << 10
-_OVERSIZED: Final = 1 << 40
-_PINGS: Final = 20
-_MADE_UP_NS: Final = 100_000_000
+CROWD, DRIPPING, KEPT, DESCRIPTORS = 2000, 1000, 100, 4096
+GARBAGE_BYTES, OVERSIZED = 16 << 10, 1 << 40
 
 
-class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of an attacker.
+class Attacked:
+    """Where attackers attack: HOST:PORT of the control port and of a lane, a dataset, and the keys of all who take part."""
 
-    Attributes:
-        name: a key of `ATTACKS`.
-        peer: HOST:PORT of the daemon's control port.
-        lane_ports: ports of the rank's lanes.
-        dataset: dataset that the insider may read.
-        stranger: folder with keys that the daemon does not know.
-        insider: folder with keys that the daemon accepts.
-        daemon_key: the daemon's public key.
-    """
-
-    name: str
-    peer: str
-    lane_ports: tuple[int, ...]
-    dataset: str
-    stranger: str
-    insider: str
-    daemon_key: str
+    def __init__(self, peer: str, lane: str, dataset: str, stranger: Path, insider: Path, daemon_key: str) -> None:
+        self.peer, self.lane, self.dataset, self.daemon_key = peer, lane, dataset, daemon_key
+        self.stranger, self.insider = stranger, insider
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the attack is running at its full rate."""
+def crowd(at: Attacked) -> Iterator[None]:
+    """Connections that say nothing, made again when they are hung up on."""
+    with Crowd(at.peer, CROWD) as all_of_them:
+        while True:
+            all_of_them.listen(0.05)
+            all_of_them.grow(min(CROWD - all_of_them.connections, 100))
+            yield
 
 
-class Attacked(msgspec.Struct, frozen=True, kw_only=True):
-    """The count of acts since `Begun`, and the time they took."""
-
-    acts: int
-    elapsed_ns: int
-
-
-Act = Callable[[], int]
-"""A function that does a small part of the attack and returns the number of acts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """A kind of attack.
-
-    Attributes:
-        title: title for tables.
-        act: name of what is counted, in the plural.
-        turns_per_s: number of calls of the act per second.
-        open: opens the attacker.
-    """
-
-    title: str
-    act: str
-    turns_per_s: float
-    open: Callable[[AttackOrder], AbstractContextManager[Act]]
+def loris(at: Attacked) -> Iterator[None]:
+    """Connections that say a greeting, a byte a second, made again when they are hung up on or have said it."""
+    while True:
+        with Crowd(at.peer, DRIPPING) as dripping:
+            for byte in greeting():
+                if dripping.listen(0.05):
+                    break
+                dripping.say(bytes([byte]))
+                yield
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-class _Kept:
-    """The most recent connections of an attacker.
-
-    Closing a connection at once would take back the data sent on it. The oldest connection is
-    closed when there are too many.
-    """
-
-    def __init__(self) -> None:
-        self._all: deque[_Closable] = deque()
-
-    def add(self, one: _Closable) -> None:
-        self._all.append(one)
-        if len(self._all) > _KEPT:
-            self._all.popleft().close()
-
-    def close(self) -> None:
-        while self._all:
-            self._all.popleft().close()
-
-
-@contextmanager
-def _nothing(order: AttackOrder) -> Generator[Act, None, None]:
-    yield lambda: 0
-
-
-@contextmanager
-def _idle_crowd(order: AttackOrder) -> Generator[Act, None, None]:
-    with Crowd(order.peer, _CROWD) as crowd:
-
-        def act() -> int:
-            crowd.listen(0.05)
-            missing = min(_CROWD - crowd.connections, _CALLED_AT_ONCE)
-            crowd.grow(missing)
-            return missing
-
-        yield act
-
-
-@contextmanager
-def _slow_loris(order: AttackOrder) -> Generator[Act, None, None]:
+def words(peers: Iterator[str], word: Callable[[], bytes]) -> Iterator[None]:
+    """Stranger after stranger; the last ones stay, for closing a connection at once takes back what it said."""
     with ExitStack() as stack:
-        crowd, said = stack.enter_context(Crowd(order.peer, _DRIPPING)), 0
-
-        def act() -> int:
-            nonlocal crowd, said
-            if crowd.listen(0.05) or said == len(greeting()):
-                stack.close()
-                crowd, said = stack.enter_context(Crowd(order.peer, _DRIPPING)), 0
-            speaking = crowd.connections
-            crowd.say(greeting()[said : said + 1])
-            said += 1
-            return speaking
-
-        yield act
+        kept = deque[Any]()
+        stack.callback(lambda: [one.close() for one in kept])
+        while True:
+            kept.append(Stranger(next(peers)))
+            kept[-1].say(word())
+            if len(kept) > KEPT:
+                kept.popleft().close()
+            yield
 
 
-@contextmanager
-def _garbage(order: AttackOrder) -> Generator[Act, None, None]:
+def garbage(at: Attacked) -> Iterator[None]:
+    """A greeting, then a command of chance."""
     chance = random.Random(1)
-    yield from _words(order.peer, lambda: greeting() + frame(chance.randbytes(_GARBAGE_BYTES), command=True))
+    return words(cycle([at.peer]), lambda: greeting() + frame(chance.randbytes(GARBAGE_BYTES), command=True))
 
 
-@contextmanager
-def _oversized(order: AttackOrder) -> Generator[Act, None, None]:
-    word = greeting() + frame(bytes(_GARBAGE_BYTES), said_bytes=_OVERSIZED)
-    yield from _words(order.peer, lambda: word)
+def oversized(at: Attacked) -> Iterator[None]:
+    """A greeting, then a message that says it has 1 TiB."""
+    word = greeting() + frame(bytes(GARBAGE_BYTES), said_bytes=OVERSIZED)
+    return words(cycle([at.peer]), lambda: word)
 
 
-def _words(peer: str, word: Callable[[], bytes]) -> Generator[Act, None, None]:
-    with closing(_Kept()) as kept:
-
-        def act() -> int:
-            one = Stranger(peer)
-            kept.add(one)
-            one.say(word())
-            return 1
-
-        yield act
+def lanes(at: Attacked) -> Iterator[None]:
+    """A wrong token at a port over which the rank gets its records."""
+    return words(cycle([at.lane]), lambda: greeting(b"PLAIN") + plain_hello(b"x" * 64))
 
 
-@contextmanager
-def _handshakes(order: AttackOrder) -> Generator[Act, None, None]:
-    pair, daemon = KeyFolder(Path(order.stranger)).pair(), PublicKey.parse(order.daemon_key)
-    with zmq.Context() as context, closing(_Kept()) as kept:
+def handshakes(at: Attacked) -> Iterator[None]:
+    """The whole handshake with a key that nobody admitted."""
+    pair, daemon = KeyFolder(at.stranger).pair(), PublicKey.parse(at.daemon_key)
+    with zmq.Context() as context:
+        kept = deque[Any]()
+        try:
+            while True:
+                kept.append(dealer_in(context, f"tcp://{at.peer}", pair, daemon))
+                if len(kept) > KEPT:
+                    kept.popleft().close()
+                yield
+        finally:
+            for one in kept:
+                one.close()
 
-        def act() -> int:
-            kept.add(dealer_in(context, f"tcp://{order.peer}", pair, daemon))
-            return 1
 
-        yield act
-
-
-@contextmanager
-def _pings(order: AttackOrder) -> Generator[Act, None, None]:
-    daemon = PublicKey.parse(order.daemon_key)
-    with insider(f"tcp://{order.peer}", KeyFolder(Path(order.insider)).pair(), daemon) as one:
-        one.greet(hello_of(order.dataset))
+def pings(at: Attacked) -> Iterator[None]:
+    """Well-formed messages of one whose key is admitted, with a session."""
+    with insider(f"tcp://{at.peer}", KeyFolder(at.insider).pair(), PublicKey.parse(at.daemon_key)) as one:
+        one.greet(hello_of(at.dataset))
         ping = encode_control(Ping(session=one.session, nonce=1))
-
-        def act() -> int:
-            sent = one.pour(ping, _PINGS)
+        while True:
+            one.pour(ping, 20)
             while one.socket.poll(0, zmq.POLLIN):
                 one.socket.recv()
-            return sent
-
-        yield act
+            yield
 
 
-@contextmanager
-def _lane_strangers(order: AttackOrder) -> Generator[Act, None, None]:
-    ports = cycle(order.lane_ports)
-    word = greeting(b"PLAIN") + plain_hello(b"x" * 64)
-    with closing(_Kept()) as kept:
-
-        def act() -> int:
-            one = Stranger(f"127.0.0.1:{next(ports)}")
-            kept.add(one)
-            one.say(word)
-            return 1
-
-        yield act
-
-
-ATTACKS: Final = {
-    NOTHING: Attack(title="nothing", act="acts", turns_per_s=20, open=_nothing),
-    "crowd": Attack(title=f"{_CROWD:,} idle connections, renewed", act="connections", turns_per_s=10, open=_idle_crowd),
-    "loris": Attack(
-        title=f"{_DRIPPING:,} connections, a byte a second each", act="bytes", turns_per_s=1, open=_slow_loris
-    ),
-    "garbage": Attack(title="frames of garbage", act="frames", turns_per_s=200, open=_garbage),
-    "oversized": Attack(title="frames of 1 TiB", act="frames", turns_per_s=200, open=_oversized),
-    "handshakes": Attack(title="handshakes with a wrong key", act="handshakes", turns_per_s=200, open=_handshakes),
-    "pings": Attack(title="pings of one with a key", act="messages", turns_per_s=100, open=_pings),
-    "lanes": Attack(title="strangers at the lanes", act="connections", turns_per_s=200, open=_lane_strangers),
+ATTACKS: dict[str, tuple[Callable[[Attacked], Iterator[None]], float]] = {
+    "crowd": (crowd, 10),
+    "loris": (loris, 1),
+    "garbage": (garbage, 200),
+    "oversized": (oversized, 200),
+    "handshakes": (handshakes, 200),
+    "pings": (pings, 100),
+    "lanes": (lanes, 200),
 }
+"""Each with its turns in a second."""
 
 
-def attack(orders: bytes) -> None:
-    """Run the attacker's process until SIGTERM."""
-    order = msgspec.json.decode(orders, type=AttackOrder)
-    chosen, told_to_end = ATTACKS[order.name], False
+def main(name: str, *where: str) -> None:
+    """Attack until this process is ended."""
+    kind, turns_per_s = ATTACKS[name]
+    peer, lane, dataset, stranger, insider_keys, daemon_key = where
+    at = Attacked(peer, lane, dataset, Path(stranger), Path(insider_keys), daemon_key)
+    with many_descriptors(DESCRIPTORS):
+        turns = kind(at)
+        next(turns)
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        begun_s, begun_cpu_s = time.monotonic(), time.process_time()
+        due_s = begun_s
+        for _ in turns:
+            due_s += 1 / turns_per_s
+            rested_s = begun_s + (time.process_time() - begun_cpu_s) / MOST_OF_A_CORE
+            time.sleep(max(due_s - time.monotonic(), rested_s - time.monotonic(), 0))
 
-    def end_soon(number: int, where: FrameType | None) -> None:
-        nonlocal told_to_end
-        told_to_end = True
 
-    with many_descriptors(_DESCRIPTORS), chosen.open(order) as act:
-        signal.signal(signal.SIGTERM, end_soon)
-        act()
-        say(Begun())
-        begun_ns, begun_cpu_ns, acts = time.monotonic_ns(), process_cpu_ns(0), 0
-        rhythm = Rhythm(round(1e9 / chosen.turns_per_s), _MADE_UP_NS)
-        while not told_to_end:
-            acts += act()
-            now_ns = time.monotonic_ns()
-            too_much_ns = round((process_cpu_ns(0) - begun_cpu_ns) / MOST_OF_A_CORE) - (now_ns - begun_ns)
-            time.sleep(max(rhythm.wait_ns(now_ns), too_much_ns) / 1e9)
-        say(Attacked(acts=acts, elapsed_ns=time.monotonic_ns() - begun_ns))
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -7,14 +7,11 @@ import pytest
 from emlio.errors import TransportError
 from emlio.wire.seal import CIPHERS
 from emlio_bench.cli import main
-from emlio_bench.delivery.run import make_subjects
 from emlio_bench.harness.data import make_data
 from emlio_bench.harness.protected import WAYS
 from emlio_bench.harness.results import read_results
 from emlio_bench.harness.scenario import QUICK_WINDOW, delivery_scenario
-from emlio_bench.harness.settings import DeliverySettings
 from emlio_bench.subjects.loader import Loader
-from emlio_bench.subjects.sockets import Sockets
 
 
 @pytest.mark.slow
@@ -58,20 +55,15 @@ def test_a_sample_protected_otherwise_than_it_says_is_no_sample(
         Loader(order="shard", way="sealed").measure(scenario, directory, QUICK_WINDOW)
 
 
-def test_plain_sockets_stand_in_where_iperf_is_missing(tmp_path: Path) -> None:
-    subject = make_subjects(DeliverySettings(subjects=("limit",)), None)[0]
-    assert isinstance(subject, Sockets)
-    measured = subject.measure(delivery_scenario(1000, 1000), tmp_path, QUICK_WINDOW)
-    assert measured.payload_bytes >= QUICK_WINDOW.sample_bytes
-    assert measured.sender_cpu_ns > 0
-
-
 def test_the_other_benchmarks_run_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ["--quick", "--data", str(tmp_path)]
-    assert main(["start", "--repeats", "1", *data]) == 0
-    assert main(["memory", "--pause", "100ms", *data]) == 0
     # Whether a busy machine is fast enough is not a test's business.
-    assert main(["examples", "--repeats", "1", "--orders", "shard", *data]) in (0, 1)
+    argv = ["costs", "--quick", "--only", "start,pause,examples", "--repeats", "1", "--data", str(tmp_path)]
+    assert main(argv) in (0, 1)
     text = capsys.readouterr().out
-    for line in ("constructor to first batch", "rank, more during it", "daemon, more after it", "Examples to one rank"):
+    for line in (
+        "loopback, first: first batch",
+        "rank, more during it",
+        "daemon, more after it",
+        "Examples to one rank",
+    ):
         assert line in text

@@ -31,6 +31,8 @@ say([link.pid, *(program.pid for program in programs)])
 say([str(link.storage.namespace), str(link.training.namespace)])
 signal.pause()
 """
+
+
 @pytest.fixture
 def namespaces() -> None:
     reason = why_not()

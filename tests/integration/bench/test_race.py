@@ -1,4 +1,4 @@
-"""Every system reads a small corpus through a relay that holds nothing back, and each record comes once.
+"""Every system reads a small corpus over an emulated link that holds nothing back, and each record comes once.
 
 Environments are not made here: a system is skipped where `emlio-bench race` has not made its own. EMLIO_RACE_CACHE names the
 folder they lie in, where that is not the usual one.
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from emlio_bench.harness.contest import Corpus
-from emlio_bench.link.contract import Link
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import cache_folder
@@ -43,6 +43,13 @@ BATCH = 16
 CACHE = cache_folder(Path(os.environ["EMLIO_RACE_CACHE"]) if "EMLIO_RACE_CACHE" in os.environ else None, os.environ)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def links_are_possible() -> None:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"an emulated link {reason}")
+
+
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("forms")
@@ -50,7 +57,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(system: System, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
     prepared = system.prepare(CORPUS, forms)
-    with Link(LinkSpec(rtt_ns=0)) as link, system.serve(prepared, link) as url:
+    with EmulatedLink(LinkSpec(rtt_ns=0)) as link, system.serve(prepared, link) as url:
         order = RaceOrder(
             url=url,
             corpus=CORPUS,

@@ -1,7 +1,7 @@
-"""Rounds of a race: systems that behave in every way, over a link that needs no root.
+"""Rounds of a race: systems that behave in every way, over an emulated link.
 
 Covers: one run with its meters, limits and failures; whole races that are interrupted and go on. Does not cover: real systems
-(test_bench_race.py).
+(test_race.py).
 """
 
 import sys
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.test_bench_race_kept import WORLD
 
 from emlio.errors import DatasetError
 from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
@@ -21,6 +20,7 @@ from emlio_bench.harness.results import Results, Run, read_results
 from emlio_bench.link.accuracy import measure_link
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.spec import LinkSpec
+from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.run.host_time import children
@@ -31,6 +31,7 @@ from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.systems.entries import Entry
 from emlio_bench.race.systems.ours import Remote
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
+from tests.model.sample_race import ENVIRONMENT
 
 CORPUS = Corpus(records=200, record_bytes=2000)
 CONTEST = Contest(
@@ -99,7 +100,7 @@ def job(system: System, tmp_path: Path, contest: Contest = CONTEST) -> Job:
         setting=system.settings(0)[0],
         prepared=system.prepare(CORPUS, tmp_path / "forms"),
         spec=SPEC,
-        kind=LinkKind.RELAY,
+        kind=LinkKind.EMULATED,
         round=3,
         place=1,
         seed=7,
@@ -110,17 +111,14 @@ def test_a_run_is_metered_at_both_ends_and_leaves_nothing(tmp_path: Path) -> Non
     before = children()
     run = run_once(job(Remote(), tmp_path), None)
     assert run.failure is None
-    assert (run.contest, run.subject, run.setting, run.round, run.place) == ("read", "emlio", "default", 3, 1)
-    assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]
-    assert run.finished is not None
-    assert run.finished.cpu_ns > 0
-    assert run.storage_cpu_ns > 0
-    assert run.to_training_bytes >= 2 * CORPUS.payload_bytes
-    assert 0 < run.to_storage_bytes < CORPUS.payload_bytes
-    assert run.elapsed_ns > run.epochs[-1].ended_ns - run.epochs[0].begun_ns
-    assert run.in_flight is not None
-    assert 0 <= run.in_flight.mean_bytes < run.in_flight.peak_bytes < run.to_training_bytes
-    assert run.energy is None
+    assert (run.scenario, run.subject, run.setting, run.round, run.place) == ("read", "emlio", "default", 3, 1)
+    assert run.words["exact"] == "yes"
+    assert run.value(Quantity.TRAINING_CPU) > 0
+    assert run.value(Quantity.STORAGE_CPU) > 0
+    assert 1 <= run.value(Quantity.WIRE_SHARE) < 3
+    assert run.value(Quantity.ELAPSED) > run.value(Quantity.FIRST_EPOCH) > 0
+    assert 0 <= run.value(Quantity.IN_FLIGHT) < run.value(Quantity.PEAK_IN_FLIGHT) < 3 * CORPUS.payload_bytes
+    assert Quantity.ENERGY not in run.values
     assert children() == before
 
 
@@ -131,27 +129,26 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
         run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), joules)
     assert run.failure is None
     assert children() == before
-    energy = run.energy
-    if energy is None or energy.train_joules is None or energy.read_joules is None:
-        pytest.skip(f"this machine's energy can be neither read nor estimated: {energy}")
-    assert energy.joules == pytest.approx(energy.train_joules + energy.read_joules)
+    if Quantity.STEP_ENERGY not in run.values:
+        pytest.skip(f"this machine's energy can be neither read nor estimated: {run.words}")
+    step, wait = run.value(Quantity.STEP_ENERGY), run.value(Quantity.WAIT_ENERGY)
     # Where the recorder missed readings on a busy machine, its power at rest is not known.
-    assert {(one.host, one.domain) for one in energy.hosts} >= {("compute", "cpu"), ("storage", "cpu")} or (
-        energy.hosts == ()
-    )
-    assert sum(one.active_joules for one in energy.hosts) <= energy.joules
+    if Quantity.REST_ENERGY in run.values:
+        assert run.value(Quantity.REST_ENERGY) < run.value(Quantity.ENERGY)
+        assert run.value(Quantity.COMPUTE_ENERGY) > 0
+        assert run.value(Quantity.STORAGE_ENERGY) > 0
     # 13 batches an epoch, each with its step; what a moment draws differs, so it is no exact share.
-    seconds = sum(epoch.ended_ns - epoch.begun_ns for epoch in run.epochs) / 1e9
-    assert energy.train_joules / energy.joules == pytest.approx(2 * 13 * 0.02 / seconds, abs=0.3)
+    seconds = (run.value(Quantity.FIRST_EPOCH) + run.value(Quantity.LATER_EPOCHS)) / 2
+    assert step / (step + wait) == pytest.approx(13 * 0.02 / seconds, abs=0.3)
 
 
 def test_an_epoch_that_takes_too_long_is_cut_and_the_last(tmp_path: Path) -> None:
     run = run_once(job(Sleepy(), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
     assert run.failure is None
     assert run.cut
-    (epoch,) = run.epochs
-    assert 0 < epoch.records < CORPUS.records
-    assert epoch.ended_ns - epoch.begun_ns > 300_000_000
+    assert 0 < run.value(Quantity.RECORDS) < CORPUS.records
+    assert run.values[Quantity.FIRST_EPOCH].beyond == ">"
+    assert run.value(Quantity.FIRST_EPOCH) > 0.3
 
 
 STUCK = """
@@ -176,19 +173,17 @@ def test_an_epoch_whose_next_batch_never_comes_is_cut_too(tmp_path: Path) -> Non
     run = run_once(job(Stuck(script=""), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
     assert run.failure is None
     assert run.cut
-    (epoch,) = run.epochs
-    assert epoch.records == 1
-    assert epoch.ended_ns - epoch.begun_ns > 2_000_000_000
-    assert epoch.wait_ns > 2_000_000_000
-    assert run.finished is not None
+    assert run.value(Quantity.RECORDS) == 1
+    assert run.value(Quantity.FIRST_EPOCH) > 2
+    assert run.value(Quantity.WAIT_SHARE) > 0.9
+    assert Quantity.TRAINING_CPU in run.values
 
 
 def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) -> None:
     run = run_once(job(Actor(script="raise SystemExit('no bucket of that name')"), tmp_path), None)
     assert run.failure is not None
     assert "no bucket of that name" in run.failure
-    assert run.epochs == ()
-    assert run.finished is None
+    assert set(run.values) == {Quantity.ELAPSED}
 
 
 def hold(
@@ -217,7 +212,8 @@ def hold(
     ]
     kept = KeptRace(
         Results(
-            environment=WORLD,
+            benchmark="race",
+            environment=ENVIRONMENT,
             settings=(),
             begun="2026-01-01T00:00:00+00:00",
             contests=tuple(contests),
@@ -228,7 +224,7 @@ def hold(
     turns = Turns(
         kept,
         entries,
-        kind=LinkKind.RELAY,
+        kind=LinkKind.EMULATED,
         tuned=False,
         joules=None,
         tell=told,
@@ -237,7 +233,6 @@ def hold(
     turns.hold(contests, folder / "forms", rounds, within_ns)
     done = read_results(folder / "race")
     assert done == kept.race
-    assert isinstance(done, Results)
     assert [name for name, _ in done.links] == [contest.name for contest in contests]
     return done.runs
 
@@ -260,7 +255,7 @@ def test_contests_take_turns_too_so_that_they_can_be_compared(tmp_path: Path) ->
     actor = Actor(script=SAYS % "False")
     near, far = (replace(CONTEST, name=name, rtt_ns=rtt_ns) for name, rtt_ns in (("near", 0), ("far", 2_000_000)))
     runs = hold(tmp_path, 2, actor, contests=(near, far))
-    assert [(run.contest, run.round) for run in runs] == [("near", 0), ("far", 0), ("near", 1), ("far", 1)]
+    assert [(run.scenario, run.round) for run in runs] == [("near", 0), ("far", 0), ("near", 1), ("far", 1)]
 
 
 def test_a_round_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:

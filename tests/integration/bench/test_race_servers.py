@@ -44,9 +44,7 @@ def link() -> Iterator[Link]:
 
 
 @pytest.fixture(params=["nginx", "our own"])
-def url(
-    request: pytest.FixtureRequest, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     cache = tmp_path / "cache"
     if request.param == "our own":
         monkeypatch.setattr(web_server, "find_program", lambda name, cache: None)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from emlio_bench.harness.environment import read_environment
-from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.plot import png_bytes
+from emlio_bench.harness.results import Figure, Results
 from emlio_bench.recovery import events
 from emlio_bench.recovery.plot import draw_recovery
 from emlio_bench.recovery.rank import Ended, ReadOrder
