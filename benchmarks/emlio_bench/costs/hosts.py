@@ -19,11 +19,11 @@ from typing import Final
 
 from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.link.contract import LinkEnd
 from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
-from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["COMPUTE", "STORAGE", "Host", "TwoHosts", "two_hosts", "why_no_hosts"]
 

@@ -10,13 +10,13 @@ import msgspec
 
 from emlio_bench.costs.census import Census, take_census
 from emlio_bench.costs.settings import CostsSettings
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.data import prepared
 from emlio_bench.harness.figures import MIB, figure
 from emlio_bench.harness.rank import open_rank
 from emlio_bench.harness.results import Figure
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.processes.child import say, start_worker
-from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["ranks_figures", "read_slowly"]
 

@@ -6,6 +6,7 @@ from typing import Final
 from emlio.progress import Progress
 from emlio_bench.costs.energy import energy_figures
 from emlio_bench.costs.examples import examples_figures
+from emlio_bench.costs.link import link_figures
 from emlio_bench.costs.memory import pause_figures, slow_figures
 from emlio_bench.costs.nvml import nvml_figures
 from emlio_bench.costs.planning import padding_figures, plan_figures
@@ -29,6 +30,7 @@ SCENARIOS: Final[dict[str, Callable[[CostsSettings], Iterable[Figure]]]] = dict(
             plan_figures,
             padding_figures,
             ranks_figures,
+            link_figures,
             energy_figures,
             nvml_figures,
         ),

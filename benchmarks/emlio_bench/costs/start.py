@@ -11,13 +11,13 @@ from typing import Final
 from emlio.units import format_size
 from emlio_bench.costs.reading import Read, ReadOrder, read_in_process
 from emlio_bench.costs.settings import CostsSettings
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.data import prepared
 from emlio_bench.harness.figures import figure, rtt_text
 from emlio_bench.harness.results import Figure
 from emlio_bench.harness.runner import rotated
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.link.choice import link_of
-from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["fresh_cache", "start_figures"]
 

@@ -37,7 +37,7 @@ def run_formats(settings: FormatsSettings, world: World) -> Results:
     if settings.beside:
         fields.append(beside_field(settings, cache_folder(settings.cache, world.environment), world.tell))
     told = {"formats": ",".join(settings.formats), "beside": settings.beside}
-    return run_fields("formats", fields, settings, world, told, first=lambda *of: tuple(_starts(*of)))
+    return run_fields("formats", fields, settings, world, told, first=_starts)
 
 
 def _starts(fields: Sequence[Field], prepared: Mapping[tuple[str, str], Path]) -> Iterator[Figure]:

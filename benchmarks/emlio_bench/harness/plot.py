@@ -85,7 +85,11 @@ def plain_logarithms(axis: Any) -> None:
     subs = (1, 2, 5) if log10(high / low) <= _FEW_DECADES else (1,)
     axis.set_major_locator(ticker.LogLocator(base=10, subs=subs, numticks=30))
     axis.set_minor_locator(ticker.NullLocator())
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(_plain))
+
+
+def _plain(value: float, _: int) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def draw_spreads(axes: Any, places: Sequence[float], samples: Sequence[Sequence[float]], **style: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from emlio_bench.link.contract import Held, LinkCounts, LinkKind
+from emlio_bench.link.contract import Held, LineCounts, LinkCounts, LinkKind
 from emlio_bench.link.devices import (
     PREFIX_BITS,
     STORAGE_DEVICE,
@@ -115,7 +115,7 @@ class _Netem:
 
     def counts(self) -> LinkCounts:
         # The device at one end sends the packets that lead to the other end.
-        found = []
+        found: list[LineCounts] = []
         for namespace, device in zip(self._namespaces, (STORAGE_DEVICE, self._far), strict=True):
             enter_namespace(namespace)
             found.append(read_line_counts(_run("tc", "-s", "-j", "qdisc", "show", "dev", device)))

@@ -23,6 +23,7 @@ import msgspec
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
 from emlio_bench.harness.command import Command
+from emlio_bench.harness.daemon import RunningDaemon, joint_address, running_daemon
 from emlio_bench.harness.data import prepared, split_evenly
 from emlio_bench.harness.figures import results_of
 from emlio_bench.harness.pair import ANSWER_S
@@ -32,7 +33,6 @@ from emlio_bench.link.choice import choose_kind, open_star
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import start_worker
-from emlio_bench.processes.daemon import RunningDaemon, joint_address, running_daemon
 from emlio_bench.scaling.figures import ScalingSample, Way, scaling_figures
 from emlio_bench.scaling.plot import draw_scaling
 from emlio_bench.scaling.rank import SLOW_WINDOW_BYTES, Mark, RankOrder, Share, share_between

@@ -17,6 +17,7 @@ import msgspec
 from emlio import EmlioLoader
 from emlio.errors import DatasetError, TransportError
 from emlio.wire.protection import CLEAR
+from emlio_bench.harness.daemon import RunningDaemon, running_daemon
 from emlio_bench.harness.meter import Measurement, Meter
 from emlio_bench.harness.pair import hear_sample
 from emlio_bench.harness.protected import WAYS, RankTrust, make_keys
@@ -24,7 +25,6 @@ from emlio_bench.harness.rank import open_rank
 from emlio_bench.harness.scenario import DataSpec, Scenario, Window
 from emlio_bench.link.contract import Link
 from emlio_bench.processes.child import say, start_worker
-from emlio_bench.processes.daemon import RunningDaemon, running_daemon
 
 __all__ = ["EXAMPLE_FIELDS", "Loader", "receive"]
 

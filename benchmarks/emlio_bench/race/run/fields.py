@@ -4,10 +4,11 @@ Covers: settings, runs, tables and picture that such benchmarks share. Does not 
 and entrants (emlio_bench.formats, emlio_bench.mixtures).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,7 +123,7 @@ def run_fields(
     *,
     look: Look | None = None,
     wrong: Callable[[Run], str] = lambda run: "" if run.words.get("exact", "yes") == "yes" else run.words["exact"],
-    first: Callable[[Sequence[Field], Mapping[tuple[str, str], Path]], Sequence[Figure]] | None = None,
+    first: Callable[[Sequence[Field], Mapping[tuple[str, str], Path]], Iterable[Figure]] | None = None,
 ) -> Results:
     """Run all rounds; results are kept after each.
 
@@ -228,7 +229,7 @@ def _round(
                 place=turn,
                 seed=place + 1,
             )
-            more = (lambda heard, contest=contest: look(contest, heard)) if look is not None else None
+            more = partial(look, contest) if look is not None else None
             yield run_once(job, None, OneMachine(run_kind), more)
 
 

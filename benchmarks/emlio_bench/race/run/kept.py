@@ -38,7 +38,7 @@ class KeptRace:
         if self._file.exists():
             older = read_results(self._file)
             differences = unlike(older, race, but=("entrants",))
-            if differences or not isinstance(older, Results):
+            if differences:
                 raise ConfigError(
                     f"a race must go on as it began, choose another folder than {folder}: {'; '.join(differences)}"
                 )

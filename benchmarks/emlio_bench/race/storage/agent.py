@@ -180,9 +180,10 @@ class Storage:
             self._joules = self._ending.enter_context(Joules(Path(folder)))
         return self._joules.rest()
 
-    def used(self, from_ns: int, to_ns: int, steps: list[tuple[int, int]]) -> Energy | None:
-        """Return the energy between two moments of this host's clock."""
-        return None if self._joules is None else self._joules.used(from_ns, to_ns, steps=steps, whole="storage")
+    def used(self, from_ns: int, to_ns: int, steps: list[tuple[int, int]]) -> list[Energy]:
+        """Return the energy between two moments of this host's clock; nothing where it is not known."""
+        used = self._joules and self._joules.used(from_ns, to_ns, steps=steps, whole="storage")
+        return [used] if used else []
 
     def close(self) -> None:
         """End everything."""

@@ -266,12 +266,12 @@ class RemoteEnergy:
         offset_ns = self._offset_ns()
         theirs = self._host.ask(
             "used",
-            Energy | None,  # type: ignore[arg-type]  # a union is no class
+            list[Energy],
             from_ns=from_ns + offset_ns,
             to_ns=to_ns + offset_ns,
             steps=[(start + offset_ns, end + offset_ns) for start, end in known],
         )
-        return None if own is None or theirs is None else added(own, theirs)
+        return None if own is None or not theirs else added(own, theirs[0])
 
     def _offset_ns(self) -> int:
         """Return the other clock minus this one, from the quickest of several answers."""

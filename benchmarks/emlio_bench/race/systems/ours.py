@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from emlio_bench.harness.contest import Family
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.link.contract import Link
-from emlio_bench.processes.daemon import running_daemon
 from emlio_bench.race.servers.served import until_orphaned
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
