@@ -1,1 +1,1 @@
-"""What loaders, daemons and plans take of their hosts: one table of scenarios."""
+"""Costs of loaders, daemons and plans at their hosts: one table of scenarios."""

@@ -141,7 +141,7 @@ _SLOW_BATCH: Final = 64
 _BYTES_PER_S: Final = 200_000_000
 _PREFETCH: Final = "128MiB"
 _SLOWER: Final = 4
-"""How many times longer than planned the rank may take."""
+"""The rank may take so many times longer than planned."""
 
 
 def slow_figures(settings: CostsSettings) -> Iterator[Figure]:

@@ -20,7 +20,7 @@ _RESET_PEAK: Final = "5"
 
 
 class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rank reads.
+    """The order to read.
 
     Attributes:
         address: address of the dataset.
@@ -40,7 +40,7 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What it told; times count from before the constructor, memory is resident."""
+    """Its report; times count from before the constructor, memory is resident."""
 
     constructed_ns: int
     first_batch_ns: int

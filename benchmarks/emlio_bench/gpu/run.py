@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Came:
-    """What came of a part; `reason` is why it did not pass."""
+    """The outcome of a part; `reason` is why it did not pass."""
 
     part: Part
     outcome: Outcome

@@ -12,7 +12,7 @@ __all__ = ["Command", "World"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a command may use besides its settings.
+    """Things that a command may use besides its settings.
 
     Attributes:
         environment: environment variables.

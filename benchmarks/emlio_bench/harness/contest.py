@@ -1,4 +1,4 @@
-"""What a race is about: its contests, and who enters them.
+"""The subject of a race: its contests, and who enters them.
 
 Covers: values that results keep. Does not cover: making records (emlio_bench.race.records.corpus).
 """
@@ -12,7 +12,7 @@ from emlio.units import format_size
 __all__ = ["DIGIT_PICTURES", "PICTURES", "PICTURE_SIZES", "Contest", "Corpus", "Entrant", "Family"]
 
 Family = Literal["ours", "files", "objects", "http", "service", "local", "limit"]
-"""How a system gets its records; "limit" is for what bounds all of them."""
+"""The way in which a system gets its records; "limit" is for what bounds all of them."""
 
 PICTURES: Final = "pictures"
 DIGIT_PICTURES: Final = "digit-pictures"

@@ -80,7 +80,7 @@ class Run:
 
     @property
     def cut(self) -> bool:
-        """Whether it was stopped at a limit."""
+        """True if it was stopped at a limit."""
         return any(value.beyond for value in self.values.values())
 
     def value(self, quantity: str) -> float:
@@ -155,7 +155,7 @@ class Results:
 
     @property
     def succeeded(self) -> bool:
-        """Whether any run came to its end."""
+        """True if any run came to its end."""
         return any(run.failure is None for run in self.runs)
 
 

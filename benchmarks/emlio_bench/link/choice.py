@@ -1,4 +1,4 @@
-"""Which kind of link this machine can have, and opening one."""
+"""The kind of link that this machine can have, and opening one."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -94,7 +94,7 @@ HERE: Final = LinkEnd(address="127.0.0.1", listen="127.0.0.1", namespace=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineCounts:
-    """What one direction has carried since it began.
+    """The traffic of one direction since it began.
 
     Attributes:
         packets: packets that were accepted.

@@ -41,7 +41,7 @@ TUN_PATH: Final = "/dev/net/tun"
 PREFIX_BITS: Final = 24
 
 _TUNED_BYTES: Final = 64 << 20
-"""What TCP may have for a connection at a tuned end."""
+"""Memory that TCP may have for a connection at a tuned end."""
 _SYSCTL: Final = Path("/proc/sys/net/ipv4")
 """Its files show the settings of the calling thread's network namespace."""
 

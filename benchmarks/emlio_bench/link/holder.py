@@ -72,7 +72,7 @@ class Started:
 
 
 class _Way(Protocol):
-    """What carries the packets: forward.c, or the kernel."""
+    """The way in which packets are carried: forward.c, or the kernel."""
 
     def forward(self, others: Sequence[int]) -> list[int]:
         """Carry packets until one of these descriptors is ready; return those that are."""

@@ -1,4 +1,4 @@
-"""What a link is to be like."""
+"""The link that is wanted."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""How exactly a loader kept the proportions of a mixture, from the ids in the order of handing out."""
+"""The exactness with which a loader kept the proportions of a mixture, from the ids in the order of handing out."""
 
 from collections.abc import Sequence
 from itertools import accumulate

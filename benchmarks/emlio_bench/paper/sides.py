@@ -30,7 +30,7 @@ _Tell = Callable[[str], None]
 
 _WANDER: Final = 1.5
 _WANDER_NS: Final = 400_000
-"""How far the round trip of a run that goes on may differ from before."""
+"""The most by which the round trip of a run that goes on may differ from before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ __all__ = ["BYTES", "UNITS", "Quantity"]
 
 
 class Quantity(StrEnum):
-    """What a run has values of.
+    """The quantities of a run.
 
     Costs are of all epochs, energies of one. A run that was cut gives bounds.
     """

@@ -1,4 +1,4 @@
-"""What each system did in each contest: its runs as medians with their extremes.
+"""The results of each system in each contest: its runs as medians with their extremes.
 
 Covers: the rows of a race, which of them are shown, best, ours, limits. Pure. Does not cover: goals
 (emlio_bench.race.report.verdict), tables (emlio_bench.race.report.document).
@@ -72,7 +72,7 @@ class Standing:
 
     @property
     def exact(self) -> str:
-        """Whether each record came once: "yes", what is wrong, or "" if no epoch was whole."""
+        """Says if each record came once: "yes", what is wrong, or "" if no epoch was whole."""
         wrong = [run.words["exact"] for run in self.runs if is_wrong(run)]
         return wrong[0] if wrong else self.told("exact")
 
@@ -83,12 +83,12 @@ class Standing:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether records were lost or repeated."""
+        """True if records were lost or repeated."""
         return any(map(is_wrong, self.runs))
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is this loader at its defaults."""
+        """True for this loader at its defaults."""
         return self.who == (OURS, DEFAULT)
 
     @property
@@ -98,12 +98,12 @@ class Standing:
 
     @property
     def is_rival(self) -> bool:
-        """Whether it is another system that reads over the link."""
+        """True for another system that reads over the link."""
         return self.entrant.family in _RIVAL_FAMILIES
 
     @property
     def mixes_as_well(self) -> bool | None:
-        """Whether its batches mix as a full shuffle does; None if this cannot be told."""
+        """True if its batches mix as a full shuffle does; None if this cannot be told."""
         blocks = self.of(Quantity.BLOCKS)
         if blocks is None or self.full_blocks < _LEAST_FULL_BLOCKS:
             return None

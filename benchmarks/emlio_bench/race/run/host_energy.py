@@ -64,7 +64,7 @@ class Energy:
 
     @property
     def told(self) -> str:
-        """How each part is known."""
+        """The method for each part, in words."""
         parts = dict.fromkeys(f"{one.host} {one.domain.upper()} {one.method}" for one in self.hosts)
         return ", ".join(parts) or self.method
 

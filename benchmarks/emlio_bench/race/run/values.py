@@ -1,4 +1,4 @@
-"""What a run is worth: its values, from what the consumer told and the hosts used."""
+"""The values of a run, from what the consumer told and the hosts used."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _S: Final = 1e9
 
 @dataclass(slots=True, kw_only=True)
 class Heard:
-    """What is known of a run when it ends, however it ends."""
+    """Everything known of a run when it ends, however it ends."""
 
     epochs: list[Epoch] = field(default_factory=list[Epoch])
     steps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -32,7 +32,7 @@ class Heard:
 
     @property
     def cut(self) -> bool:
-        """Whether an epoch was cut at its limit."""
+        """True if an epoch was cut at its limit."""
         return any(epoch.cut for epoch in self.epochs)
 
 

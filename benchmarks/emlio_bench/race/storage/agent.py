@@ -95,7 +95,7 @@ def digest_of(corpus: Corpus, forms: Path) -> str:
 
 
 class Storage:
-    """What can be asked of the storage host. Close it to end everything."""
+    """Answers for the storage host. Close it to end everything."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         remove_leftovers()
