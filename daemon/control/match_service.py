@@ -80,7 +80,7 @@ class MatchService:
         if known is not None:
             self._found.move_to_end(key)
         if known is not None and not known.identity:  # else the files are looked at again, in a thread
-            self._carry_out(client, client.machine.tell_matches(known.bits.tobytes()))
+            self._carry_out(client, client.machine.tell_matches(known.bits.data, known.digests))
             return
         search = self._searches.get(key)
         if search is None:
@@ -153,11 +153,11 @@ class MatchService:
         self._searches.pop(search.key, None)
         if found is not None:
             self._found[search.key] = found
-            while sum(len(one.bits) for one in self._found.values()) > MOST_MATCH_BYTES and len(self._found) > 1:
+            while sum(one.size_bytes for one in self._found.values()) > MOST_MATCH_BYTES and len(self._found) > 1:
                 self._found.popitem(last=False)
         for client, _ in search.asked:
             if found is not None:
-                self._carry_out(client, client.machine.tell_matches(found.bits.tobytes()))
+                self._carry_out(client, client.machine.tell_matches(found.bits.data, found.digests))
             else:
                 self._carry_out(client, client.machine.refuse("predicate", str(error)))
         self._go_on(search.served)

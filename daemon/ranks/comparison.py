@@ -137,14 +137,23 @@ class Comparison:
         if loader is None:
             return []
         loader.rank.heard_ns = now_ns
-        job, begins = self._jobs[_job_of(loader.caller)], loader.start is None
+        job = self._jobs[_job_of(loader.caller)]
+        before = loader.state(epochs=job.leaves_epochs)
         verdicts: list[Verdict] = []
-        loader.at = place.epoch, place.reach
+        begins = loader.start is None
         if begins:
-            loader.start, loader.asked_ns = (place.epoch, place.begin), now_ns
-        if begins or place.read != loader.reads:
-            loader.reads = place.read
-            verdicts = self._review(job, loader.rank, now_ns)
+            loader.rank.begin(loader, (place.epoch, place.begin))
+            loader.asked_ns = now_ns
+        if place.moved and not loader.moved:
+            loader.moved = True
+            near = [one for one in (*loader.against, *loader.waiting, loader) if not one.is_gone]
+            verdicts += [Probe(connection=one.caller.connection) for one in near]
+            self._forget(loader, "places")
+        loader.at, loader.left = (place.epoch, place.reach), place.left
+        loader.reads, loader.asks = place.read, place.asks
+        if before != loader.state(epochs=job.leaves_epochs):
+            job.leaves_epochs = job.leaves_epochs or loader.left is not None
+            verdicts += self._review(job, loader.rank, now_ns)
         if begins:
             verdicts += self._place(job, loader, now_ns)
         least = min(loader.bounds.values(), default=None)
@@ -189,13 +198,13 @@ class Comparison:
         rank.note(loader.terms.digest, loader.at if loader.start is not None else None)
         if not loader.is_closed:
             rank.torn.add(loader.terms.digest)
-        if loader.start is not None:
+        if loader.start is not None and loader.is_closed:
             former = rank.gone.pop(loader.terms.digest, None)
             rank.gone[loader.terms.digest] = loader
             if former is None and len(rank.gone) > MOST_KINDS_KNOWN:
                 former = rank.gone.pop(next(iter(rank.gone)))
             if former is not None:
-                self._forget(former, "places")
+                self._forget(former)
         job.renew(rank)
         verdicts = self._let_go(job, loader, now_ns, "terms", "left")
         if job.ranks.get(rank.number) is rank:
@@ -230,9 +239,10 @@ class Comparison:
     def _review(self, job: Job, rank: Rank, now_ns: int) -> list[Verdict]:
         """Compare a rank with all others anew; return the probes that tell of limits which changed."""
         job.renew(rank)
-        touched = {loader: loader.limit for one in rank.seen for loader in (one, *one.waiting)}
+        own = (*rank.loaders, *rank.gone.values())  # one that is gone stands for its rank only until that makes another
+        touched = {loader: loader.limit for one in own for loader in (one, *one.waiting)}
         known = {(one, other): clash for one in touched for other, clash in one.against.items()}
-        for loader in rank.seen:
+        for loader in own:
             self._forget(loader, "terms", "left")
         mine = rank.ledger
         for theirs, alike in job.others(rank):
@@ -248,6 +258,11 @@ class Comparison:
                     if not held.is_gone:
                         touched.setdefault(held, held.limit)
                         self._hold(held, awaited, "terms", now_ns)
+            for other in alike if job.leaves_epochs else ():
+                for stays, leaves in rank.alike(other):
+                    at = leaves.left
+                    if stays.start is not None and at is not None and at[0] == stays.at[0] < leaves.at[0]:
+                        self._limit(stays, leaves, at, touched)
             for left, of in ((mine.left_by(theirs), True), (theirs.left_by(mine), False)):
                 for other in alike if left else ():
                     self._bound(*((rank, other) if of else (other, rank)), left, touched)
@@ -260,25 +275,32 @@ class Comparison:
         return [Probe(connection=one.caller.connection) for one in told] + (self._probe(now_ns) if self._held else [])
 
     @staticmethod
-    def _bound(ahead: Rank, behind: Rank, left: dict[str, Point], touched: dict[Loader, Limit | None]) -> None:
+    def _limit(stays: Loader, leaves: Loader, at: Point, touched: dict[Loader, Limit | None]) -> None:
+        touched.setdefault(stays, stays.limit)
+        stays.bounds[leaves] = at
+        leaves.waiting[stays] = None
+
+    def _bound(self, ahead: Rank, behind: Rank, left: dict[str, Point], touched: dict[Loader, Limit | None]) -> None:
         """Bound the loaders of a rank that goes on with what another rank left for something else."""
         leaver = behind.last(behind.ledger.lacking(ahead.ledger))
         for loader in ahead.loaders:
             if leaver is not None and loader.terms.digest in left:
-                touched.setdefault(loader, loader.limit)
-                loader.bounds[leaver] = left[loader.terms.digest]
-                leaver.waiting[loader] = None
+                self._limit(loader, leaver, left[loader.terms.digest], touched)
 
     def _place(self, job: Job, loader: Loader, now_ns: int) -> list[Verdict]:
         """Hold a loader that began at another place than the one that another rank had first.
 
-        Not those that are expected to: a process has made such a loader before, or a former process
-        of the rank lived beside the other one. That rank was started again alone, from its state.
+        Not those that are expected to: a process has made such a loader before. If a former process
+        of the rank lived beside the other one, it was started again alone, from its state, and what
+        counts is where its first process began.
         """
         other = job.eldest_beside(loader)
-        if other is None or other.start == loader.start or job.is_adopted or not (loader.alone and other.alone):
+        if other is None or job.is_adopted or not (loader.alone and other.alone) or loader.moved or other.moved:
             return []
-        if may_follow(loader, other):
+        if loader.start == other.start:
+            loader.rank.stem(loader, other.origin)
+            return []
+        if may_follow(loader, other) and (None in (loader.origin, other.origin) or loader.origin == other.origin):
             return []
         here = [one for one in (loader, other) if not one.is_gone]
         for held in here:
@@ -289,7 +311,10 @@ class Comparison:
         """Return whether a conflict will not pass, once the other rank is heard, or if it is gone."""
         if held.start is None:
             return False
-        is_clear = other.reads if clash.kind == "left" else other.start is not None
+        if clash.kind == "places":  # one that was only looked at may begin anew, at the right place
+            is_clear = all(one.reads or one.asks for one in (held, other))
+        else:
+            is_clear = other.reads if clash.kind == "left" else other.start is not None
         waits_ns = self._grace_ns if is_clear and not other.is_gone else self._patience_ns
         return now_ns - max(clash.since_ns, held.asked_ns) >= waits_ns
 
@@ -300,11 +325,11 @@ class Comparison:
         held.was_held = True
 
     def _forget(self, loader: Loader, *kinds: str) -> None:
-        """Forget conflicts of these kinds, and the bounds, between a loader and others."""
+        """Forget conflicts of these kinds, all by default, and the bounds, between a loader and others."""
         for other in [*loader.waiting, *loader.against, *loader.bounds]:
             for one, two in ((loader, other), (other, loader)):
                 one.bounds.pop(two, None)
-                if two in one.against and one.against[two].kind in kinds:
+                if two in one.against and (not kinds or one.against[two].kind in kinds):
                     del one.against[two]
                 if two not in one.against and two not in one.bounds:
                     two.waiting.pop(one, None)
@@ -317,7 +342,7 @@ class Comparison:
         self._standing.pop(loader.caller.connection, None)
         self._lost_ns.pop(loader.caller.connection, None)
         waiting = [one for one in loader.waiting if not one.is_gone]
-        self._forget(loader, *(kinds or ("terms", "left", "places")))
+        self._forget(loader, *kinds)
         verdicts: list[Verdict] = [Probe(connection=one.caller.connection) for one in waiting]
         # Not all that a loader conflicts with are noted.
         for rank in dict.fromkeys(one.rank for one in waiting if one.rank is not loader.rank):
@@ -329,7 +354,7 @@ class Comparison:
         dataset, (here, there) = held.caller.hello.dataset, (held.told, other.told)
         told = [(held, describe_difference(dataset, here, there))]
         if kind == "left":
-            text = describe_left(dataset, here, there, held.bounds.get(other, (0, 0)))
+            text = describe_left(dataset, here, there, held.bounds.get(other, (0, 0)), other.at[0])
             told = [(held, text), (other, text)]
         elif kind == "places" and held.start is not None and other.start is not None:
             mine, theirs = (here[0], held.start), (there[0], other.start)
@@ -364,7 +389,7 @@ class Comparison:
         while len(self._idle) > _MOST_IDLE_RANKS:
             (key, number), _ = self._idle.popitem(last=False)
             for old in self._jobs[key].ranks.pop(number).gone.values():
-                self._forget(old, "places")
+                self._forget(old)
             if not self._jobs[key].ranks:
                 del self._jobs[key]
 

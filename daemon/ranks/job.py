@@ -6,6 +6,7 @@ emlio.daemon.ranks.comparison.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from emlio.daemon.ranks.claims import Caller, Process
 from emlio.session.terms import STEPS_AHEAD, Ledger, Point, Terms
@@ -13,8 +14,9 @@ from emlio.wire.control import Limit, Made
 
 __all__ = ["HELD", "MOST_KINDS_KNOWN", "Clash", "Job", "Loader", "Rank", "is_over", "may_follow"]
 
-MOST_KINDS_KNOWN = 64
-"""Sets of terms of one process that are remembered."""
+MOST_KINDS_KNOWN = 256
+"""Sets of terms of one process that are remembered: a rank that is further ahead than so many loaders, each with
+other options, conflicts with those that make what it has forgotten."""
 
 _MOST_WAITED_FOR = 64
 """Ranks with the same loaders that one loader waits for. Other waiting ones wait for other dead
@@ -39,9 +41,14 @@ class Loader:
     Attributes:
         alone: its process had made none with these terms before.
         start: where its user began; None before it asked for a batch.
+        origin: where the processes of its rank began, one of which went on from a state of the one before;
+            None where that is not known.
         asked_ns: when that was.
         at: where its user is.
+        left: an epoch that its user left for another one before its end, and how far it had come.
         reads: its user was handed more than a first look.
+        moved: before that it went to another place.
+        asks: its user waits for more than it may have.
         was_held: its user had to wait at some time.
         is_closed: its process said that it is.
         is_gone: its session has ended.
@@ -55,9 +62,13 @@ class Loader:
     rank: "Rank"
     alone: bool
     start: Point | None = None
+    origin: Point | None = None
     asked_ns: int = 0
     at: Point = (0, 0)
+    left: Point | None = None
     reads: bool = False
+    moved: bool = False
+    asks: bool = False
     was_held: bool = False
     is_closed: bool = False
     is_gone: bool = False
@@ -69,6 +80,10 @@ class Loader:
     def is_fresh(self) -> bool:
         """Return whether its user was handed nothing yet."""
         return self.start is None or self.at == self.start
+
+    def state(self, *, epochs: bool) -> tuple[object, ...]:
+        """Return all that decides what its user and others may take, of what its user says."""
+        return self.start, self.left, self.reads, self.at[0] if epochs else 0
 
     @property
     def told(self) -> tuple[str, Terms]:
@@ -94,9 +109,11 @@ class Rank:
         inherited: what processes that had the rank before had made and closed, while one that lived
             beside them has another rank: this process was started again alone, and goes on after that.
         loaders: those with a session here.
-        gone: the last one of each terms that was used and is gone, while the rank has this process.
+        gone: the last one of each terms that was used and closed, while the rank has this process. It says
+            nothing where the process was killed: that comes back, maybe with other options.
         made: the terms of all its loaders, and the farthest place at which one was closed.
         torn: the terms of loaders whose sessions ended though nobody closed them.
+        begun: where the rank began with these terms, see `Loader.origin`; `former_begun` is its predecessor's.
         ledger: what other ranks compare with.
     """
 
@@ -110,6 +127,8 @@ class Rank:
     gone: dict[str, Loader] = field(default_factory=dict[str, Loader])
     made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
     torn: set[str] = field(default_factory=set[str])
+    begun: dict[str, Point] = field(default_factory=dict[str, Point])
+    former_begun: dict[str, Point] = field(default_factory=dict[str, Point])
     ledger: Ledger = field(default_factory=Ledger)
 
     def learn(self, made: Sequence[Made]) -> None:
@@ -118,6 +137,22 @@ class Rank:
             at = one.epoch, one.reach
             # One that was closed unread was not left: a process that starts again may begin at the end.
             self.note(one.digest, at if one.closed and not one.living and at != (0, 0) else None)
+
+    def begin(self, loader: Loader, start: Point) -> None:
+        """Note where a loader's user begins."""
+        former, loader.start = self.former_begun.get(loader.terms.digest), start
+        if former is not None:
+            self.stem(loader, former if former <= start else None)
+        else:  # a process that was started again may have another rank's state
+            self.stem(loader, start if self.former_ns == _NEVER_NS or start == (0, 0) else None)
+
+    def stem(self, loader: Loader, origin: Point | None) -> None:
+        """Note a loader's origin, also for a process that follows."""
+        loader.origin = origin
+        if origin is not None and loader.alone:
+            self.begun[loader.terms.digest] = origin
+            while len(self.begun) > MOST_KINDS_KNOWN:
+                del self.begun[next(iter(self.begun))]
 
     def note(self, digest: str, left: Point | None) -> None:
         """Note a loader that was made, or is closed at a place. Of several with the same terms the farthest place counts."""
@@ -136,6 +171,13 @@ class Rank:
         wanted = set(digests)
         return next((one for one in reversed(self.seen) if one.terms.digest in wanted), None)
 
+    def alike(self, other: "Rank") -> Iterator[tuple[Loader, Loader]]:
+        """Return pairs, both ways, of both ranks' loaders with the same terms, each the only one of its rank."""
+        for one, two in product(self.loaders, other.loaders):
+            digests = [each.terms.digest for each in (*self.loaders, *other.loaders)]
+            if one.terms.digest == two.terms.digest and digests.count(one.terms.digest) == 2:
+                yield from ((one, two), (two, one))
+
     def used(self, digest: str) -> Loader | None:
         """Return the last loader with these terms whose user has asked for a batch, also one that is gone."""
         here = (one for one in reversed(self.loaders) if one.start is not None and one.terms.digest == digest)
@@ -151,11 +193,13 @@ class Job:
         alike: those with loaders by their ledgers, which are mostly alike.
         is_adopted: a loader came that was in use before. So processes may have been here of which
             nothing is known, and places are not compared.
+        leaves_epochs: a user left an epoch early, so epochs are compared.
     """
 
     ranks: dict[int, Rank] = field(default_factory=dict[int, Rank])
     alike: dict[Ledger, dict[int, Rank]] = field(default_factory=dict[Ledger, dict[int, Rank]])
     is_adopted: bool = False
+    leaves_epochs: bool = False
 
     def rank_of(self, caller: Caller, now_ns: int) -> tuple[Rank, Rank | None]:
         """Return the rank of this caller's process, which has it from now on, and its predecessor if that is new."""
@@ -171,6 +215,7 @@ class Job:
         if before is not None:
             torn = before.torn.union(one.terms.digest for one in before.loaders)
             rank.inherited = before.inherited | (before.made.keys() - torn)
+            rank.former_begun, rank.begun = before.begun, dict(before.begun)
         self.ranks[number] = rank
         self._disinherit()
         return rank, before

@@ -168,18 +168,20 @@ class Readers:
                 stream = turns.take()
                 if stream is None or stream not in self._streams:
                     continue
-            begun_ns = time.monotonic_ns()
-            goes_on = self._read_some(stream, turns, gatherer)
-            with self._lock:
-                turns.waiting.gave(stream.job, time.monotonic_ns() - begun_ns)  # a search reads nothing for long
-            if goes_on:
+            if self._read_some(stream, turns, gatherer):
                 self._enqueue(stream)
 
     def _read_some(self, stream: Stream, turns: _Turns, gatherer: Gatherer) -> bool:
         """Read for one stream until another waits for its turn; return whether it may go on."""
         try:
             while stream in self._streams and not self._closing:
-                if not stream.produce(gatherer, self._memory_bytes() // self.parts(stream.job), self._enqueue):
+                begun_ns = time.monotonic_ns()
+                goes_on = stream.produce(gatherer, self._memory_bytes() // self.parts(stream.job), self._enqueue)
+                with self._lock:
+                    # In time: a search reads nothing for long. Message by message: what a job reads before another
+                    # waits is free, see `JobTurns`.
+                    turns.waiting.gave(stream.job, time.monotonic_ns() - begun_ns)
+                if not goes_on:
                     return False
                 if stream.closed:
                     return False

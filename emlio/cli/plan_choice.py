@@ -68,15 +68,20 @@ def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argpar
     """Return the records of a directory, and which of them predicates hold for."""
     from emlio.receiver.assignment.agreement import Holding, questions_of
 
-    matches = tuple(
-        find_matches(dataset, question, cache_dir=arguments.cache_dir).bits.tobytes()
-        for question in questions_of(sampling)
-    )
+    found = [find_matches(dataset, question, cache_dir=arguments.cache_dir) for question in questions_of(sampling)]
     rows = tuple(
         ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
         for entry in dataset.entries
     )
-    return Holding(peer=directory, rows=rows, missing=(), missing_count=0, here=True, matches=matches)
+    return Holding(
+        peer=directory,
+        rows=rows,
+        missing=(),
+        missing_count=0,
+        here=True,
+        matches=tuple(one.bits.tobytes() for one in found),
+        digests=tuple(one.digests for one in found),
+    )
 
 
 def settle(sampling: Sampling, catalog: Catalog, held: "Sequence[Holding]") -> Sampling:
@@ -87,10 +92,11 @@ def settle(sampling: Sampling, catalog: Catalog, held: "Sequence[Holding]") -> S
     """
     if sampling == EVERYTHING:
         return sampling
-    from emlio.receiver.assignment.agreement import questions_of, settled
+    from emlio.receiver.assignment.agreement import check_matches, questions_of, settled
 
     if questions_of(sampling) and not held:
         raise ConfigError("predicates and weights of classes need a dataset, give directories instead of --records")
+    check_matches(held[0].peer if held else "", questions_of(sampling), held)
     return settled(sampling, catalog, held)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import FieldType
+from emlio.formats.contents import FieldType, sampled
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.whole_file import WholeFiles
@@ -118,7 +118,7 @@ def _sampled_schema(files: Files, shards: Sequence[ShardFiles]) -> Mapping[str, 
         except (*_BROKEN_ZIP, DatasetError):
             continue  # what is wrong is said where the records are read
         found |= {name.removesuffix(".npy"): FieldType("array") for name in names if name.endswith(".npy")}
-    return found
+    return sampled(found)
 
 
 def _unpacked_size(files: Files, number: int) -> int:

@@ -11,7 +11,10 @@ from types import MappingProxyType
 from emlio.errors import DatasetError
 from emlio.tfrecord import FRAME_BYTES
 
-__all__ = ["TFRECORD", "Contents", "FieldType"]
+__all__ = ["TFRECORD", "Contents", "FieldType", "sampled"]
+
+_MOST_SAMPLED = 2048
+"""Columns of records that were looked at. Ranks are told all of them in one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +83,8 @@ class Contents:
 
 
 TFRECORD = Contents(format="tfrecord")
+
+
+def sampled(columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+    """Return the columns of some records; none if they are so many that each record seems to have its own."""
+    return columns if len(columns) <= _MOST_SAMPLED else {}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RecordForm
@@ -155,7 +155,7 @@ def _sampled_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, FieldT
                 for name, value in cast("Mapping[str, Any]", parsed).items():
                     if value is not None:
                         found.setdefault(name, FieldType(_kind(value)))
-    return found
+    return sampled(found)
 
 
 def _kind(value: object) -> str:

@@ -5,12 +5,15 @@ are found by their names first (emlio.shards.tfrecord.discover).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
+from emlio.example.columns import Piece
 from emlio.formats.archives import archive_files
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.each_record import LABEL
 from emlio.formats.folders.containers import refuse_containers
 from emlio.formats.format import Files, Format, GroupFormat
 from emlio.formats.json_lines import json_lines
@@ -23,7 +26,7 @@ from emlio.formats.token_files import flat_tokens, indexed_tokens
 from emlio.formats.token_form import token_form
 from emlio.formats.whole_file import any_files, array_files
 
-__all__ = ["FORMATS", "find_format", "form_of", "format_named", "group_format", "has_own_columns"]
+__all__ = ["FORMATS", "batch_form", "find_format", "form_of", "format_named", "group_format", "has_own_columns"]
 
 FORMATS: tuple[Format, ...] = (
     mds,
@@ -101,6 +104,33 @@ def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
     if found is None:
         raise DatasetError(f"the dataset has a format that this release of emlio does not know, {contents.format!r}")
     return found.form(contents, fields)
+
+
+def batch_form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    """Return what `form_of` does, where "label" stands for `LABEL` if the dataset has that and no column of this name."""
+    of_tars = contents.format == tars.name and "cls" in contents.schema
+    known = of_tars or LABEL in contents.schema or not has_own_columns(contents)
+    if fields is None or "label" not in fields or "label" in contents.schema or not known:
+        return form_of(contents, fields)
+    wanted = [LABEL if name == "label" else name for name in fields if name != "label" or LABEL not in fields]
+    try:
+        return _ByClass(form_of(contents, wanted), fields)
+    except ConfigError:  # it has none: the error of the user's own names
+        return form_of(contents, fields)
+
+
+class _ByClass:
+    """A form with the column `LABEL` under the name "label". See `RecordForm`."""
+
+    def __init__(self, form: RecordForm, fields: Sequence[str]) -> None:
+        self._form = form
+        self._fields = tuple(fields)
+        self.faults = form.faults
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`."""
+        found = self._form.columns(pieces, count)
+        return {name: found[LABEL if name == "label" else name] for name in self._fields}
 
 
 def group_format(contents: Contents) -> GroupFormat | None:

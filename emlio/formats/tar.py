@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RecordForm
@@ -130,7 +130,7 @@ def _sampled_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, FieldT
                 columns[extension] = FieldType("bytes")
         except DatasetError:
             pass  # what is wrong is said where the records are looked for
-    return columns
+    return sampled(columns)
 
 
 def _extensions(files: Files, number: int, head: bytes) -> Iterator[str]:

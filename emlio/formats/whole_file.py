@@ -77,7 +77,8 @@ class WholeFiles:
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
         # Classes lie below splits that are served as one.
-        depth = int(bool(splits_at_top(names[number].partition("/")[0] for number in numbers)))
+        tops = (names[number].partition("/")[0] for number in numbers if "/" in names[number])
+        depth = int(bool(splits_at_top(tops)))
         numbers, in_classes = _records(names, numbers, depth)
         labels, classes = _labels(names, numbers, depth) if in_classes else (None, dict[int, str]())
         cuts = range(0, len(numbers), _PER_SHARD)

@@ -18,7 +18,7 @@ _LEVEL = 1
 """Of compression: sets are sent once, and shuffled ones hardly become shorter."""
 
 
-def pack(data: bytes) -> bytes:
+def pack(data: bytes | memoryview) -> bytes:
     """Return bytes compressed."""
     return zlib.compress(data, _LEVEL)
 

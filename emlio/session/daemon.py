@@ -263,17 +263,18 @@ class DaemonSession:
         """Report that the stream has begun."""
         return [Send(message=Opened(stream=stream, lanes=lanes, lane_bytes=lane_bytes))]
 
-    def tell_matches(self, bits: bytes) -> list[DaemonInstruction]:
+    def tell_matches(self, bits: bytes | memoryview, digests: bytes) -> list[DaemonInstruction]:
         """Send the part of the matches that the rank asked for; nothing if no request is open."""
         question, self._match_asked = self._match_asked, None
         if question is None or self.state is DaemonState.OVER:
             return []
-        if question.first >= len(bits):
+        told = digests if question.digests is True else bits
+        if question.first >= len(told):
             return self.refuse(
-                "protocol", f"matches must be requested from a byte in [0, {len(bits)}), got {question.first}"
+                "protocol", f"matches must be requested from a byte in [0, {len(told)}), got {question.first}"
             )
-        part = bits[question.first : question.first + CONTENT_PART_BYTES]
-        reply = MatchReply(first=question.first, size=len(part), total=len(bits), data=pack(part))
+        part = told[question.first : question.first + CONTENT_PART_BYTES]
+        reply = MatchReply(first=question.first, size=len(part), total=len(told), data=pack(part))
         return [Send(message=reply)]
 
     def tell_energy(self, reply: EnergyReply) -> list[DaemonInstruction]:

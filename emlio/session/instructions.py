@@ -99,10 +99,10 @@ class SizesCame:
 class Matched:
     """The daemon has said for which of its records a predicate holds.
 
-    `bits` has a bit for each record of the listed shards, in their order.
+    `told` has a bit for each record of the listed shards, in their order, or a digest for each shard.
     """
 
-    bits: bytes
+    told: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,21 @@ meaning of the bits (emlio.receiver.assignment.agreement).
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.contents import unpack
 from emlio.session.instructions import Matched, RankInstruction, Send
 from emlio.wire.contents import MatchReply, MatchRequest
 from emlio.wire.control import ShardRow
+from emlio.wire.limits import MATCH_DIGEST_BYTES
 
 __all__ = ["MatchesAsked"]
 
 
 class MatchesAsked:
-    """The open question, if there is one. A session asks once."""
+    """The open question, if there is one."""
 
     def __init__(self) -> None:
         """Begin without a question."""
@@ -25,14 +29,20 @@ class MatchesAsked:
         self._size = 0
         self._parts: list[bytes] = []
 
-    def ask(self, session: int, predicate: str, rows: Sequence[ShardRow]) -> list[RankInstruction]:
+    @property
+    def is_open(self) -> bool:
+        """Return whether an answer must still come."""
+        return self._open is not None
+
+    def ask(self, session: int, predicate: str, rows: Sequence[ShardRow], *, digests: bool) -> list[RankInstruction]:
         """Return the message that asks; without records, the answer."""
         if self._open is not None:
             raise LocalProtocolError("matches must not be requested before the last request was answered")
-        self._total, self._size, self._parts = -(-sum(row.records for row in rows) // 8), 0, []
+        total = MATCH_DIGEST_BYTES * len(rows) if digests else -(-sum(row.records for row in rows) // 8)
+        self._total, self._size, self._parts = total, 0, []
         if not self._total:
-            return [Matched(bits=b"")]
-        self._open = MatchRequest(session=session, predicate=predicate)
+            return [Matched(told=b"")]
+        self._open = MatchRequest(session=session, predicate=predicate, digests=digests or UNSET)
         return [Send(message=self._open)]
 
     def answered(self, reply: MatchReply) -> list[RankInstruction]:
@@ -48,7 +58,7 @@ class MatchesAsked:
         self._parts.append(unpack(reply.data, reply.size))
         self._size += reply.size
         if self._size == self._total:
-            bits, self._parts = b"".join(self._parts), []
-            return [Matched(bits=bits)]
-        self._open = MatchRequest(session=question.session, predicate=question.predicate, first=self._size)
+            told, self._parts = b"".join(self._parts), []
+            return [Matched(told=told)]
+        self._open = replace(question, first=self._size)
         return [Send(message=self._open)]

@@ -128,7 +128,7 @@ class RankSession:
         self._contents: dict[str, Callable[[], bytes]] = {}
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
-        self._matches = MatchesAsked()
+        self.matches = MatchesAsked()
         self._records = RecordsAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
@@ -195,14 +195,14 @@ class RankSession:
             )
         return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
 
-    def ask_matches(self, predicate: str) -> list[RankInstruction]:
+    def ask_matches(self, predicate: str, *, digests: bool = False) -> list[RankInstruction]:
         """Ask for which of its records a predicate holds. `Matched` brings the answer, perhaps after minutes.
 
         Raises:
             LocalProtocolError: the session is not at that point.
         """
         self._move("askmatches", LocalProtocolError)
-        return self._matches.ask(self.session, predicate, self._rows)
+        return self.matches.ask(self.session, predicate, self._rows, digests=digests)
 
     @property
     def takes_records(self) -> bool:
@@ -341,7 +341,7 @@ class RankSession:
                 return self._sizes.answered(message)
             case MatchReply():
                 self._move("matchreply", RemoteProtocolError)
-                return self._matches.answered(message)
+                return self.matches.answered(message)
             case RecordsReply():
                 return [self._records.answered(message)]
             case EnergyReply():

@@ -150,9 +150,18 @@ def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str,
     )
 
 
-def describe_left(dataset: str, stays: tuple[str, Terms], left: tuple[str, Terms], at: Point) -> str:
-    """Return the error text where one rank left a loader for another one, and the other goes on with the first."""
+def describe_left(dataset: str, stays: tuple[str, Terms], left: tuple[str, Terms], at: Point, epoch: int = 0) -> str:
+    """Return the error text where one rank left a loader, or an epoch, for another one, and the other goes on with the first.
+
+    `epoch` is the one in which the rank that left is.
+    """
     (who, terms), (whom, others) = stays, left
+    if terms == others:
+        return (
+            f"all ranks of a job must leave an epoch of dataset {dataset!r} at the same step: {whom} left epoch {at[0]} at "
+            f"sample {at[1]:,} and is in epoch {epoch}, {who} goes on with epoch {at[0]}. A new `for` begins the next epoch: "
+            "after a look on one rank call set_epoch or load_state_dict there"
+        )
     return (
         f"all ranks of a job must leave a loader of dataset {dataset!r} at the same step: {whom} closed its loader with "
         f"{terms.unlike(others)} at sample {at[1]:,} of epoch {at[0]} and uses {others.unlike(terms)}, {who} goes on with "

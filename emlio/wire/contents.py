@@ -34,18 +34,21 @@ class ContentPart(Message, frozen=True, kw_only=True):
 class MatchRequest(Message, frozen=True, kw_only=True):
     """From the rank: for which of your records does this predicate hold, from byte `first` of the answer on?
 
-    Asked before the offer, as the plan depends on it.
+    Asked before each offer, as the plan depends on it. Records of one shard may come from several daemons, which must say
+    the same of it: digests are enough to compare them.
     """
 
     session: Count
     predicate: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PREDICATE_CHARACTERS)]
     first: ContentBytes = 0
+    digests: bool | msgspec.UnsetType = msgspec.UNSET  # a digest of each shard's bits, in their place
 
 
 class MatchReply(Message, frozen=True, kw_only=True):
     """From the daemon: bytes `first` to `first` + `size` of `total`, compressed by zlib.
 
-    All bytes together have a bit for each record of the shards that the daemon lists, in that order.
+    All bytes together have a bit for each record of the shards that the daemon lists, in that order; or a digest of
+    each shard's bits.
     """
 
     first: ContentBytes

@@ -124,6 +124,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reach: Count  # samples consumed by the batches handed out so far
     read: bool = False  # it has handed out more than a first look
     asks: bool = False  # the user waits for more than a limit allows
+    moved: bool = False  # after no more than looks the user went to another place, with a state or an epoch
+    left: tuple[Count, Count] | None = None  # an epoch that was left for another before its end, and samples of it
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):

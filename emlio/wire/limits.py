@@ -6,6 +6,7 @@ daemon's).
 
 __all__ = [
     "CONTENT_PART_BYTES",
+    "MATCH_DIGEST_BYTES",
     "MAX_CONTENT_BYTES",
     "MAX_CONTROL_BYTES",
     "MAX_DATASETS",
@@ -126,6 +127,9 @@ CONTENT_PART_BYTES = 1 << 20
 
 MAX_PREDICATE_CHARACTERS = 1 << 14
 """The text of a predicate over records."""
+
+MATCH_DIGEST_BYTES = 16
+"""The digest of which records of a shard match a predicate."""
 
 MAX_CONTENT_BYTES = 256 << 20
 """The longest content that a sampling names: a bit for each of two billion records, or a weight for each of 64 million."""

@@ -5,6 +5,7 @@ Covers: the value, and the subset once the matches are known. Does not cover: th
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,9 @@ from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.predicate import parse_predicate
 from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.selection import Selected
+from emlio.wire.limits import MATCH_DIGEST_BYTES
 
-__all__ = ["Where", "join_matches"]
+__all__ = ["Where", "digest_matches", "join_matches"]
 
 _AT_ONCE = 1 << 20
 
@@ -28,7 +30,7 @@ class Where:
     The daemons evaluate it over their own records: nothing of the others is read or sent.
 
     Attributes:
-        predicate: the predicate; see docs/subsets.md for its columns.
+        predicate: the predicate; see docs/guide/subsets.md for its columns.
         part: only those that are also in this fraction; None for all.
     """
 
@@ -96,12 +98,34 @@ def join_matches(
     for size, (bits, first) in zip(sizes.tolist(), shards, strict=True):
         for begin in range(0, size, _AT_ONCE):
             count = min(_AT_ONCE, size - begin)
-            low, skipped = (first + begin) >> 3, (first + begin) & 7
-            some = np.unpackbits(bits[low : -(-(first + begin + count) // 8)], bitorder="little")[
-                skipped : skipped + count
-            ]
+            some = _unpacked(bits, first + begin, count)
             place, shift = (at + begin) >> 3, (at + begin) & 7
             packed = np.packbits(np.concatenate((np.zeros(shift, np.uint8), some)), bitorder="little")
             joined[place : place + packed.size] |= packed
         at += size
     return joined
+
+
+def digest_matches(bits: npt.NDArray[np.uint8], sizes: "list[int]") -> bytes:
+    """Return a digest of each shard's bits, one behind the other; it does not depend on the shards before it.
+
+    Args:
+        bits: a bit for each record of all shards.
+        sizes: the records of each shard.
+    """
+    digests: list[bytes] = []
+    first = 0
+    for size in sizes:
+        digest = blake2b(digest_size=MATCH_DIGEST_BYTES)
+        for begin in range(0, size, _AT_ONCE):
+            some = _unpacked(bits, first + begin, min(_AT_ONCE, size - begin))
+            digest.update(np.packbits(some, bitorder="little").data)
+        digests.append(digest.digest())
+        first += size
+    return b"".join(digests)
+
+
+def _unpacked(bits: npt.NDArray[np.uint8], first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Return the bits from number `first` on, each in a byte."""
+    skipped = first & 7
+    return np.unpackbits(bits[first >> 3 : -(-(first + count) // 8)], bitorder="little")[skipped : skipped + count]

@@ -110,7 +110,8 @@ class Address:
         dataset = dataset.removesuffix("/")
         if "?" in dataset:
             raise ConfigError(
-                f"an emlio:// address takes no options, got {shown}. Give them to the daemon, behind the folder of its --data"
+                f"an emlio:// address takes no options, got {shown}. Give those of a folder to the daemon, behind its "
+                "--data; records are chosen by the loader's subset="
             )
         if not dataset or "/" in dataset:
             raise ConfigError(f"an address {form}, got {shown} without a dataset's name")

@@ -30,9 +30,19 @@ from emlio.planner.sampling import Sampling
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
-from emlio.wire.limits import MAX_CONTENT_BYTES, MAX_NAME_LENGTH
+from emlio.wire.limits import MATCH_DIGEST_BYTES, MAX_CONTENT_BYTES, MAX_NAME_LENGTH
 
-__all__ = ["Agreement", "Holding", "agree", "by_part", "check_content", "offer_of", "questions_of", "settled"]
+__all__ = [
+    "Agreement",
+    "Holding",
+    "agree",
+    "by_part",
+    "check_content",
+    "check_matches",
+    "offer_of",
+    "questions_of",
+    "settled",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +57,8 @@ class Holding:
         here: whether the shards are on this host; then no daemon needs to send them.
         contents: the format of the records, and what is known of them.
         matches: for each of the loader's predicates a bit for each record of `rows`, in order, that
-            says whether it holds.
+            says whether it holds; empty where other holdings tell the same.
+        digests: for each predicate a digest of each shard's bits.
         part: the number of the dataset, if the loader mixes several; the names of shards then begin with it.
     """
 
@@ -58,6 +69,7 @@ class Holding:
     here: bool = False
     contents: Contents = TFRECORD
     matches: tuple[bytes, ...] = field(default=(), repr=False)
+    digests: tuple[bytes, ...] = field(default=(), repr=False)
     part: int | None = None
 
     def fingerprint(self, catalog: Catalog) -> str:
@@ -108,6 +120,7 @@ class Agreement:
         streams: (daemons of `holdings`,) the number of each one's stream.
         here: those of them that are directories of this host.
         contents: the records of each dataset: of one, unless the loader mixes several.
+        told: the holdings that the plan was made of, if it depends on predicates.
     """
 
     plan: Plan
@@ -116,6 +129,7 @@ class Agreement:
     streams: npt.NDArray[np.int64]
     here: tuple[str, ...] = ()
     contents: tuple[Contents, ...] = (TFRECORD,)
+    told: tuple[Holding, ...] = ()
 
     def share_out(
         self,
@@ -203,6 +217,7 @@ class Agreement:
             streams=streams,
             here=self.here,
             contents=self.contents,
+            told=self.told,
         )
 
     def rows(self) -> list[ShardRow]:
@@ -264,6 +279,8 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
+    questions = questions_of(config.sampling)
+    check_matches(config.address.dataset, questions, holdings)
     sampling = settled(config.sampling, merged.catalog, holdings)
     if not all(holding.here for holding in holdings):
         check_content(sampling)
@@ -274,6 +291,7 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
         streams=streams,
         here=tuple(holding.peer for holding in holdings if holding.here),
         contents=tuple(_contents_of(part) for part in parts),
+        told=tuple(replace(holding, matches=()) for holding in holdings) if questions else (),
     )
 
 
@@ -303,6 +321,35 @@ def questions_of(sampling: Sampling) -> tuple[str, ...]:
     return sampling.questions if isinstance(sampling, Wanted) else ()
 
 
+def check_matches(dataset: str, questions: Sequence[str], holdings: Iterable[Holding]) -> None:
+    """Refuse copies of a shard of which a predicate holds for different records: one of them is out of date.
+
+    Raises:
+        DatasetError: there are such copies.
+    """
+    first = dict[str, tuple[Holding, int]]()
+    for holding in holdings if questions else ():
+        for number, row in enumerate(holding.rows):
+            other, place = first.setdefault(row.name, (holding, number))
+            for question, mine, theirs in zip(questions, holding.digests, other.digests, strict=True):
+                if _digest(mine, number) != _digest(theirs, place):
+                    same = other.peer == holding.peer
+                    where = (
+                        f"at {other.peer}, now and when the job began,"
+                        if same
+                        else f"at {other.peer} and {holding.peer}"
+                    )
+                    raise DatasetError(
+                        f"the copies of shard {row.name!r} of {dataset!r} {where} must be the same, {question!r} holds for "
+                        "different records of them. Compare the files (sha256sum), replace the copy that is out of date, "
+                        "and reload its daemon"
+                    )
+
+
+def _digest(digests: bytes, number: int) -> bytes:
+    return digests[number * MATCH_DIGEST_BYTES : (number + 1) * MATCH_DIGEST_BYTES]
+
+
 def settled(sampling: Sampling, catalog: Catalog, holdings: Sequence[Holding]) -> Sampling:
     """Return the sampling that a user's choice becomes with the dataset that these hold."""
     if not isinstance(sampling, Wanted):
@@ -315,6 +362,8 @@ def _joined(catalog: Catalog, holdings: Sequence[Holding], number: int) -> npt.N
     """Return a bit for each record of the catalog: the daemons' answers to the predicate with this number."""
     places = dict[str, tuple[npt.NDArray[np.uint8], int]]()
     for holding in holdings:
+        if number >= len(holding.matches):
+            continue
         bits, first = np.frombuffer(holding.matches[number], np.uint8), 0
         for row in holding.rows:
             places.setdefault(row.name, (bits, first))

@@ -17,7 +17,7 @@ from emlio.example.columns import Piece
 from emlio.example.faults import without
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
-from emlio.formats.registry import form_of
+from emlio.formats.registry import batch_form, form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords, add_usual
@@ -96,7 +96,7 @@ class Assembler:
         if isinstance(contents, MixedContents):
             self._mixed = MixedRecords(contents, self._fields)
         else:
-            self._records = form_of(contents, self._fields)
+            self._records = batch_form(contents, self._fields)
             self._usual = contents if self._fields is None else None
         each = contents.contents if isinstance(contents, MixedContents) else (contents,)
         known = {name for one in each for name in one.schema}
@@ -104,7 +104,9 @@ class Assembler:
         self._contents, self._unseen = contents, frozenset(self._fields or ()) - known
 
     def _check_added(self, names: Collection[str]) -> None:
-        for name, added, argument in ((IDS, self._ids, "ids"), (SEEDS, self._seeder is not None, "seeds")):
+        mixed = self._ids and self._mixture is not None
+        adds = ((IDS, self._ids, "ids"), (SOURCES, mixed, "ids"), (SEEDS, self._seeder is not None, "seeds"))
+        for name, added, argument in adds:
             if added and name in names:
                 raise ConfigError(
                     f"{argument}=True adds a column {name!r} to the batches, and the records have one of this name. Leave out "
@@ -178,7 +180,10 @@ class Assembler:
             return
         first, of = without(pieces, range(1, len(ids))), self._contents
         form = MixedRecords(of, None).of(ids[:1]) if isinstance(of, MixedContents) else form_of(of, None)
-        there = sorted(form.columns(first, 1))
+        try:
+            there = sorted(form.columns(first, 1))
+        except DatasetError:
+            there = []  # another column cannot be read, and none needs it
         for name in absent:
             _LOG.warning(
                 "no record of the first batch has the requested column %r, which is None there; %s has %s%s",

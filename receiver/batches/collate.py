@@ -11,8 +11,10 @@ import numpy as np
 
 from emlio.errors import ConfigError
 
-__all__ = ["collated_by", "default_collate"]
+__all__ = ["as_tensor", "collated_by", "default_collate"]
 
+_NUMBERS = "biufc"
+"""The kinds of arrays that become tensors; PyTorch has no text and no times."""
 
 _STACKED = (np.ndarray, np.generic, int, float, bool)
 
@@ -63,8 +65,7 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
             raise ConfigError(
                 f"arrays must have the same shape to be stacked, got {shapes}. Pass a collate_fn that pads them"
             )
-        stacked = np.stack(arrays)
-        return to_tensor(stacked) if to_tensor is not None else stacked
+        return as_tensor(np.stack(arrays), to_tensor)
     return list(samples)
 
 
@@ -91,7 +92,15 @@ def _values(values: Sequence[Any], to_tensor: Callable[[Any], Any] | None) -> An
     if all(value is not None for value in values):
         return default_collate(values, to_tensor)
     # Some records lack this value: the others stay single values, as in a batch without a transform.
-    return [to_tensor(value) if to_tensor is not None and isinstance(value, np.ndarray) else value for value in values]
+    return [as_tensor(value, to_tensor) for value in values]
+
+
+def as_tensor(value: Any, make: Callable[[Any], Any] | None) -> Any:
+    """Return an array as a tensor, if PyTorch has its type; every other value as it is."""
+    array: Any = value
+    if make is None or not isinstance(value, np.ndarray) or array.dtype.kind not in _NUMBERS:
+        return array
+    return make(array)
 
 
 def _stack_tensors(samples: Sequence[Any]) -> Any:

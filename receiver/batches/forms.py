@@ -6,17 +6,10 @@ Covers: a batch from columns, a batch from samples. Does not cover: DALI's outpu
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-import numpy as np
-import numpy.typing as npt
-
-from emlio.receiver.batches.collate import collated_by, default_collate
+from emlio.receiver.batches.collate import as_tensor, collated_by, default_collate
 from emlio.receiver.records.decoded import Decoded
 
 __all__ = ["Arrays", "BatchForm", "Collated", "Tensors"]
-
-
-_NUMBERS = "biufc"
-"""The kinds of arrays that become tensors; PyTorch has no text and no times."""
 
 
 class BatchForm(Protocol):
@@ -77,18 +70,7 @@ class Collated:
 
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
-    if isinstance(column, np.ndarray):
-        return _to_tensor(cast("npt.NDArray[Any]", column), make)
-    values = cast("Sequence[Any]", column)
-    if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in values):
-        # Beside None, where a record has no value.
-        return [_one_tensor(value, make) for value in values]
-    return values
-
-
-def _one_tensor(value: Any, make: Callable[[Any], Any]) -> Any:
-    return _to_tensor(cast("npt.NDArray[Any]", value), make) if isinstance(value, np.ndarray) else value
-
-
-def _to_tensor(array: npt.NDArray[Any], make: Callable[[Any], Any]) -> Any:
-    return make(array) if array.dtype.kind in _NUMBERS else array
+    if isinstance(column, list):  # of arrays of several shapes, or beside None, where a record has no value
+        values = cast("list[Any]", column)  # type: ignore[redundant-cast]  # pyright knows less
+        return [as_tensor(value, make) for value in values]
+    return as_tensor(column, make)

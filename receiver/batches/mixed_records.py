@@ -15,7 +15,7 @@ from emlio.errors import ConfigError
 from emlio.example.columns import Piece
 from emlio.formats.contents import Contents
 from emlio.formats.record_form import RecordForm
-from emlio.formats.registry import form_of, has_own_columns
+from emlio.formats.registry import batch_form, has_own_columns
 from emlio.receiver.records.decoded import ABSENT
 from emlio.receiver.records.mixture import MixedContents
 
@@ -40,7 +40,7 @@ class MixedRecords:
         self._forms: list[RecordForm] = []
         for name, contents in zip(mixture.names, mixture.contents, strict=True):
             try:
-                self._forms.append(form_of(contents, fields))
+                self._forms.append(batch_form(contents, fields))
             except ConfigError as error:
                 raise ConfigError(f"dataset {name!r} of the mixture: {error}") from error
 

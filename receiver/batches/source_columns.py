@@ -47,7 +47,7 @@ class SourceColumns:
             held = Counter(kind for kind in kinds if kind)
             others = "earlier batches" if name in self._kinds else "other records"
             usual = self._kinds.get(name) or (self._kinds.setdefault(name, held.most_common(1)[0][0]) if held else "")
-            for place, kind in enumerate(kinds if len(held) > 1 or kinds[0] != usual or "" in kinds else ()):
+            for place, kind in enumerate(kinds):
                 if not kind:
                     faults.setdefault(place, f"has no feature {name!r}, which the pipeline needs")
                 elif kind != usual:

@@ -95,7 +95,7 @@ def local_daemons() -> list[str]:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    _, *names = (line.partition(f" @{LOCAL_STATUS}")[2] for line in lines)
+    names = (line.partition(f" @{LOCAL_STATUS}")[2] for line in lines)
     return sorted({name for name in names if name.rpartition(":")[2].isdecimal()})
 
 

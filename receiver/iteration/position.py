@@ -60,6 +60,11 @@ class UserPosition(Protocol):
         """The number of batches that are no more than a look: a quarter of the epoch at most."""
         ...
 
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether all epochs have the same batches."""
+        ...
+
     def reach(self, steps: int) -> int:
         """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
         ...
@@ -134,6 +139,11 @@ class Position:
     def few(self) -> int:
         """The number of batches that are no more than a look: a quarter of the epoch at most."""
         return min(STEPS_AHEAD, max(self.whole_steps // 4, 1))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether all epochs have the same batches."""
+        return self._plan.spec.sampling.is_fixed(self._plan.spec.shuffle)
 
     def reach(self, steps: int) -> int:
         """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""

@@ -106,7 +106,7 @@ class LocalShards:
         self._clock = clock
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         try:
-            matches = tuple(find_matches(self._dataset, question).bits.tobytes() for question in questions)
+            found = [find_matches(self._dataset, question) for question in questions]
             self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
         except BaseException:
             self._dataset.close()
@@ -121,7 +121,8 @@ class LocalShards:
             missing_count=len(self._dataset.missing),
             here=True,
             contents=self._dataset.contents,
-            matches=matches,
+            matches=tuple(one.bits.tobytes() for one in found),
+            digests=tuple(one.digests for one in found),
         )
         self.holding = held if part is None else held.of_part(part)
         self._numbers = {row.name: number for number, row in enumerate(self.holding.rows)}

@@ -11,7 +11,6 @@ cover: the rules of a session (emlio.session.rank), which daemons there are
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
@@ -21,7 +20,7 @@ from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, 
 from emlio.formats.contents import TFRECORD
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.assignment.agreement import Agreement, Holding, questions_of
+from emlio.receiver.assignment.agreement import Agreement, Holding, check_matches, questions_of
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.generation import GenerationsRead
@@ -197,13 +196,13 @@ class DaemonPool:
                 )
 
     def _align(self) -> bool:
-        """Return whether all daemons that answered give one generation; ask the others again."""
+        """Return whether all daemons that answered give one generation, and what predicates hold for; else ask again."""
         others = self._generations.settle(self.sources)
         for source in others:
             source.holding = None
             source.dismiss()
             self._call_again(source)
-        return not others
+        return not others and self._quorum.knows_matches(self.carry_out)
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
@@ -286,9 +285,7 @@ class DaemonPool:
             found.append(self._quorum.deadline_ns(self._out.now_ns))
         for source in self.sources:
             if source.retry is not None:
-                found.append(source.retry.due_ns)
-                if self._is_awaited(source):
-                    found.append(source.retry.lost_ns + self._config.recovery.timeout_ns)
+                found += [source.retry.due_ns, self._until_ns(source, source.retry)]
             if source.farewell is not None:
                 found.append(source.farewell_ns + self._config.recovery.heartbeat_ns)
         return min((at for at in found if at is not None), default=None)
@@ -309,11 +306,10 @@ class DaemonPool:
                         missing_count=count,
                         contents=welcome.contents() if welcome is not None else TFRECORD,
                     )
-                    self._find_matches(source, held.of_part(source.peer.part) if self.mixed else held)
-                case Matched(bits=bits):
-                    if source.listed is not None:
-                        listed = source.listed
-                        self._find_matches(source, replace(listed, matches=(*listed.matches, bits)))
+                    self._ask_digests(source, held.of_part(source.peer.part) if self.mixed else held)
+                case Matched(told=told):
+                    source.told(told)
+                    self._propose() if source.listed is None else self._ask_digests(source, source.listed)
                 case Agreed():
                     self._agreed(source)
                 case SizesCame() | RecordsCame() | EnergyCame():
@@ -325,20 +321,23 @@ class DaemonPool:
                         raise error
                     source.bid_farewell(error)
 
-    def _find_matches(self, source: Source, holding: Holding) -> None:
-        """Ask which of its records predicates hold for, one after the other, if the plan depends on it."""
-        questions, answered = questions_of(self._config.sampling), len(holding.matches)
-        if answered == len(questions) or self.assignment.agreement is not None:
+    def _ask_digests(self, source: Source, holding: Holding) -> None:
+        """Have predicates evaluated, one after the other, and ask for digests of what they hold for.
+
+        In each session: the daemon's files may have changed, and the records of a shard may come from any that holds it.
+        """
+        questions, answered = questions_of(self._config.sampling), len(holding.digests)
+        if answered == len(questions):
+            source.listed = None
             self._listed(source, holding)
             return
         source.listed = holding
-        self.carry_out(source, source.conversation.ask_matches(questions[answered]))
+        self.carry_out(source, source.conversation.ask_matches(questions[answered], digests=True))
 
     @property
     def finds_matches(self) -> bool:
         """Return whether a connected daemon is evaluating a predicate, which may take minutes."""
-        asked = (source for source in self.sources if source.listed is not None and source.holding is None)
-        return self.assignment.agreement is None and any(source.is_heard for source in asked)
+        return any(source.finds_matches for source in self.sources)
 
     def _listed(self, source: Source, holding: Holding) -> None:
         agreement, known = self.assignment.agreement, source.holding
@@ -352,6 +351,7 @@ class DaemonPool:
                 f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
                 f"now holds {len(holding.rows)} or different ones"
             )
+        check_matches(self._config.address.dataset, questions_of(self._config.sampling), (*agreement.told, holding))
         if known is None:
             self._generations.check_joining(source)
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)
@@ -444,7 +444,8 @@ class DaemonPool:
 
     def _try_again(self, source: Source, retry: Retry) -> None:
         now_ns = self._out.now_ns
-        if self._is_awaited(source) and retry.is_over(now_ns, self._config.recovery.timeout_ns):
+        until_ns = self._until_ns(source, retry)
+        if until_ns is not None and now_ns >= until_ns:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never listed its shards: its answer says why, or another service is there
@@ -452,9 +453,11 @@ class DaemonPool:
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             self._call_again(source)
 
-    def _is_awaited(self, source: Source) -> bool:
-        """Return whether the loader cannot go on without this daemon."""
-        return self.assignment.agreement is None or self.assignment.needs(source)
+    def _until_ns(self, source: Source, retry: Retry) -> int | None:
+        """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
+        awaited = self.assignment.agreement is None or self.assignment.needs(source)
+        waits = source.finds_matches or not awaited
+        return None if waits else retry.lost_ns + self._config.recovery.timeout_ns
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

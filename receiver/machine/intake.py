@@ -132,7 +132,7 @@ class Intake:
         """Adapt the bound to the path, if the user set none."""
         if self._window is None or self.unasked:
             return
-        held_bytes = self.totals.received_bytes + PLACE_BYTES * self.totals.records
+        held_bytes = int(self.totals.received_bytes / self.data_part)
         if self._window.note(held_bytes, self._out.now_ns, round_trip_ns):
             self._freed_bytes += self._window.size_bytes  # there is room to be given
         self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes

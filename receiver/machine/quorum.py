@@ -10,10 +10,13 @@ dataset is complete (emlio.receiver.assignment.completeness), reconnecting silen
 
 from collections.abc import Callable, Mapping
 
-from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part
+from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part, questions_of
 from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.sources import Sources
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.instructions import RankInstruction
+from emlio.session.states import RankState
 
 __all__ = ["Quorum"]
 
@@ -57,6 +60,33 @@ class Quorum:
             self._judged = frozenset()
             return None
         return agree(self._config, list(held.values()), list(held))
+
+    def knows_matches(self, carry_out: Callable[[Source, list[RankInstruction]], None]) -> bool:
+        """Return whether it is known of each shard which records match; else ask one of the daemons that hold it."""
+        questions = questions_of(self._config.sampling)
+        if any(source.finds_matches for source in self._sources):
+            return False
+        lacking = self._without_matches(len(questions)) if questions else []
+        for source in lacking:
+            if source.holding is not None and source.conversation.state is RankState.LISTED:
+                carry_out(source, source.conversation.ask_matches(questions[len(source.holding.matches)]))
+        return not lacking
+
+    def _without_matches(self, questions: int) -> list[Source]:
+        """Return daemons of which the matches of so many predicates are needed: of each shard those of one daemon.
+
+        One that is lost is among them only if no other holds the same.
+        """
+        known = {row.name for holding in self._here.values() for row in holding.rows}
+        held = [(source, source.holding) for source in self._sources if source.holding is not None]
+        held.sort(key=lambda one: (-len(one[1].matches), one[0].conversation.state is not RankState.LISTED))
+        lacking: list[Source] = []
+        for source, holding in held:
+            names = {row.name for row in holding.rows}
+            if len(holding.matches) < questions and not names <= known:
+                lacking.append(source)
+            known |= names
+        return lacking
 
     def deadline_ns(self, now_ns: int) -> int | None:
         """The time at which `agreement` may change although nothing happened."""

@@ -5,6 +5,8 @@ one that leaves. Does not cover: all daemons together (emlio.receiver.machine.so
 step is taken (emlio.receiver.machine.daemon_pool).
 """
 
+from dataclasses import replace
+
 from emlio.errors import EmlioError, PeerLostError, RemoteProtocolError
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
 from emlio.receiver.addresses.known_path import KnownPath
@@ -154,6 +156,18 @@ class Source:
         return self.conversation.welcome is not None and not over
 
     @property
+    def finds_matches(self) -> bool:
+        """Return whether it is evaluating a predicate, which may take minutes."""
+        return self.conversation.state is RankState.LISTED and self.conversation.matches.is_open
+
+    def told(self, matches: bytes) -> None:
+        """Record for which records a predicate holds, or digests of that where it is asked for them first."""
+        if self.listed is not None:
+            self.listed = replace(self.listed, digests=(*self.listed.digests, matches))
+        elif self.holding is not None:
+            self.holding = replace(self.holding, matches=(*self.holding.matches, matches))
+
+    @property
     def is_agreed(self) -> bool:
         """Return whether it has agreed to the plan in the current session."""
         return self.state in (SourceState.HERE, SourceState.BLOCKED)
@@ -176,6 +190,8 @@ class Source:
         self.move("agree, blocked" if self.was_blocked else "agree")
         self.lanes.expect()
         self.retry = self.unfit = None
+        if self.holding is not None:
+            self.holding = replace(self.holding, matches=())  # the plan has them
 
     def block(self) -> None:
         """Record that no lane to it can be connected."""

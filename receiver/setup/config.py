@@ -107,7 +107,10 @@ class LoaderConfig:
     def check_epoch(self, epoch: int) -> None:
         """Refuse an epoch after the last one."""
         if self.epochs is not None and epoch >= self.epochs:
-            raise ConfigError(f"an epoch must be below the {self.epochs} that the loader was told of, got {epoch}")
+            raise ConfigError(
+                f"an epoch must be below {self.epochs}, as epochs={self.epochs} was given and they count from 0, got {epoch}. "
+                "Give a larger epochs=, or go back with set_epoch"
+            )
 
     @property
     def saves_energy(self) -> bool:

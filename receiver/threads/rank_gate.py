@@ -37,6 +37,16 @@ class Walker(Protocol):
         """The number of batches that are no more than a look."""
         ...
 
+    @property
+    def at_end(self) -> bool:
+        """Return whether all its batches were handed out."""
+        ...
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether all epochs have the same batches."""
+        ...
+
     def reach(self, steps: int) -> int:
         """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
         ...
@@ -58,7 +68,8 @@ class RankGate:
         self.tell = tell
         self._compared = compared
         self._pass: tuple[Walker, int] | None = None  # with its `few`
-        self._read = self._asks = self._closed = self._untold = False
+        self._left: tuple[int, int] | None = None
+        self._read = self._asks = self._moved = self._closed = self._untold = False
         self._limit: Limit | None = None
         self._error: EmlioError | None = None
         self._bell = Bell()
@@ -70,7 +81,7 @@ class RankGate:
         walker, few = self._pass
         done = walker.steps_done
         self._read = self._read or done >= few
-        return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks)
+        return Place(walker.epoch, walker.reach(0), walker.reach(done), self._read, self._asks, self._moved, self._left)
 
     def keep(self, limit: Limit | None, is_known: bool = True) -> None:
         """Let the user go as far as this from now on; no limit counts once daemons know where it is."""
@@ -121,8 +132,8 @@ class RankGate:
                 "that rank makes the same loader or ends its own, and fails otherwise"
             )
         return (
-            f"{self._name} waits: another rank left such a loader at sample {limit.reach:,} of epoch {limit.epoch} and uses "
-            "one that this rank lacks. Have all ranks change at the same step"
+            f"{self._name} waits: another rank left such a loader, or this epoch, at sample {limit.reach:,} of epoch "
+            f"{limit.epoch} for another one. Have all ranks change at the same step"
         )
 
     def opens(self, walker: Walker) -> bool:
@@ -146,13 +157,23 @@ class RankGate:
         return False
 
     def _begin(self, walker: Walker) -> None:
-        before, begin = self._pass, (walker.epoch, walker.reach(0))
-        if before is None or begin != (before[0].epoch + 1, 0):
+        before = self._pass
+        goes_on = before is not None and (walker.epoch, walker.reach(0)) == (before[0].epoch + 1, 0)
+        if not goes_on:
             self._untold, self._limit = True, _NOTHING  # until daemons have said that other ranks are there, too
         if before is not None:
             self._read = self._read or before[0].steps_done >= before[1]
+            self._moved = self._moved or not (goes_on or self._read)
+            self._leave(before[0], walker)
         self._pass = walker, walker.few
         self.tell()
+
+    def _leave(self, before: Walker, walker: Walker) -> None:
+        """Note whether the pass before was left for another epoch, whose records are others."""
+        if before.epoch != walker.epoch and not before.at_end and not walker.is_fixed:
+            self._left = before.epoch, before.reach(before.steps_done)
+        elif self._left is not None and self._left[0] == walker.epoch:
+            self._left = None
 
     def _allows(self, walker: Walker, limit: Limit) -> bool:
         few = self._pass[1] if self._pass is not None else 0

@@ -97,6 +97,11 @@ class TokenPosition:
         """The number of batches that are no more than a look: a quarter of the epoch at most."""
         return STEPS_AHEAD if self.batches.has(4 * STEPS_AHEAD - 1) else max(self.whole_steps // 4, 1)
 
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether all epochs have the same batches."""
+        return self._plan.plan.spec.sampling.is_fixed(self._plan.plan.spec.shuffle)
+
     def reach(self, steps: int) -> int:
         """Return a number that grows with the batches, the same on all ranks that began at one place. Any thread may ask."""
         return self.batches.reach(steps)

@@ -1,4 +1,4 @@
-"""Runs the commands and scripts of README.md, and scripts of docs/loader.md and docs/transform.md, on less data.
+"""Runs the commands and scripts of README.md, and scripts of docs/guide/loader.md and docs/guide/decoding.md, on less data.
 
 Covers: every command and every piece of Python, but the four commands with keys (test_readme_keys). Does not cover: figures.
 """
@@ -19,8 +19,8 @@ from emlio_testing.processes import DaemonProcess, RankProcess, run_python
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LOADER = (ROOT / "docs" / "loader.md").read_text(encoding="utf-8")
-TRANSFORM = (ROOT / "docs" / "transform.md").read_text(encoding="utf-8")
+LOADER = (ROOT / "docs" / "guide" / "loader.md").read_text(encoding="utf-8")
+TRANSFORM = (ROOT / "docs" / "guide" / "decoding.md").read_text(encoding="utf-8").partition("\n## DALI")[0]
 SYNTH = ("-c", "import sys; from emlio.cli import main; sys.exit(main())", "synth")
 ELSEWHERE = {
     "scripts/test": "this run",
@@ -34,7 +34,7 @@ ELSEWHERE = {
 }
 HERE = {
     "scripts/quickstart": "test_the_quickstart_trains",
-    "scripts/bench": "test_the_help_of_the_race_makes_nothing",
+    "scripts/bench": "test_the_help_of_a_script_makes_nothing",
     "scripts/bench --rtt 30ms": "test_the_race_understands_its_options",
     "emlio-daemon --data imagenet=/data/imagenet": "imagenet",
     "emlio status localhost": "test_the_shown_status_names_the_dataset",
@@ -201,15 +201,37 @@ def test_the_race_understands_its_options() -> None:
     assert "--rtt" in said
 
 
-def test_the_help_of_the_race_makes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    for name in ("bench", "environment.sh"):
-        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
-    shown = subprocess.run(
-        ["bash", "scripts/bench", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+def script_elsewhere(folder: Path, name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script in a folder with nothing else in it, where it must make nothing."""
+    (folder / "scripts").mkdir(exist_ok=True)
+    for file in (name, "environment.sh"):
+        (folder / "scripts" / file).write_bytes((ROOT / "scripts" / file).read_bytes())
+    done = subprocess.run(
+        ["bash", f"scripts/{name}", *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
-    assert shown.stdout.startswith("usage: scripts/bench")
-    assert {path.name for path in tmp_path.iterdir()} == {"scripts"}
+    assert {path.name for path in folder.iterdir()} == {"scripts"}
+    return done
+
+
+@pytest.mark.parametrize("name", ["bench", "quickstart"])
+def test_the_help_of_a_script_makes_nothing(tmp_path: Path, name: str) -> None:
+    shown = script_elsewhere(tmp_path, name, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith(f"usage: scripts/{name}")
+
+
+def test_the_help_of_the_quickstart_has_the_options_of_its_example(tmp_path: Path) -> None:
+    shown = script_elsewhere(tmp_path, "quickstart", "--help").stdout
+    options = run_python(ROOT / "examples" / "quickstart.py", "--help", timeout_s=60.0)
+    found = set(re.findall(r"--[a-z-]+", options)) - {"--help"}
+    assert found <= set(re.findall(r"^  (--[a-z-]+) ", shown, re.MULTILINE))
+    assert len(found) == 6
+
+
+def test_a_misspelt_option_of_the_quickstart_makes_nothing(tmp_path: Path) -> None:
+    refused = script_elsewhere(tmp_path, "quickstart", "--recrods", "5")
+    assert refused.returncode == 2
+    assert "no such option: --recrods" in refused.stderr
 
 
 def test_the_command_of_the_benchmarks_is_there() -> None:

@@ -7,7 +7,7 @@ in the program, looking at something else, dying, being started again from a sta
 daemon: forgetting everything. After these all ranks go on until they are done or refused.
 
 Where ranks do not agree, the one that departs is not started again, and no loaders have the same
-options: docs/adr/0014-ranks-compared.md says what is not found otherwise.
+options: docs/internals/decisions/ranks-and-recovery.md says what is not found otherwise.
 
 `Oracle` counts the records that users were handed, and knows nothing of the rule: a job goes wrong
 where a whole epoch was handed out and some of its records came twice or never.
@@ -123,6 +123,7 @@ class Oracle:
 
     left: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict[tuple[int, int], tuple[int, int]])
     at: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
+    again: dict[tuple[int, int], set[int]] = field(default_factory=dict[tuple[int, int], set[int]])
     clock: int = 0
 
     def hand(self, rank: int, stage: int, step: int, records: list[int]) -> None:
@@ -135,20 +136,27 @@ class Oracle:
         """Note that a rank closes the loader of a stage before this step."""
         self.left[stage, rank] = step, self.clock
 
-    def wrong(self, ranks: Sequence[Rank], *, refused: bool) -> str:
-        """Return what went wrong, in words; "" if nothing did, or if a rank was `refused` in time."""
+    def start_again(self, rank: int, stage: int, step: int) -> None:
+        """Note that a process is started again at this step."""
+        self.again.setdefault((stage, rank), set()).add(step)
+
+    def wrong(self, ranks: Sequence[Rank], *, refused: bool, looks: bool = False) -> str:
+        """Return what went wrong, in words; "" if nothing did, or if a rank was `refused` in time.
+
+        With `looks` the first look of a rank that was started again is nothing that it goes on with.
+        """
         for stage in range(max(len(one.program) for one in ranks)):
             of_each = [self.handed.get((stage, rank), {}) for rank in range(self.world)]
             all_of = [record for steps in of_each for records in steps.values() for record in records]
             if len(all_of) >= RECORDS and len(set(all_of)) < RECORDS:
                 return f"stage {stage}: {len(all_of)} records were handed out, {len(set(all_of))} different ones"
             for number, one in enumerate(ranks):
-                gone_on = self._after(stage, number, one)
+                gone_on = self._after(stage, number, one, looks=looks)
                 if gone_on and not refused:
                     return f"stage {stage}: rank {number} left it, others were handed {gone_on} records after that"
         return ""
 
-    def _after(self, stage: int, rank: int, way: Rank) -> int:
+    def _after(self, stage: int, rank: int, way: Rank, *, looks: bool) -> int:
         """Return how many records of a stage other ranks were handed that this one had left for the next, beyond its place.
 
         A few steps make no difference: ranks that stop at the same time need not be at the same step, and a
@@ -163,6 +171,9 @@ class Oracle:
             batches = self.handed.get((stage, other), {})
             late = [step for step in batches if self.at[stage, other, step] > at]
             few = max(way.program[stage].steps(self.world) // 4, 1)
+            if looks:
+                again = self.again.get((stage, other), set())
+                late = [step for step in late if not any(first <= step < first + few for first in again)]
             found += sum(len(batches[step]) for step in late if step >= steps + 2 * few or step < begin)
         return found
 
@@ -178,6 +189,26 @@ class Run:
     told: list[str] = field(default_factory=list[str])
     restarted: bool = False
     departs: int | None = None
+    back: set[int] = field(default_factory=set[int])
+    """Ranks that were started again and have made no loader since."""
+    met_none: bool = False
+    hasty: bool = False
+
+    @property
+    def unnoticed(self) -> str:
+        """Return the class of this history in docs/internals/decisions/ranks-and-recovery.md; "" if it must be noticed.
+
+        "returned": a rank that was started again made its first loader when the one that departs had closed all of
+        its own, or had none at the moment. So the job may as well have been started again, with other options.
+        "hasty": all that followed a restart of the daemon took less than a second.
+        "rest": all that was taken of a loader that the other rank had left was the first look of a rank that was
+        started again further on.
+        """
+        if self.met_none:
+            return "returned"
+        if self.hasty:
+            return "hasty"
+        return "" if self.oracle.wrong(self.ranks, refused=False, looks=True) else "rest"
 
     @property
     def world(self) -> int:
@@ -190,16 +221,17 @@ class Run:
         what = self.chances.choices(["go on", "look", "die", "forget", "wait"], [8, 2, 2, 1, 2])[0]
         self.told.append(f"{what} {number}")
         if what == "wait":
-            self.job.wait()
+            self._wait()
         elif what == "forget":
             if self._can_forget():
                 self.job.forget()
+                self.hasty = True
         elif not rank.alive:
             self._start(number)
         elif what == "go on":
             self._go_on(number, self.chances.choice([1, 2, 5, 99]))
         elif what == "die" and self._may_die(number):
-            self.job.wait()
+            self._wait()
             rank.alive, rank.loader, rank.beside = False, None, None
             self.job.kill(number)
         elif what == "look" and rank.loader is not None:
@@ -232,15 +264,22 @@ class Run:
             if all(rank.done or self.job.refused(number) for number, rank in enumerate(self.ranks)):
                 return
             if before == [(rank.stage, rank.step, rank.alive) for rank in self.ranks]:
-                self.job.wait()
+                self._wait()
+
+    def _wait(self) -> None:
+        self.job.wait()
+        self.hasty = False
 
     def _start(self, number: int) -> None:
         """Start a rank again, from the state after the last batch that it took, or one before."""
         rank = self.ranks[number]
         rank.alive = self.restarted = True
         self.job.start(number)
+        self.hasty = False
+        self.back.add(number)
         if not rank.done:
             rank.step = max(rank.step - self.chances.randrange(3), min(rank.program[rank.stage].begin, rank.step))
+            self.oracle.start_again(number, rank.stage, rank.step)
 
     def _look(self, number: int) -> None:
         """Look at a batch or two of something else, beside the loader in use."""
@@ -275,6 +314,9 @@ class Run:
 
     def _make(self, number: int, stage: Stage) -> None:
         rank = self.ranks[number]
+        if number in self.back:
+            self.back.remove(number)
+            self.met_none = self.met_none or (self.departs is not None and self.ranks[self.departs].loader is None)
         first = self.chances.random() < 0.5
         if stage.beside is not None and first:
             rank.beside = self.job.make(number, Stage(seed=stage.beside))

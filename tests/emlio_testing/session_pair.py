@@ -47,7 +47,7 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.credit import Credit
-from emlio.wire.limits import RECORDS_PER_SIZES
+from emlio.wire.limits import MATCH_DIGEST_BYTES, RECORDS_PER_SIZES
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import Link
 
@@ -294,8 +294,9 @@ class SessionPair:
                 case LookUpSizes():
                     self._down.send(encode_control(self._sizes(instruction)))
                 case LookUpMatches():
-                    records = sum(row.records for row in self._settings.rows)
-                    self._at_daemon(daemon, daemon.tell_matches(bytes(-(-records // 8))))
+                    rows = self._settings.rows
+                    bits = bytes(-(-sum(row.records for row in rows) // 8))
+                    self._at_daemon(daemon, daemon.tell_matches(bits, bytes(MATCH_DIGEST_BYTES * len(rows))))
                 case LookUpRecords(question=asked):
                     reply = RecordsReply(number=asked.number, code="dataset", text="no records are kept here")
                     self._at_daemon(daemon, daemon.tell_records(reply))

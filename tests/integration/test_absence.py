@@ -201,3 +201,24 @@ def test_a_damaged_checksum_in_the_cache_is_no_corrupt_record(tmp_path: Path, at
     for _ in range(2):
         with _loader(folder) as loader:
             assert [n for batch in loader for n in batch["n"].tolist()] == list(range(_RECORDS))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "tfrecord", "tar", "npz"])
+def test_records_that_each_have_keys_of_their_own_have_no_schema(kind: str, tmp_path: Path) -> None:
+    rows = [{f"k{n}-{k}": n for k in range(280)} for n in range(8)]
+    (tmp_path / "data").mkdir()
+    for n, row in enumerate(rows):
+        data = {
+            "jsonl": lambda row=row: json.dumps(row).encode(),
+            "tfrecord": lambda row=row: frame(encode_example({name: [value] for name, value in row.items()})),
+            "tar": lambda row=row, n=n: tar_of((f"{n}.{name}", b"1") for name in row),
+            "npz": lambda row=row: _saved(lambda file: np.savez(file, **row)),
+        }[kind]()
+        (tmp_path / "data" / f"{n}.{kind}").write_bytes(data)
+    with open_dataset("data", tmp_path / "data", tmp_path / "cache") as dataset:
+        assert len(dataset.contents.schema) < 4  # ranks are told all columns in one message
+    arguments = loader_arguments(batch_size=2, to="numpy", epochs=1, shuffle=False)
+    with EmlioLoader(tmp_path / "data", **arguments) as loader:
+        first = next(iter(loader))
+    assert {name for name in first if name.startswith("k")} == {*rows[0], *rows[1]}
+    assert [value is None for value in first["k1-0"]] == [True, False]

@@ -61,6 +61,18 @@ def _tar(*numbers: int) -> bytes:
     return tar_of((f"{number:03d}.txt", b"%d" % number) for number in numbers)
 
 
+def _clients(root: Path) -> Callable[[ObjectAddress], FakeObjects]:
+    """Return what makes clients of a bucket with these files below data/."""
+    objects = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def client(address: ObjectAddress) -> FakeObjects:
+        below = address.prefix.removeprefix("data").lstrip("/")
+        begin = f"{below}/" if below else ""
+        return FakeObjects({name.removeprefix(begin): data for name, data in objects.items() if name.startswith(begin)})
+
+    return client
+
+
 def _dataset_dict(root: Path) -> None:
     _put(
         root,
@@ -174,16 +186,7 @@ class TestSplits:
     ) -> None:
         root = tmp_path / "data"
         make(root)
-        objects = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-        def client(address: ObjectAddress) -> FakeObjects:
-            below = address.prefix.removeprefix("data").lstrip("/")
-            begin = f"{below}/" if below else ""
-            return FakeObjects(
-                {name.removeprefix(begin): data for name, data in objects.items() if name.startswith(begin)}
-            )
-
-        monkeypatch.setattr(choice, "make_client", client)
+        monkeypatch.setattr(choice, "make_client", _clients(root))
         address = ObjectAddress.parse("s3://bucket/data")
         with pytest.raises(DatasetError, match="holds the splits"):
             open_dataset("d", address, tmp_path / "cache")
@@ -237,6 +240,22 @@ def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
     assert [row["path"] for row in read_folder(f"{tmp_path}?split=train&files=cat/*")] == ["cat/1.dat"]
     with pytest.raises(ConfigError, match="files must be a pattern such as"):
         read_folder(f"{tmp_path}?split=train&files=[z-a]*")
+
+
+def test_a_pattern_that_begins_with_the_folder_of_a_split_holds_in_that_folder_alone(tmp_path: Path) -> None:
+    _put(tmp_path, {"train/a.jsonl": _lines(1), "train/old/b.jsonl": _lines(2), "val/a.jsonl": _lines(3)})
+    assert [int(row["n"]) for row in read_folder(f"{tmp_path}?files=train/*.jsonl")] == [1]
+    assert [int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=/*.jsonl")] == [1]
+    assert sorted(int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=*.jsonl")) == [1, 2]
+
+
+def test_splits_are_looked_for_at_the_top_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "data"
+    _put(root, {"train/test/1.dat": b"1", "val/test/2.dat": b"2"})
+    monkeypatch.setattr(choice, "make_client", _clients(root))
+    for place in (root, ObjectAddress.parse("s3://bucket/data")):
+        with open_dataset("d", place, tmp_path / "cache", options={"split": "train"}) as dataset:
+            assert dict(dataset.contents.label_names) == {0: "test"}
 
 
 def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ environment of their own (tests/interop/test_formats.py), bad files.
 
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError
-from emlio_testing.format_files import read_folder, read_megatron, write_megatron
+from emlio_testing.format_files import read_folder, read_megatron, tar_of, write_megatron
 
 Array = npt.NDArray[Any]
 
@@ -237,3 +239,38 @@ def test_a_daemon_sends_what_a_loader_reads_itself(tmp_path: Path) -> None:
     wanted = [(row["path"], int(row["label"]), bytes(row["data"])) for row in own]
     for rows in (sent, again):
         assert [(row["path"], int(row["label"]), bytes(row["data"])) for row in rows] == wanted
+
+
+def _classes_in(folder: Path, form: str) -> Path:
+    if form == "tar":
+        (folder / "a.tar").write_bytes(tar_of([("0.jpg", b"x"), ("0.cls", b"3"), ("1.jpg", b"y"), ("1.cls", b"4")]))
+    else:
+        rows = {"image": [{"bytes": b"x"}, {"bytes": b"y"}], "target": [3, 4]}
+        import_module("pyarrow.parquet").write_table(import_module("pyarrow").table(rows), folder / "a.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["tar", "parquet"])
+def test_a_label_that_is_asked_for_is_the_class_wherever_it_stands(tmp_path: Path, form: str) -> None:
+    folder = _classes_in(tmp_path, form)
+    for fields in (["label"], ["label", "image/class/label"]):
+        rows = read_folder(folder, fields=fields)
+        assert [{name: int(value) for name, value in row.items()} for row in rows] == [
+            dict.fromkeys(fields, label) for label in (3, 4)
+        ]
+    with EmlioLoader([(str(folder), 1)], batch_size=2, to="numpy", fields=["label"], epochs=1) as loader:
+        assert sorted(label for batch in loader for label in batch["label"].tolist()) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.tar": tar_of([("0.cls", b"3"), ("0.label", b"own"), ("1.cls", b"4")])},
+        {"a.jsonl": b'{"cls": 3, "label": "own"}\n{"cls": 4}\n'},
+    ],
+)
+def test_a_label_of_the_records_own_is_itself(tmp_path: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    own, absent = (row["label"] for row in read_folder(tmp_path, fields=["label"]))
+    assert (own if isinstance(own, str) else bytes(own).decode(), absent) == ("own", None)

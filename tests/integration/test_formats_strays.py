@@ -62,6 +62,18 @@ def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
         assert len([line for line in caplog.messages if "2 files are left out" in line]) == 1
 
 
+@pytest.mark.parametrize("names", [("train.txt", "test.txt"), ("train.csv", "val.csv"), ("train-1.jpg", "test-1.jpg")])
+def test_files_named_for_splits_beside_folders_of_classes_cost_no_label(names: tuple[str, str], tmp_path: Path) -> None:
+    _put(tmp_path, {f"{label}/{number}.jpg": _JPEG for label in ("cat", "dog") for number in (1, 2)})
+    _put(tmp_path, dict.fromkeys(names, b"cat/1.jpg\n"))
+    assert [(row["path"], int(row["label"])) for row in read_folder(tmp_path)] == [
+        ("cat/1.jpg", 0),
+        ("cat/2.jpg", 0),
+        ("dog/1.jpg", 1),
+        ("dog/2.jpg", 1),
+    ]
+
+
 def _database() -> bytes:
     made = sqlite3.connect(":memory:")
     made.execute("create table a (b)")
@@ -160,6 +172,27 @@ def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
     with pytest.raises(DatasetError, match="the compressed file is incomplete"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
+def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> None:
+    _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
+    with pytest.raises(DatasetError, match=r"a\.jsonl\.gz and another file both hold a\.jsonl"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+    _put(tmp_path / "in", {"a.jsonl": _lines(3)})
+    (tmp_path / "in" / "a.jsonl.gz").unlink()
+    with pytest.raises(DatasetError, match=r"and another file both hold a\.jsonl"):
+        convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tfrecord"])
+def test_a_file_that_lies_beside_its_compressed_form_comes_once(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    if name == "a.jsonl":
+        _put(tmp_path / "in", {name: _lines(1, 2)})
+    else:
+        write_tfrecord(tmp_path / "in" / name, [b"1", b"2"])
+    (tmp_path / "in" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / "in" / name).read_bytes()))
+    assert convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out")).records == 2
 
 
 def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> None:

@@ -97,11 +97,11 @@ def _ids(loader: EmlioLoader) -> list[int]:
     ("predicate", "wanted"),
     [
         ("label in {1, 5}", lambda number: _label(number) in {1, 5}),
-        ("label in {1, 5} and size < 1kB", lambda number: _label(number) in {1, 5} and number % 2 == 0),
-        ("size < 1kB", lambda number: number % 2 == 0),
+        ("label in {1, 5} and __size__ < 1kB", lambda number: _label(number) in {1, 5} and number % 2 == 0),
+        ("__size__ < 1kB", lambda number: number % 2 == 0),
         ("name == 'name-2'", lambda number: number % 3 == 0 and number % 5 == 2),
-        ("shard == 'train-00003-of-00008.tfrecord' and number < 10", lambda number: 150 <= number < 160),
-        ("not (label == 3 or shard < 'train-00004')", lambda number: _label(number) != 3 and number >= 200),
+        ("__shard__ == 'train-00003-of-00008.tfrecord' and __number__ < 10", lambda number: 150 <= number < 160),
+        ("not (label == 3 or __shard__ < 'train-00004')", lambda number: _label(number) != 3 and number >= 200),
     ],
     ids=range(6),
 )
@@ -118,7 +118,7 @@ def test_the_records_for_which_it_holds_come(
 def test_no_byte_of_what_is_left_out_travels(make: Make) -> None:
     sizes = [len(_example(number)) + 16 for number in range(RECORDS)]
     wanted = [number for number in range(RECORDS) if number % 2 == 0]
-    loaders = [make(rank, world_size=4, subset="size < 1kB") for rank in range(4)]
+    loaders = [make(rank, world_size=4, subset="__size__ < 1kB") for rank in range(4)]
     assert sorted(number for loader in loaders for number in _ids(loader)) == wanted
     # Exactly the frames of the records that match: each was sent once, and no other one.
     assert sum(loader.stats().received_bytes for loader in loaders) == sum(sizes[number] for number in wanted)
@@ -138,7 +138,7 @@ def test_records_are_read_for_a_column_once(make: Make, cache: Path, caplog: pyt
     for _ in range(2):
         make(subset="label == 2")
     make(subset="label == 3")
-    make(subset="size < 1kB")
+    make(subset="__size__ < 1kB")
     readings = [record for record in caplog.records if "in all records, once" in record.getMessage()]
     assert len(readings) == 2  # one at each daemon
     assert len(list(cache.rglob("*.column"))) == 2
@@ -222,7 +222,7 @@ def test_labels_of_pictures_in_examples_are_known_by_number_and_name(
     [
         (
             "labels == 1",
-            r"which has image, label, name, number, shard, size; .* has no 'labels'; did you mean 'label'\?",
+            r"which has __number__, __shard__, __size__, image, label, name; .* has no 'labels'; did you mean 'label'\?",
         ),
         (
             "image == 'x'",
@@ -249,7 +249,7 @@ def test_classes_come_as_often_as_their_weights_say(make: Make) -> None:
     assert labels.count(0) + labels.count(3) == 1000
     assert "1,000 samples an epoch drawn by weight with replacement from 400 records" in repr(loaders[0])
     assert " records drawn with replacement, " in str(loaders[0].stats())
-    half = make(weights=weights, subset="size < 1kB")
+    half = make(weights=weights, subset="__size__ < 1kB")
     assert {number % 2 for number in _ids(half)} == {0}
     with pytest.raises(ConfigError, match="have another class or none"):
         make(weights={0: 1.0})

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.example.encode import encode_example
 from emlio.shards.columns.matches import find_matches
 from emlio.shards.opening.choice import open_dataset
+from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import tar_of
 
 
@@ -54,6 +56,17 @@ def test_a_name_that_may_mean_either_is_refused(tmp_path: Path, cache: Path) -> 
     assert _chosen(folder, "__number__ > 0", cache) == [1]
 
 
+def test_a_feature_of_some_examples_is_not_taken_for_what_the_index_knows(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "data").mkdir()
+    records = [encode_example({"x": n} | ({"number": 70} if n == 50 else {})) for n in range(100)]
+    write_tfrecord(tmp_path / "data" / "a.tfrecord", records)
+    with pytest.raises(
+        ConfigError, match=r"'number' must be written `__number__` .* in the format tfrecord each record"
+    ):
+        _chosen(tmp_path / "data", "number >= 60", cache)
+    assert _chosen(tmp_path / "data", "__number__ >= 98", cache) == [98, 99]
+
+
 def test_a_column_that_few_records_have_is_found(tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows: list[dict[str, Any]] = [{"a": n} for n in range(500)]
     rows[333]["rare"], rows[334]["rare"] = 7, None
@@ -61,7 +74,8 @@ def test_a_column_that_few_records_have_is_found(tmp_path: Path, cache: Path, ca
     assert _chosen(folder, "rare == 7 or rare != 7", cache) == [333]
     assert "no record of data that was looked at has 'rare': all are read to look for it" in caplog.text
     with pytest.raises(
-        ConfigError, match=r"data has no 'rear'; did you mean 'rare'|which has a, number, shard, size; data has no"
+        ConfigError,
+        match=r"data has no 'rear'; did you mean 'rare'|which has __number__, __shard__, __size__, a; data has no",
     ):
         _chosen(folder, "rear == 7", cache)
 
@@ -94,6 +108,17 @@ def test_a_value_that_cannot_be_held_is_an_error_that_names_its_record(
     for predicate in ("v >= 0", "v != 1"):
         with pytest.raises(DatasetError, match=rf"shard a\.jsonl of .*: record 1: column 'v' must hold .*{words}"):
             _chosen(folder, predicate, cache)
+
+
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_of_several_units_are_refused_and_factors_of_units_count(kind: str, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        np.savez(tmp_path / "data" / f"{number}.npz", t=np.array(number, f"{kind}[10s]"))
+    assert _chosen(tmp_path / "data", "t >= 10 and t < 20", cache) == [1]
+    np.savez(tmp_path / "data" / "3.npz", t=np.array(1, f"{kind}[ms]"))
+    with pytest.raises(DatasetError, match="column 't' must hold times of one unit to be compared, holds s and ms"):
+        _chosen(tmp_path / "data", "t >= 10", cache)
 
 
 def test_times_and_bytes_that_are_no_text_are_compared(tmp_path: Path, cache: Path) -> None:

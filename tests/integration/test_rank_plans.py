@@ -8,7 +8,9 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -226,3 +228,40 @@ def test_other_jobs_are_not_compared(make: Make, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("EMLIO_JOB", "another")
     second = make(1, seed=2)
     assert len(ids(first)) == len(ids(second)) == RECORDS // 2
+
+
+def test_a_look_after_which_one_rank_is_an_epoch_ahead_ends_both_before_an_epoch_is_handed_out(make: Make) -> None:
+    first, second = make(0), make(1)
+    next(iter(first))
+    ahead, behind = iter(first), iter(second)
+    for _ in range(3):
+        next(ahead)
+    with pytest.raises(RefusedError, match=r"rank 0 .* left epoch 0 at sample 8 and is in epoch 1, rank 1 .* goes on"):
+        list(behind)
+    with pytest.raises(RefusedError, match=r"left epoch 0 at sample 8"):
+        list(chain(ahead, *repeat(first, 99)))
+
+
+@pytest.mark.parametrize("options", [{"shuffle": False}, {}])
+def test_a_look_on_one_rank_does_no_harm_where_it_goes_back_or_all_epochs_are_alike(
+    make: Make, options: dict[str, Any]
+) -> None:
+    first, second = make(0, **options), make(1, **options)
+    for epoch in range(2):
+        next(iter(first))
+        if not options:
+            first.set_epoch(epoch)
+        assert sorted(ids(second) + ids(first)) == list(range(RECORDS))
+
+
+def test_a_rank_may_look_before_it_loads_the_state_that_all_load(make: Make) -> None:
+    state = {**make(0, seed=7).state_dict(), "epoch": 3, "consumed": 16}
+    first, second = make(0, seed=7, epochs=9), make(1, seed=7, epochs=9)
+    next(iter(first))
+    second.load_state_dict(state)
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(ids, second)
+        with pytest.raises(TimeoutError):
+            others.result(1.5)
+        first.load_state_dict(state)
+        assert len(set(ids(first) + others.result(20))) == RECORDS - 16

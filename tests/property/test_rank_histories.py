@@ -5,6 +5,7 @@ loader, without sockets; the same with processes is in e2e/test_rank_histories.
 """
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -30,6 +31,7 @@ class Walker:
         self.epoch, self.steps_done = 0, 0
         self.few = max(stage.steps(world) // 4, 1)
         self._step, self._at = stage.batch * world, at
+        self.at_end, self.is_fixed = False, False
 
     def reach(self, steps: int) -> int:
         return min((self._at + steps) * self._step, RECORDS)
@@ -178,12 +180,11 @@ class SimulatedJob:
         self._keep()
 
 
-MOST_MISSED = 0.01
-"""Of the histories of ranks that disagree: those in which nothing tells it in time, see docs/adr/0014-ranks-compared.md."""
-
-
 def check(seed: int) -> str:
-    """Return what went wrong, unnoticed, where ranks disagree. Where they agree nothing may go wrong."""
+    """Return the class of a history of ranks that disagree in which nothing told it in time, "" if it was told.
+
+    Where they agree nothing may go wrong.
+    """
     agreed = run(SimulatedJob, seed, agree=True)
     for number, rank in enumerate(agreed.ranks):
         assert agreed.job.refused(number) is None, (seed, agreed.told, agreed.job.refused(number))
@@ -192,11 +193,14 @@ def check(seed: int) -> str:
     other = run(SimulatedJob, seed, agree=False)
     for number, rank in enumerate(other.ranks):
         assert rank.done or other.job.refused(number), ("it hangs", seed, other.told, rank)
-    return other.oracle.wrong(other.ranks, refused=any(other.job.refused(number) for number in range(other.world)))
+    wrong = other.oracle.wrong(other.ranks, refused=any(other.job.refused(number) for number in range(other.world)))
+    assert not wrong or other.unnoticed, (seed, wrong, other.told)
+    return other.unnoticed if wrong else ""
 
 
 @pytest.mark.parametrize("seeds", [range(400), pytest.param(range(400, 10_000), marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
-def test_agreeing_ranks_are_never_refused_and_few_that_disagree_go_unnoticed(seeds: range) -> None:
-    missed = {seed: wrong for seed in seeds if (wrong := check(seed))}
-    assert len(missed) <= MOST_MISSED * len(seeds), missed
+def test_agreeing_ranks_are_never_refused_and_those_that_disagree_are_but_for_named_classes(seeds: range) -> None:
+    missed = Counter(check(seed) for seed in seeds)
+    assert missed.keys() <= {"", "returned", "hasty", "rest"}
+    assert missed[""] >= 0.99 * len(seeds), missed

@@ -12,7 +12,8 @@ from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.matching import ABSENT, FLOAT, LARGE, WHOLE, Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import MOST_CHARACTERS, Compare, Member, columns_in, parse_predicate
 from emlio.planner.choice.wanted import ClassWeights
-from emlio.planner.choice.where import Where, join_matches
+from emlio.planner.choice.where import Where, digest_matches, join_matches
+from emlio.wire.limits import MATCH_DIGEST_BYTES
 
 
 def _numbers(*values: float | None, **names: Any) -> Numbers:
@@ -210,6 +211,22 @@ def test_bits_of_several_daemons_are_joined_in_the_order_of_the_catalog() -> Non
     places = [(one, 0), (other, 0), (other, 0), (one, 13), (one, 16), (other, 8)]
     joined = join_matches(np.array(sizes), places)
     assert np.unpackbits(joined, count=46, bitorder="little").astype(bool).tolist() == np.concatenate(drawn).tolist()
+
+
+def test_a_digest_of_matches_depends_on_the_bits_of_its_shard_alone() -> None:
+    drawn = np.random.default_rng(5).integers(0, 2, 3_000_000).astype(bool)
+    sizes = [3, 0, 1_500_000, 13]
+
+    def digests(first: int) -> list[bytes]:
+        bits = np.packbits(drawn[first:], bitorder="little")
+        told = digest_matches(bits, [3 - first, *sizes[1:]])
+        return [told[at : at + MATCH_DIGEST_BYTES] for at in range(0, len(told), MATCH_DIGEST_BYTES)]
+
+    assert digests(0)[1:] == digests(2)[1:]
+    assert len(set(digests(0))) == len(sizes)
+    before = digests(0)
+    drawn[1_499_999] ^= True
+    assert [one == other for one, other in zip(before, digests(0), strict=True)] == [True, True, False, True]
 
 
 def test_a_predicate_may_be_of_a_fraction() -> None:

@@ -1,71 +1,21 @@
 """The comparison of ranks: which users a daemon holds, refuses and releases."""
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from emlio.daemon.ranks.claims import Caller, End, Probe
-from emlio.daemon.ranks.comparison import Agree, Comparison, Differ, Verdict
-from emlio.session.terms import STEPS_AHEAD, Terms
-from emlio.wire.control import Hello, Limit, Made, Place
+from emlio.daemon.ranks.claims import End, Probe
+from emlio.daemon.ranks.comparison import Agree, Comparison, Differ
+from emlio.session.terms import STEPS_AHEAD
+from emlio.wire.control import Limit, Made, Place
+from emlio_testing.compared_loaders import Loader, made, terms
 
 S = 1_000_000_000
 TIMEOUT_NS = 10 * S
 GRACE_NS = S
 PATIENCE_NS = 2 * TIMEOUT_NS + GRACE_NS
 HELD = Limit(0, 0, 0)
-START = Place(0, 0, 0)
-_numbers = itertools.count()
-
-
-def terms(name: str) -> Terms:
-    return Terms((("seed", name),))
-
-
-class Loader:
-    """A loader of a rank, over a connection of its own, by default of a process of its own."""
-
-    def __init__(self, table: Comparison, rank: int, name: str, *, pid: int | None = None, **hello: object) -> None:
-        number = next(_numbers)
-        said: dict[str, Any] = {"job": "j", "world_size": 2, "dataset": "x", "software": "0", "host": "h", **hello}
-        said |= {"rank": rank, "client": str(number), "pid": rank + 1 if pid is None else pid, "lane_secret": bytes(32)}
-        self.caller = Caller(connection=number.to_bytes(4, "big"), hello=Hello(**said), address="10.0.0.9")
-        self.table, self.name = table, name
-
-    @property
-    def connection(self) -> bytes:
-        return self.caller.connection
-
-    @property
-    def limit(self) -> Limit | None:
-        return self.table.limit(self.connection)
-
-    def offer(self, now_ns: int = 0, made: Sequence[Made] | None = ()) -> list[Verdict]:
-        verdicts = self.table.offer(self.caller, terms(self.name), made, now_ns)
-        assert verdicts[-1] == Agree(connection=self.connection), "each plan is agreed to at once"
-        return verdicts
-
-    def use(self, now_ns: int = 0, place: Place = START) -> list[Verdict]:
-        return self.table.walked(self.connection, place, now_ns)
-
-    def leave(self, now_ns: int, place: Place | None = None) -> list[Verdict]:
-        if place is not None:
-            self.table.walked(self.connection, place, now_ns)
-            self.table.leaves(self.connection)
-        return self.table.gone(self.connection, now_ns)
-
-    def heard(self, now_ns: int) -> list[Differ]:
-        return [one for one in self.table.heard(self.connection, now_ns) if isinstance(one, Differ)]
-
-
-def made(table: Comparison, rank: int, name: str, now_ns: int = 0, **hello: Any) -> Loader:
-    """A loader whose plan was offered."""
-    loader = Loader(table, rank, name, **hello)
-    loader.offer(now_ns)
-    return loader
 
 
 @pytest.fixture
@@ -243,24 +193,6 @@ def test_the_limit_ends(table: Comparison, how: str) -> None:
         assert stays.limit is None
 
 
-def test_ranks_that_begin_at_different_places_are_both_refused(table: Comparison) -> None:
-    first, second = made(table, 0, "a"), made(table, 1, "a")
-    first.use(0, Place(0, 128, 128))
-    second.use(1, Place(0, 0, 0, False, True))
-    assert (first.limit, second.limit) == (HELD, HELD)
-    told = first.heard(2 * S) + second.heard(2 * S)
-    assert {one.connection for one in told} == {first.connection, second.connection}
-    text = next(one.text for one in told if one.connection == second.connection)
-    assert "rank 1 (h:2 (10.0.0.9)) begins at sample 0 of epoch 0, rank 0 (h:1 (10.0.0.9)) at sample 128" in text
-
-
-def test_ranks_that_begin_at_one_place_go_on(table: Comparison) -> None:
-    loaders = [made(table, rank, "a") for rank in range(2)]
-    for loader in loaders:
-        loader.use(0, Place(2, 128, 128))
-    assert [loader.limit for loader in loaders] == [None, None]
-
-
 def test_a_rank_that_is_started_again_alone_is_let_in_where_it_was(table: Comparison) -> None:
     first, second = made(table, 0, "a"), made(table, 1, "a")
     first.use(0)
@@ -332,7 +264,7 @@ def test_a_large_job_comes_back_once_all_of_its_former_ranks_are_gone(table: Com
 
 
 @pytest.mark.parametrize("other", [{"job": "k"}, {"dataset": "y"}, {"world_size": 1}])
-def test_these_are_not_compared(table: Comparison, other: dict[str, object]) -> None:
+def test_these_are_not_compared(table: Comparison, other: dict[str, Any]) -> None:
     made(table, 0, "a")
     assert made(table, 1, "b", **other).limit is None
 
@@ -364,3 +296,39 @@ def test_strangers_decide_nothing(table: Comparison) -> None:
     table.lost(b"?", 0)
     assert table.tick(0) == []
     assert table.deadline_ns() is None
+
+
+def test_a_rank_that_made_the_missing_loader_after_closing_another_releases_the_one_that_waits(
+    table: Comparison,
+) -> None:
+    train, held = made(table, 0, "train"), made(table, 1, "eval")
+    train.use(0)
+    held.use(0)
+    train.use(S, Place(0, 0, 99, read=True))
+    assert held.limit == HELD
+    train.leave(S, Place(0, 0, 99, read=True))
+    assert held.limit == HELD, "the last that rank 0 read stands for it"
+    made(table, 0, "eval", 2 * S)
+    assert held.limit is None
+    assert table.tick(2 * S + PATIENCE_NS) == []
+
+
+def test_what_a_killed_process_read_holds_nobody_who_comes_before_its_rank_is_back(table: Comparison) -> None:
+    former = made(table, 1, "a")
+    former.use(0)
+    former.use(S, Place(0, 0, 512, True))
+    former.leave(2 * S)
+    changed = made(table, 0, "b", 9 * S)
+    changed.use(9 * S, Place(0, 64, 64, False, True))
+    assert changed.limit is None, "rank 1 may be slow to come back with the other options"
+    assert table.tick(9 * S + PATIENCE_NS) == []
+    assert made(table, 1, "b", 60 * S, pid=77).limit is None
+
+
+def test_far_more_loaders_than_an_offer_names_are_known_of_a_rank_that_is_ahead(table: Comparison) -> None:
+    for name in range(150):
+        loader = made(table, 0, f"{name}")
+        loader.use(name)
+        loader.leave(name, Place(0, 0, 512, True))
+    made(table, 0, "now", 200).use(200)
+    assert made(table, 1, "0", 300).limit != HELD

@@ -119,7 +119,11 @@ class TestManifest:
             ("a.csv", "file,image/encoded\nx,1\n", "must not be named"),
             ("a.csv", "", "must have a column 'file' .*, has none"),
             ("a.jsonl", '{"file": "x"}\n{"file": ', "line 2"),
-            ("a.jsonl", '{"file": "x"}\n{"file": "x", "b": 1}', r"line 2.*\['b'\]"),
+            (
+                "a.jsonl",
+                '{"file": "x"}\n{"file": "x", "b": 1}',
+                r"line 2.*\['b'\]\. Give them all keys, or convert .* --from jsonl",
+            ),
             ("a.jsonl", '{"file": "x", "b": {"c": 1}}', "line 1"),
             ("a.jsonl", '{"file": 3}', "line 1: 'file' must be a path, got 3$"),
             ("a.jsonl", '{"file": "x"}\n\n{"file": "gone"}', r"line 3: .*/gone: cannot be listed"),

@@ -1,6 +1,8 @@
 """The shares of jobs: equal, however many streams each has and however large its messages are."""
 
+import time
 from collections import Counter, deque
+from collections.abc import Callable
 from threading import Event
 
 from hypothesis import given, settings
@@ -125,5 +127,40 @@ def test_a_stream_of_a_large_job_has_its_part_of_the_jobs_part_of_the_memory() -
         for stream in streams[2:]:
             readers.remove(stream)  # type: ignore[arg-type]
         assert (readers.parts("one"), readers.parts("many")) == (2, 2)
+    finally:
+        readers.close()
+
+
+def test_a_job_that_read_alone_for_long_owes_nothing_to_one_that_comes() -> None:
+    class _Goes:
+        label, dataset, closed, searching = "session", "data", False, False
+
+        def __init__(self, job: str) -> None:
+            self.job, self.made = job, 0
+            self.enough: Callable[[], bool] = lambda: False
+            self.came = Event()
+
+        def produce(self, *_: object) -> bool:
+            time.sleep(0.002)
+            self.made += 1
+            if self.enough():
+                self.came.set()
+            return not self.closed
+
+        def close(self) -> None:
+            self.closed = True
+
+    first, second = _Goes("first"), _Goes("second")
+    first.enough = lambda: first.made == 100
+    second.enough = lambda: second.made == 40
+    readers = Readers(threads=1, memory_bytes=lambda: 1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers.add(first)  # type: ignore[arg-type]
+    readers.start()
+    try:
+        assert first.came.wait(20)
+        before = first.made
+        readers.add(second)  # type: ignore[arg-type]
+        assert second.came.wait(20)
+        assert first.made - before >= 20
     finally:
         readers.close()

@@ -80,6 +80,12 @@ def test_objects_are_in_the_order_of_a_folders_files(tmp_path: Path) -> None:
     assert list(table_of(_ADDRESS, listed).names) == wanted
 
 
+def test_hidden_objects_that_only_zarr_writes_tell_a_container(tmp_path: Path) -> None:
+    objects = FakeObjects({".zgroup": b"{}", "x/.zarray": b"{}", "x/0.0": b"1"})
+    with pytest.raises(DatasetError, match=r"holds Zarr files, such as x/0\.0"), _opened(objects, tmp_path):
+        pass
+
+
 def test_every_record_is_read_once_and_requests_stay_in_the_budget(tmp_path: Path) -> None:
     objects, budget, gatherer = _files(), AheadBudget(20_000), Gatherer()
     with _opened(objects, tmp_path) as dataset:

@@ -165,7 +165,7 @@ def test_a_choice_of_records_is_counted(capsys: pytest.CaptureFixture[str], tmp_
     assert (whole["records"], whole["samples"]) == (1_000_000_000, 1_800_000_000)
     make_dataset(tmp_path / "data", records=60, shards=3, payload=100)
     place = (str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"), "--batch-size", "4")
-    assert _json(capsys, *place, "--subset", "number < 5")["samples"] == 15
+    assert _json(capsys, *place, "--subset", "__number__ < 5")["samples"] == 15
     (tmp_path / "ids.txt").write_text("3\n59\n")
     ids = (*place, "--subset", str(tmp_path / "ids.txt"))
     assert _json(capsys, *ids)["samples"] == 2

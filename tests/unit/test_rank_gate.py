@@ -18,6 +18,8 @@ class Walker:
     begin: int = 0
     steps_done: int = 0
     few: int = 4
+    at_end: bool = False
+    is_fixed: bool = False
 
     def reach(self, steps: int) -> int:
         return self.begin + 8 * steps
@@ -44,7 +46,7 @@ def test_the_next_epoch_waits_for_nothing() -> None:
     gate.keep(None)
     first.steps_done = 5
     assert gate.opens(Walker(4))
-    assert gate.place() == Place(4, 0, 0, True)
+    assert gate.place() == Place(4, 0, 0, True, left=(3, 56))
 
 
 @pytest.mark.parametrize(

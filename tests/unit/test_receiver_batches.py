@@ -16,6 +16,7 @@ from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
 from emlio.receiver.placement.reorder import BadRecord, WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordPlace
+from emlio.receiver.records.mixture import MixedContents
 
 _IDS = [50, 40, 30, 20, 10]
 
@@ -242,6 +243,13 @@ def test_a_feature_that_no_record_has_is_named_once(
     )
 
 
+def test_the_warning_needs_no_other_feature_to_be_readable(caplog: pytest.LogCaptureFixture) -> None:
+    record = encode_example({"label": 1, "depth/data": b"1234", "depth/dtype": b"no type"})
+    made = _assembler(raw=False, fields=["label", "lable"])(_batch([record], [[0]]))
+    assert (made["label"].tolist(), made["lable"]) == ([1], [None])
+    assert "the requested column 'lable'" in caplog.text
+
+
 @pytest.mark.parametrize("fields", [None, ["label", "pair"]])
 @pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
@@ -286,6 +294,9 @@ def test_a_column_that_the_loader_would_add_is_not_overwritten() -> None:
         assembler.decode(_batch(records, [[0, 1, 2, 3, 4]]))
     with pytest.raises(ConfigError, match=words):
         assembler.know(Contents(format="tfrecord", schema={"__id__": FieldType("int64")}))
+    mixed = Contents(format="tfrecord", schema={"__source__": FieldType("int64")})
+    with pytest.raises(ConfigError, match="ids=True adds a column '__source__' to the batches"):
+        assembler.know(MixedContents(names=("a", "b"), contents=(mixed, mixed), firsts=np.array([5])))
 
 
 def test_what_failed_its_check_and_what_cannot_be_decoded_go_together() -> None:

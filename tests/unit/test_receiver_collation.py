@@ -92,6 +92,18 @@ def test_what_a_record_lacks_may_be_an_element_of_a_sample(samples: list[Any], c
     assert (first.tolist(), second) == ([1, 1], column)
 
 
+@pytest.mark.parametrize("samples", [["a", "b"], ["a", None]])
+def test_arrays_of_text_are_no_tensors(samples: list[Any]) -> None:
+    def make(array: Any) -> Any:
+        assert array.dtype.kind != "U", "PyTorch has no text"
+        return array.tolist()
+
+    given = [None if text is None else np.array([text]) for text in samples]
+    made = default_collate([{"n": np.array([1]), "t": text} for text in given], make)
+    assert made["n"] == [[1], [1]]
+    assert [text if text is None else text[0] for text in made["t"]] == samples
+
+
 @pytest.mark.parametrize(
     ("samples", "what"),
     [

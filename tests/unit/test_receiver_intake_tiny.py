@@ -61,3 +61,14 @@ def test_a_message_that_takes_more_than_the_whole_bound_comes_where_the_next_bat
             if rank.gives_room():
                 rank.turn()
         rank.turn()
+
+
+def test_records_of_this_hosts_disks_do_not_make_the_path_seem_wider() -> None:
+    rank = Rank(records=(100_000,), batch_size=1, bound=4 << 20, record_bytes=TINY, prefetch_follows=True)
+    rank.intake.follow_path(1_000_000_000)
+    before = rank.intake.bound_bytes
+    rank.intake.totals.records += 4_000_000
+    rank.intake.totals.local_bytes += 4_000_000 * TINY
+    rank._out.now_ns += 2_000_000_000
+    rank.intake.follow_path(1_000_000_000)
+    assert rank.intake.bound_bytes == before

@@ -338,8 +338,7 @@ def test_an_alarm_while_kept_indexes_are_looked_for_is_no_missing_cache(
 def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = tmp_path / "alarmed"  # loaders are known by the name of their dataset, in the whole process
-    make_dataset(data, records=20, shards=2)
+    make_dataset(data := tmp_path / "alarmed", records=20, shards=2)  # by this name loaders are known
 
     def make() -> EmlioLoader:
         return EmlioLoader(data, batch_size=5, raw=True, to="numpy", rank=0, world_size=2)

@@ -11,6 +11,9 @@ import pytest
 from wires import welcome
 from world import World
 
+from emlio.planner.choice.wanted import Wanted
+from emlio.planner.choice.where import Where
+from emlio.planner.sampling import EVERYTHING, Sampling
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.engine.hello import greeting
@@ -34,7 +37,9 @@ from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.source_state import SourceState
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.recovery import Recovery
+from emlio.session.contents import pack
 from emlio.session.states import RankState
+from emlio.wire.contents import MatchReply, MatchRequest
 from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Pong, Welcome, encode_control
 
 S = 1_000_000_000
@@ -54,10 +59,10 @@ class Smallest:
 class Rank:
     """A machine, and two daemons that say what the test has them say."""
 
-    def __init__(self, shards: tuple[tuple[int, str], ...]) -> None:
+    def __init__(self, shards: tuple[tuple[int, str], ...], sampling: Sampling = EVERYTHING) -> None:
         self.world = World(shards=shards, bound=2)
         recovery = Recovery(timeout=f"{TIMEOUT_NS}ns", heartbeat=f"{HEARTBEAT_NS}ns")
-        config = replace(self.world.config, recovery=recovery)
+        config = replace(self.world.config, recovery=recovery, sampling=sampling)
         around = Surroundings(
             chances=Smallest(),
             receive_buffer_bytes=4 << 20,
@@ -91,6 +96,9 @@ class Rank:
         self.tell(Begun())
         for daemon in (0, 1):
             self.welcome(daemon)
+        self.agree()
+
+    def agree(self) -> None:
         for daemon in (0, 1):
             self.say(daemon, PlanReply(need_catalog=False))
         self.tick()
@@ -352,3 +360,54 @@ def test_daemons_report_what_their_streams_waited_for_only_while_the_user_waits(
     rank.tell(ReportsWanted())
     assert report(0, 0, 0, 6) == (34, 3, 8)
     assert rank.source(0).conversation.stream == stream + 1
+
+
+SMALL = Wanted(subset=Where("size < 1kB"))
+
+
+def matches(rank: Rank, daemon: int, told: bytes) -> list[tuple[int, bool]]:
+    """A daemon answers with these bytes; which daemons are asked for matches then, and whether for digests."""
+    reply = MatchReply(first=0, size=len(told), total=len(told), data=pack(told))
+    return asked(rank.tell(Said(daemon, encode_control(reply))))
+
+
+def asked(instructions: list[Instruction]) -> list[tuple[int, bool]]:
+    questions = [one for one in instructions if isinstance(one, Say) and isinstance(one.message, MatchRequest)]
+    return [(one.source, one.message.digests is True) for one in questions if isinstance(one.message, MatchRequest)]
+
+
+def test_matches_are_asked_of_another_daemon_if_one_is_lost_before_it_told_them() -> None:
+    rank = Rank(BOTH, SMALL)
+    rank.tell(Begun())
+    for daemon in (0, 1):
+        rank.welcome(daemon)
+    assert matches(rank, 0, bytes(32)) == []
+    assert matches(rank, 1, bytes(32)) == [(0, False)]
+    assert asked(rank.tell(LinkEnded(0, LinkEvent.BROKEN)) + rank.tell(TimePassed(hungry=False, quiet=True))) == [
+        (1, False)
+    ]
+    assert matches(rank, 1, b"\xff") == []
+    assert rank.machine.agreement is not None
+    assert rank.source(1).conversation.state is RankState.OFFERING
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_daemon_that_evaluates_a_predicate_when_it_is_back_is_waited_for(same: bool) -> None:
+    rank = Rank(EACH, SMALL)
+    rank.tell(Begun())
+    for daemon in (0, 1):
+        rank.welcome(daemon)
+        matches(rank, daemon, bytes(16))
+    for daemon in (0, 1):
+        matches(rank, daemon, b"\xff")
+    rank.agree()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.tick()
+    rank.tell(Connected(1, 100_000))
+    back = Said(1, encode_control(welcome(rank.world, 1, 2)))
+    assert asked(rank.tell(back)) == [(1, True)]
+    assert rank.wait(3 * TIMEOUT_NS, 0, 1) < 100
+    assert not rank.failed
+    matches(rank, 1, bytes(16) if same else bytes(15) + b"\1")
+    assert (rank.source(1).conversation.state is RankState.OFFERING) is same
+    assert (rank.source(1).unfit is None) is same

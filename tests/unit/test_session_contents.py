@@ -12,7 +12,7 @@ from emlio.session.instructions import Failed, Judge, LookUpMatches, Matched, Se
 from emlio.session.states import DaemonState, RankState
 from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
 from emlio.wire.control import CatalogPart, PlanReply, Refused, encode_control
-from emlio.wire.limits import CONTENT_PART_BYTES, MAX_CONTENT_BYTES
+from emlio.wire.limits import CONTENT_PART_BYTES, MATCH_DIGEST_BYTES, MAX_CONTENT_BYTES
 from emlio_testing.session_pair import example_offer, example_rows
 from emlio_testing.session_states import daemon_in, rank_in
 
@@ -132,12 +132,30 @@ def test_matches_come_in_parts_one_after_the_other() -> None:
         question = send.message
         assert question == MatchRequest(session=7, predicate="size < 1kB", first=first)
         assert daemon.receive(question, 0) == [LookUpMatches(question=question)]
-        (reply,) = daemon.tell_matches(bits)
+        (reply,) = daemon.tell_matches(bits, b"")
         assert isinstance(reply, Send)
         asked = rank.receive(reply.message, 0)
-    assert asked == [Matched(bits=bits)]
+    assert asked == [Matched(told=bits)]
     assert (rank.state, daemon.state) == (RankState.LISTED, DaemonState.GREETED)
-    assert daemon.tell_matches(bits) == []  # nothing is open
+    assert daemon.tell_matches(bits, b"") == []  # nothing is open
+
+
+def test_digests_of_matches_come_instead_of_a_bit_for_each_record() -> None:
+    rank, daemon = rank_in(RankState.LISTED), daemon_in(DaemonState.GREETED)
+    rank._rows = list(example_rows(70_000))
+    digests = CONTENT[: 70_000 * MATCH_DIGEST_BYTES]
+    asked = rank.ask_matches("size < 1kB", digests=True)
+    for first in (0, CONTENT_PART_BYTES):
+        assert rank.matches.is_open
+        (send,) = asked
+        assert isinstance(send, Send)
+        assert send.message == MatchRequest(session=7, predicate="size < 1kB", first=first, digests=True)
+        daemon.receive(send.message, 0)
+        (reply,) = daemon.tell_matches(b"", digests)
+        assert isinstance(reply, Send)
+        asked = rank.receive(reply.message, 0)
+    assert asked == [Matched(told=digests)]
+    assert not rank.matches.is_open
 
 
 @pytest.mark.parametrize(
@@ -172,5 +190,5 @@ def test_matches_come_only_when_they_were_asked_for() -> None:
     assert "before the last request was answered" in str(again.message)
     beyond = daemon_in(DaemonState.GREETED)
     beyond.receive(msgspec.structs.replace(question, first=9), 0)
-    (refused, *_) = beyond.tell_matches(bytes(9))
+    (refused, *_) = beyond.tell_matches(bytes(9), b"")
     assert "from a byte in [0, 9), got 9" in str(refused)

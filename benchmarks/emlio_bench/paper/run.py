@@ -75,8 +75,6 @@ def run_paper(settings: PaperSettings, world: World) -> Results:
         wanted = {subject for task in records for subject in task.subjects}
         able = tuple(entry for entry in able if (entry.system.name, entry.setting.name) in wanted)
         unable = tuple(one for one in unable if (one.subject, one.setting) in wanted)
-        for entrant in {one.subject: one for one in unable}.values():
-            tell(f"{entrant.subject} does not take part: it {entrant.missing}")
         if not able:
             raise ConfigError("at least one system must be able to run; the reasons are above")
         race = Results(

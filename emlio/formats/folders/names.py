@@ -116,7 +116,7 @@ def split_folder(
         return "", given
     head, slash, rest = options.get("files", "").partition("/")
     if wanted is None and slash and head in found:
-        wanted, given["files"] = head, rest
+        wanted, given["files"] = head, f"/{rest}"
     if wanted is None and len(found) > 1:
         raise _refusal(found, where)
     if wanted is not None and wanted not in found:
@@ -248,10 +248,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of paths: * and ? stay in a name, ** goes through folders; without a slash, in any folder."""
+    """Return a pattern of paths: * and ? stay in a name, ** goes through folders; without a slash, in any folder.
+
+    A slash at the begin stands for the top.
+    """
     forms = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     made = ["" if "/" in pattern else "(?:.*/)?"]
-    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\])", pattern):
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\])", pattern.removeprefix("/")):
         if part in forms:
             made.append(forms[part])
         elif part.startswith("[") and part.endswith("]") and len(part) > 2:

@@ -227,7 +227,8 @@ def _jsonl(path: Path) -> tuple[dict[str, Sequence[_Cell]], Sequence[int]]:
             missing = rows[0].keys() ^ rows[-1].keys()
             if missing:
                 raise DatasetError(
-                    f"{path}: line {number}: must have the same keys as the first line, differs in {sorted(missing)}"
+                    f"{path}: line {number}: a table that lists files must have the same keys in all lines, it differs from "
+                    f"the first in {sorted(missing)}. Give them all keys{_FOR_RECORDS}"
                 )
     names = list(rows[0]) if rows else []
     return {name: _one_kind([row[name] for row in rows]) for name in names}, numbers

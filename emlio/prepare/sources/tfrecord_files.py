@@ -19,7 +19,7 @@ from emlio.errors import DatasetError
 from emlio.formats.folders.names import chosen_files, require_one_split
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped, stamp_of
-from emlio.prepare.sources.unpacked_files import is_packed, unpack
+from emlio.prepare.sources.unpacked_files import is_copy, is_packed, unpack
 from emlio.shards.tfrecord.mapping import read_mapping
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
@@ -145,7 +145,9 @@ def _files(path: Path, options: Mapping[str, str]) -> tuple[list[Path], Ignored]
         found = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
         numbers = chosen_files([entry.name for entry in found], options, str(path))
         found = found if numbers is None else [found[number] for number in numbers]
-        files = [entry for entry in found if not entry.name.endswith(_OTHERS) and looks_like_tfrecord(entry)]
+        names = {entry.name for entry in found}
+        wanted = (entry for entry in found if not entry.name.endswith(_OTHERS) and not is_copy(entry.name, names))
+        files = [entry for entry in wanted if looks_like_tfrecord(entry)]
     except OSError as error:
         raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
     if not files:

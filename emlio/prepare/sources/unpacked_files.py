@@ -8,7 +8,7 @@ import bz2
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,7 +21,7 @@ from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
 from emlio.units import format_size
 
-__all__ = ["is_packed", "plain_name", "unpack", "unpacked"]
+__all__ = ["is_copy", "is_packed", "plain_name", "unpack", "unpacked"]
 
 _BLOCK_BYTES: Final = 1 << 20
 _ANY_WRAPPER: Final = 47
@@ -50,6 +50,12 @@ def plain_name(name: str) -> str:
     plain: str = found["plain"]
     # Compressed files of this name hold lines.
     return f"{plain}l" if plain.lower().endswith(".json") else plain
+
+
+def is_copy(name: str, names: Collection[str]) -> bool:
+    """Return whether a file lies beside what is in it: a.jsonl.gz beside a.jsonl."""
+    plain = plain_name(name)
+    return plain != name and name.startswith(plain) and plain in names
 
 
 def unpacked(path: Path, scratch: Path, options: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
@@ -84,9 +90,13 @@ def unpacked(path: Path, scratch: Path, options: Mapping[str, str]) -> tuple[Pat
     require_one_split((name for name in chosen if PACKED.fullmatch(name)), options, str(path))
     for name in chosen:
         plain = plain_name(name)
-        if plain != name and plain in known:
-            continue  # it is there without compression, too
+        if is_copy(name, known):
+            continue
         target = scratch / plain
+        if target.exists():
+            raise DatasetError(
+                f"{path}: {name} and another file both hold {plain}, compressed differently. Choose one of them with files="
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         if plain == name:
             target.symlink_to((path / name).resolve())

@@ -9,8 +9,9 @@ Covers: finding the columns of a predicate, and its matches as bits. Does not co
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -20,11 +21,11 @@ import numpy.typing as npt
 
 from emlio.arguments import like
 from emlio.errors import ClosedError, ConfigError, DatasetError
-from emlio.formats.contents import TFRECORD
 from emlio.formats.each_record import LABEL
 from emlio.formats.registry import has_own_columns
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
+from emlio.planner.choice.where import digest_matches
 from emlio.shards.columns.features import feature_names, of_notes, read_features
 from emlio.shards.columns.kept import KeptColumns, files_identity
 from emlio.shards.dataset import Dataset
@@ -45,11 +46,18 @@ class Found:
 
     Attributes:
         bits: one for each record of the dataset, the lowest of each byte first.
+        digests: of each shard's bits, one behind the other.
         identity: of the files whose records were read; empty if the index knew the columns.
     """
 
     bits: npt.NDArray[np.uint8]
+    digests: bytes
     identity: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes."""
+        return len(self.bits) + len(self.digests)
 
 
 def find_matches(
@@ -76,52 +84,41 @@ def find_matches(
     """
     tree = parse_predicate(predicate)
     wanted = columns_in(tree)
-    names = _Names(dataset)
-    index = {name: _INDEX_COLUMNS[name] for name in wanted if name in _INDEX_COLUMNS and names.is_of_index(name)}
-    columns = {name: _of_index(dataset, of) for name, of in index.items()}
+    own = cache(partial(feature_names, dataset))
+    index = (name for name in wanted if name in _INDEX_COLUMNS and _is_of_index(dataset, name, own()))
+    columns = {name: _of_index(dataset, _INDEX_COLUMNS[name]) for name in index}
     missing = wanted - columns.keys()
     reads = not of_notes(dataset, missing)
     identity = files_identity(dataset) if missing and reads else b""
     if known is not None and known.identity == identity:
         return known
     if missing:
-        columns |= _of_features(dataset, missing, names, KeptColumns(dataset, identity, cache_dir), ending or Event())
+        columns |= _of_features(dataset, missing, own, KeptColumns(dataset, identity, cache_dir), ending or Event())
         if identity and files_identity(dataset) != identity:
             raise DatasetError(f"{dataset.place}: its files must not change while a column of their records is read")
-    return Found(bits=np.packbits(match(tree, columns), bitorder="little"), identity=identity)
+    bits = np.packbits(match(tree, columns), bitorder="little")
+    return Found(
+        bits=bits, digests=digest_matches(bits, [shard.records for shard in dataset.shards]), identity=identity
+    )
 
 
-class _Names:
-    """The names of a dataset's own columns, looked for once."""
+def _is_of_index(dataset: Dataset, name: str, own: frozenset[str]) -> bool:
+    """Return whether a name of a column of the index means it, and no column of the dataset.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self._own: frozenset[str] | None = None
-
-    @property
-    def own(self) -> frozenset[str]:
-        if self._own is None:
-            self._own = feature_names(self._dataset)
-        return self._own
-
-    def is_of_index(self, name: str) -> bool:
-        """Return whether a name of a column of the index means it, and no column of the dataset.
-
-        Raises:
-            ConfigError: it may mean either.
-        """
-        own = name in self.own
-        if own and name.startswith("__"):
-            raise ConfigError(
-                f"{name!r} in a predicate is what the index knows, and {self._dataset.name} has a column of this name"
-            )
-        contents = self._dataset.contents
-        if not own and not name.startswith("__") and has_own_columns(contents) and contents.format != TFRECORD.format:
-            raise ConfigError(
-                f"column {name!r} must be written `__{name}__` for what the index knows: in the format {contents.format} each "
-                "record may have a column of this name"
-            )
-        return not own
+    Raises:
+        ConfigError: it may mean either.
+    """
+    is_plain = not name.startswith("__")
+    if name in own and not is_plain:
+        raise ConfigError(
+            f"{name!r} in a predicate is what the index knows, and {dataset.name} has a column of this name"
+        )
+    if name not in own and is_plain and has_own_columns(dataset.contents):
+        raise ConfigError(
+            f"column {name!r} must be written `__{name}__` for what the index knows: in the format "
+            f"{dataset.contents.format} each record may have a column of this name"
+        )
+    return name not in own
 
 
 def _of_index(dataset: Dataset, of: str) -> Column:
@@ -139,27 +136,27 @@ def _of_index(dataset: Dataset, of: str) -> Column:
 
 
 def _of_features(
-    dataset: Dataset, wanted: frozenset[str], names: _Names, kept: KeptColumns, ending: Event
+    dataset: Dataset, wanted: frozenset[str], own: Callable[[], frozenset[str]], kept: KeptColumns, ending: Event
 ) -> Mapping[str, Column]:
     """Return columns of the records, kept ones or read now."""
     label = "label"
-    if not wanted.isdisjoint({"label", LABEL}) and LABEL in names.own and "label" not in names.own:
+    if not wanted.isdisjoint({"label", LABEL}) and LABEL in own() and "label" not in own():
         label = LABEL  # in pictures in Examples, and where the label has another name
     wanted = frozenset(label if name == "label" else name for name in wanted)
     found = {name: column for name in wanted for known, column in [kept.find(name)] if known}
     unknown = wanted - found.keys()
     if unknown:
-        for name in sorted(unknown - names.own):
+        for name in sorted(unknown - own()):
             if not has_own_columns(dataset.contents) or (dataset.bucket is not None and dataset.checksums is None):
-                raise _absent(dataset, name, names.own)
+                raise _absent(dataset, name, own())
             _LOG.warning("no record of %s that was looked at has %r: all are read to look for it", dataset.name, name)
         for name, values in read_features(dataset, unknown, _Progress(dataset, unknown, ending).add).items():
             found[name] = values.column(name)
             kept.keep(name, found[name])
     columns = dict[str, Column]()
     for name, column in found.items():
-        if column is None and name not in names.own:
-            raise _absent(dataset, name, names.own)
+        if column is None and name not in own():
+            raise _absent(dataset, name, own())
         if column is None:
             raise ConfigError(f"column {name!r} must hold single numbers or texts, in {dataset.name} no record has one")
         if name == label and isinstance(column, Numbers):
@@ -171,7 +168,7 @@ def _of_features(
 
 
 def _absent(dataset: Dataset, name: str, own: frozenset[str]) -> ConfigError:
-    known = sorted({"size", "shard", "number", *own})
+    known = sorted({"__size__", "__shard__", "__number__", *own})
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return ConfigError(
         f"a predicate must name columns of the dataset, which has {', '.join(known[:_NAMED])}{more}; {dataset.name} has no "

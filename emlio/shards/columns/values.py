@@ -38,7 +38,7 @@ class Collected:
         self._kinds = np.full(records, ABSENT, np.uint8)
         self._words: dict[str, int] = {}
         self._words_bytes = 0
-        self._unit = ""
+        self._unit, self._are_spans = "", False
 
     def put(self, record: int, value: object) -> None:
         """Add the value of a record; None, or a list of nothing, is none.
@@ -51,9 +51,11 @@ class Collected:
         if isinstance(one, np.datetime64 | np.timedelta64):
             if np.isnat(time):
                 return
-            if isinstance(one, np.datetime64):
-                self._unit = np.datetime_data(time.dtype)[0]
-            one = int(time.astype(np.int64))
+            unit, factor = np.datetime_data(time.dtype)
+            if self._unit not in ("", unit):
+                raise DatasetError(f"must hold times of one unit to be compared, holds {self._unit} and {unit}")
+            self._unit, self._are_spans = unit, isinstance(one, np.timedelta64)
+            one = factor * int(time.astype(np.int64))
         if one is None:
             return
         if isinstance(one, str):
@@ -85,7 +87,7 @@ class Collected:
         if not there.any():
             return None
         if not texts.any():
-            return Numbers(bits=self._bits, kinds=self._kinds, unit=self._unit)
+            return Numbers(bits=self._bits, kinds=self._kinds, unit="" if self._are_spans else self._unit)
         if (texts != there).any():
             raise DatasetError(f"column {name!r} must hold numbers or texts, it has both")
         return Texts(codes=np.where(there, self._whole, -1).astype(np.int32), words=list(self._words))

@@ -30,7 +30,7 @@ from emlio.shards.files.beneath import open_beneath
 
 __all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
 
-HOW_TO_RENEW = "Reload or restart the daemon (with local=, make a new loader) to serve the new files"
+HOW_TO_RENEW = "Reload or restart the daemon, make a new loader, or run the command again, to read the new files"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Non-blocking, because opening a FIFO would wait for a writer, and the name may be one. Reading a regular

@@ -141,7 +141,9 @@ class ObjectTree:
         self._listed = listed or table
         self.passed_over: tuple[str, ...] = ()
         self.junk = self._listed.junk
-        self.endings: Mapping[str, int] = endings_of((*table.names, *self._listed.marks))
+        endings = endings_of(table.names)
+        endings.update(table.marks)
+        self.endings: Mapping[str, int] = endings
         self._bucket = bucket
 
     @property

@@ -57,13 +57,14 @@ class ObjectTable:
         return len(self.names)
 
     def only(self, numbers: Sequence[int]) -> "ObjectTable":
-        """Return some of the objects."""
+        """Return some of the objects, without the marks of the others."""
         return replace(
             self,
             names=NameTable.of(self.names[number] for number in numbers),
             etags=NameTable.of(self.etags[number] for number in numbers),
             sizes=self.sizes[numbers],
             modified_s=self.modified_s[numbers],
+            marks=frozenset(),
         )
 
     def path(self, number: int) -> str:

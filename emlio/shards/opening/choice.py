@@ -8,16 +8,18 @@ emlio.shards.opening.ranged_dataset), the folder of its indexes (emlio.shards.op
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD
-from emlio.formats.folders.names import format_options, is_junk, split_folder
+from emlio.formats.folders.names import CHOOSING, format_options, is_junk, split_folder
+from emlio.formats.registry import FORMATS
 from emlio.keys.key import holds_secret
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
@@ -47,6 +49,9 @@ _SCHEMES = {
     "wasbs": "az",
 }
 """Names that other tools have for the places of objects."""
+
+_PREDICATES = ("where", "subset", "filter", "select")
+"""Options that users expect for a choice of records."""
 
 _BRACES = re.compile(r"\{[^{}]*\}")
 _MOST_LIST_BYTES = 1 << 20
@@ -90,6 +95,7 @@ class DatasetPath:
         """
         if ObjectAddress.is_one(text):
             address = ObjectAddress.parse(text)
+            _check_options(address.options, str(address))
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
         if "://" in text and not os.path.exists(directory):
@@ -105,7 +111,21 @@ class DatasetPath:
             raise ConfigError(f"a dataset's options must be OPTION=VALUE&OPTION=VALUE, got {query!r}") from error
         if len({option for option, _ in options}) != len(options):
             raise ConfigError(f"a dataset's options must be given once each, got {query!r}")
+        _check_options(dict(options), directory)
         return DatasetPath(Path(directory), dict(options))
+
+
+def _check_options(options: Iterable[str], where: str) -> None:
+    """Check that each option is one of some format. Whether it is one of the dataset's format is seen when that is known.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    known = ("format", *CHOOSING, *dict.fromkeys(option for one in FORMATS for option in one.options))
+    for option in options:
+        if option not in known:
+            meant = ". Records are chosen by subset= of the loader" if option in _PREDICATES else like(option, known)
+            raise ConfigError(f"{where}: an option must be one of {', '.join(known)}, got {option!r}{meant}")
 
 
 def advice(text: str) -> str:
@@ -255,14 +275,15 @@ def _open_address(
             options,
             str(address),
         )
-        if not inside:
-            cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
-            return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
-        if address.listing:
-            raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+        if inside:
+            if address.listing:
+                raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
+            bucket.close()
+            address = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
+            bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
+            table = list_objects(name, bucket, progress=progress)
+        cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
+        return open_objects(name, bucket, table, cache, given, progress=progress, rebuild=rebuild)
     except BaseException:
         bucket.close()
         raise
-    bucket.close()
-    below = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
-    return _open_address(name, below, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)

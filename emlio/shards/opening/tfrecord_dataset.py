@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import FieldType
+from emlio.formats.contents import FieldType, sampled
 from emlio.open_limits import refusal_of
 from emlio.shards.dataset import Dataset, Shard
 from emlio.shards.features import sample_features, spread
@@ -125,7 +125,7 @@ def _sampled_schema(shards: tuple[Shard, ...]) -> Mapping[str, FieldType]:
     """Return the features of some records, as far as they can be read; other records may have others."""
     filled = [shard for shard in shards if shard.records and int(np.diff(shard.offsets[:2])[0]) < _SAMPLED_BYTES]
     try:
-        return schema_of(sample_features([filled[place] for place in spread(len(filled), _SAMPLED_SHARDS)]))
+        return sampled(schema_of(sample_features([filled[place] for place in spread(len(filled), _SAMPLED_SHARDS)])))
     except DatasetError:
         return {}  # what is wrong is said where the records are read
 

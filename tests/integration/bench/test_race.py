@@ -103,7 +103,7 @@ def test_ours_reads_each_record_once(system: System, forms: Path, tmp_path: Path
 
 
 def skip_without(system: System) -> None:
-    reason = system.why_not() or system.why_no_server()
+    reason = system.lacks() or system.not_made() or system.why_no_server()
     if reason is not None:
         pytest.skip(f"{system.name} {reason}")
 

@@ -142,8 +142,6 @@ def run_fields(
     """
     kind = _kind(fields, settings, world)
     in_memory = settings.data is None and not settings.tiny
-    for entrant in {one.subject: one for field in fields for one in field.unable}.values():
-        world.tell(f"{entrant.subject} does not take part: it {entrant.missing}")
     entrants = [one for field in fields for one in (*(entry.entrant for entry in field.entries), *field.unable)]
     results = Results(
         benchmark=benchmark,

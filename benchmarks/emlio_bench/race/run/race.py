@@ -62,8 +62,6 @@ def run_race(settings: RaceSettings, world: World) -> Results:
         tell=tell,
         agree=world.agree,
     )
-    for entrant in {one.subject: one for one in unable}.values():
-        tell(f"{entrant.subject} does not take part: it {entrant.missing}")
     if not able:
         raise ConfigError("a race must have at least one system that can run; the reasons are above")
     race = Results(

@@ -35,10 +35,8 @@ Consumers use the same credentials.
 
 def why_no_store(cache: Path) -> str | None:
     """Return what is missing, or None. The race builds the server if Go is installed."""
-    if find_program(STORE, cache) is not None:
+    if find_program(STORE, cache) is not None or find_program("go", cache) is not None:
         return None
-    if find_program("go", cache) is not None:
-        return f"needs {STORE}, which is not made yet"
     return f"needs {STORE}, an S3 server, or Go (1.22 or newer) to make it with"
 
 
@@ -53,7 +51,7 @@ def serving_bucket(folder: Path, link: Link, cache: Path) -> Generator[str, None
     """
     program = find_program(STORE, cache)
     if program is None:
-        raise ConfigError(f"an object store {why_no_store(cache)}")
+        raise ConfigError(f"an object store needs {STORE}, which is not made")
     port = free_port(link.storage)
     command = [program, "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
     command += ["--secret", _SECRET, "--keep-alive", "--quiet", "posix", "--nometa", str(folder)]

@@ -72,9 +72,9 @@ class DaliFiles(OverMount):
             ),
         )
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
-        return _no_dali() or OverMount.why_not(self)
+        return _no_dali() or OverMount.lacks(self)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
@@ -104,7 +104,7 @@ class DaliLocal(System):
             setting("tuned", words, usual=True, mount="none", form="tfrecord", ahead=8),
         )
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
         return _no_dali()
 

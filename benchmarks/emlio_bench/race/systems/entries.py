@@ -107,17 +107,20 @@ def entered(
     able: list[Entry] = []
     unable: list[Entrant] = []
     systems = tuple(systems)
-    environments = {system.environment for system in systems if system.environment is not None}
-    programs = {program for system in systems for program in system.programs}
-    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell, agree) if make else {}
     unserved = (lacks or _lacks_here)(systems)
-    for system in systems:
+    reasons = {system.name: system.lacks() or unserved.get(system.name) for system in systems}
+    _tell_reasons(reasons, tell)  # before anything is installed for the others
+    possible = [system for system in systems if reasons[system.name] is None]
+    environments = {system.environment for system in possible if system.environment is not None}
+    programs = {program for system in possible for program in system.programs}
+    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell, agree) if make else {}
+    later: dict[str, str | None] = {}
+    for system in possible:
         needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
-        reason = (
-            next((failed[name] for name in needed if name in failed), None)
-            or system.why_not()
-            or unserved.get(system.name)
-        )
+        later[system.name] = next((failed[name] for name in needed if name in failed), None) or system.not_made()
+    _tell_reasons(later, tell)
+    for system in systems:
+        reason = reasons[system.name] or later[system.name]
         settings = {one.name: one for rtt_ns in rtts_ns for one in system.settings(rtt_ns) if every or one.usual}
         versions = installed_versions(system.environment, cache, system.claim.packages)
         for one in settings.values():
@@ -137,6 +140,12 @@ def entered(
             else:
                 unable.append(entrant)
     return tuple(able), tuple(unable)
+
+
+def _tell_reasons(reasons: Mapping[str, str | None], tell: Callable[[str], None]) -> None:
+    for subject, reason in reasons.items():
+        if reason is not None:
+            tell(f"{subject} does not take part: it {reason}")
 
 
 def _lacks_here(systems: Sequence[System]) -> Mapping[str, str]:

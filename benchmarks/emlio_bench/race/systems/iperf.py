@@ -56,7 +56,7 @@ class Iperf3(System):
             for count in _STREAMS
         )
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
         return None if find_iperf() is not None else _MISSING
 

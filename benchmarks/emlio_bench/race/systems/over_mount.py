@@ -32,9 +32,9 @@ class OverMount(System):
         """See `System`."""
         return self.mount is not None
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
-        return System.why_not(self) or (None if self.mount is not None else why_no_mount(self.cache))
+        return System.lacks(self) or (None if self.mount is not None else why_no_mount(self.cache))
 
     def why_no_server(self) -> str | None:
         """See `System`."""

@@ -25,9 +25,9 @@ class OverStore(System):
     family: Family = "objects"
     programs: tuple[str, ...] = (STORE,)
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
-        return System.why_not(self) or why_no_store(self.cache)
+        return System.lacks(self) or why_no_store(self.cache)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""

@@ -14,7 +14,7 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.needs.environments import environment_python
+from emlio_bench.race.needs.environments import environment_python, find_program, why_no_environment
 from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import make_records
 from emlio_bench.race.records.order import RaceOrder
@@ -115,11 +115,16 @@ class System(ABC):
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """Return its settings for a link with this round trip; its defaults come first."""
 
-    def why_not(self) -> str | None:
-        """Return what is missing to read it here and how to get it, or None."""
+    def lacks(self) -> str | None:
+        """Return what is missing to read it here that a race does not install, and how to get it, or None."""
+        return why_no_environment(self.environment) if self.environment is not None else None
+
+    def not_made(self) -> str | None:
+        """Return what a race installs for it and what is not there, or None."""
         if self.environment is not None and self.python is None:
             return f"needs its environment, {self.environment}, which is not made"
-        return None
+        missing = [program for program in self.programs if find_program(program, self.cache) is None]
+        return f"needs {', '.join(missing)}, which is not made" if missing else None
 
     def why_no_server(self) -> str | None:
         """Return what is missing to serve it from here, or None."""

@@ -95,7 +95,7 @@ class TfDataService(System):
         """See `System`."""
         python = self.python
         if python is None:
-            raise ConfigError(f"tf.data service {self.why_not()}")
+            raise ConfigError(f"tf.data service {self.not_made()}")
         listen, reached = link.storage.listen, link.storage.address
         ports = _free_ports(link.storage, sum(count + 1 for count in _WORKERS))
         services = {count: [ports.pop() for _ in range(count + 1)] for count in _WORKERS}

@@ -79,10 +79,10 @@ class WebDataset(System):
             ),
         )
 
-    def why_not(self) -> str | None:
+    def lacks(self) -> str | None:
         """See `System`."""
         no_curl = find_program("curl", self.cache) is None
-        return System.why_not(self) or ("needs curl: apt-get install curl" if no_curl else None)
+        return System.lacks(self) or ("needs curl: apt-get install curl" if no_curl else None)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
