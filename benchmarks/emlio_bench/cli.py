@@ -33,7 +33,6 @@ from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
 from emlio_bench.recovery import run as recovery
-from emlio_bench.scaling import run as scaling
 
 __all__ = ["COMMANDS", "main"]
 
@@ -41,7 +40,7 @@ _Settings = TypeVar("_Settings")
 
 COMMANDS: Final[dict[str, Command]] = {
     subject.COMMAND.name: subject.COMMAND
-    for subject in (costs, decode, delivery, formats, mixtures, paper, race, recovery, scaling)
+    for subject in (costs, decode, delivery, formats, mixtures, paper, race, recovery)
 }
 _OF_RESULTS: Final = {
     "compare": "two runs of the same benchmark on the same machine: folders or --json files A and B",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from emlio.progress import Progress
+from emlio_bench.costs.daemons import daemons_figures
 from emlio_bench.costs.energy import energy_figures
 from emlio_bench.costs.examples import examples_figures
 from emlio_bench.costs.link import link_figures
@@ -30,6 +31,7 @@ SCENARIOS: Final[dict[str, Callable[[CostsSettings], Iterable[Figure]]]] = dict(
             plan_figures,
             padding_figures,
             ranks_figures,
+            daemons_figures,
             link_figures,
             energy_figures,
             nvml_figures,

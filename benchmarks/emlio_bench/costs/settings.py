@@ -11,7 +11,19 @@ from emlio_bench.harness.settings import CommonSettings
 
 __all__ = ["SCENARIO_NAMES", "CostsSettings"]
 
-SCENARIO_NAMES: Final = ("start", "pause", "slow", "examples", "plan", "padding", "ranks", "link", "energy", "nvml")
+SCENARIO_NAMES: Final = (
+    "start",
+    "pause",
+    "slow",
+    "examples",
+    "plan",
+    "padding",
+    "ranks",
+    "daemons",
+    "link",
+    "energy",
+    "nvml",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

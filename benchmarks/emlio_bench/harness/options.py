@@ -10,19 +10,14 @@ from typing import Any
 
 from emlio.settings import option
 from emlio.units import parse_duration_ns, parse_size
-from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, whole_numbers, words_of
+from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
 
-__all__ = ["byte_size", "count", "counts", "duration", "durations", "flag", "folder", "names"]
+__all__ = ["byte_size", "count", "duration", "durations", "flag", "folder", "names"]
 
 
 def count(default: int, text: str) -> int:
     """Return an option for a whole number."""
     return option(default, f"{text} (default {default})", parse=whole_number, metavar="N")
-
-
-def counts(default: str, text: str) -> tuple[int, ...]:
-    """Return an option for whole numbers."""
-    return option(whole_numbers(default), f"{text} (default {default})", parse=whole_numbers, metavar="N,...")
 
 
 def duration(default: str, text: str) -> int:

@@ -34,7 +34,7 @@ ROLES = {
     "paper-receive": ("emlio_bench.subjects.paper", "receive"),
     "paper-send": ("emlio_bench.subjects.paper", "send"),
     "recovery-read": ("emlio_bench.recovery.rank", "read_on"),
-    "scaling-read": ("emlio_bench.scaling.rank", "read_on"),
+    "cost-daemons": ("emlio_bench.costs.daemons", "read_on"),
 }
 
 

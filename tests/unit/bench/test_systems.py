@@ -251,7 +251,7 @@ def test_a_rival_has_its_defaults_first_and_each_setting_once(system: System) ->
 @pytest.mark.parametrize("system", [system for system in RIVALS if system.environment], ids=lambda system: system.name)
 def test_a_rival_without_its_environment_says_what_it_needs(system: System) -> None:
     assert system.environment in ENVIRONMENTS
-    assert f"needs its environment, {system.environment}" in (system.why_not() or "")
+    assert f"needs its environment, {system.environment}" in (system.not_made() or "")
 
 
 def test_the_version_of_dali_is_told_for_each_cuda_that_emlio_can_be_installed_with() -> None:
