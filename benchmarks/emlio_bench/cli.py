@@ -24,11 +24,9 @@ from emlio_bench.delivery import run as delivery
 from emlio_bench.formats import run as formats
 from emlio_bench.harness.command import Command, World
 from emlio_bench.harness.comparison import compare
-from emlio_bench.harness.document import check_page, put_into
-from emlio_bench.harness.plot import png_bytes
 from emlio_bench.harness.report import missed_bounds, text_page, write_report
 from emlio_bench.harness.results import Results, merge, read_results, write_results
-from emlio_bench.harness.settings import CommonSettings, PlottedSettings
+from emlio_bench.harness.settings import CommonSettings
 from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
@@ -152,34 +150,17 @@ def _keep(results: Results, folder: Path) -> str:
 
 def _print_running(command: Command, settings: CommonSettings) -> int:
     """Run a command that prints tables."""
-    # Checked before hours of measuring, so that an unusable file costs no time.
-    if settings.into is not None:
-        check_page(settings.into)
     older = read_results(settings.json) if settings.append and settings.json and settings.json.exists() else None
     results = command.run(settings, _world(yes=True))
     if older is not None:
         results = merge(older, results)
     if settings.json is not None:
         write_results(results, settings.json)
-    plot = settings.plot if isinstance(settings, PlottedSettings) else None
-    if plot is not None and command.draw is not None:
-        _write(plot, png_bytes(command.draw(results)))
-    tables = text_page(command.parts(results))
-    print(tables)
-    if settings.into is not None:
-        put_into(settings.into, tables)
+    print(text_page(command.parts(results)))
     missed = missed_bounds(results.figures)
     if missed:
         print(f"emlio-bench: out of bounds: {'; '.join(missed)}", file=sys.stderr)
     return int(bool(missed))
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"a picture must go where files can be written: {path}: {error.strerror or error}") from error
 
 
 if __name__ == "__main__":

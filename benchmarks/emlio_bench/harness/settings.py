@@ -17,7 +17,6 @@ __all__ = [
     "CommonSettings",
     "DecodeSettings",
     "DeliverySettings",
-    "PlottedSettings",
     "RecoverySettings",
 ]
 
@@ -65,12 +64,6 @@ class CommonSettings:
         None, "write raw values and their environment here; compressed as .gz", parse=path, metavar="FILE"
     )
     append: bool = flag("add to the values in the --json file, if they are of a like run")
-    into: Path | None = option(
-        None,
-        "put the tables into this Markdown file, in the place of its first ```text block",
-        parse=path,
-        metavar="FILE.md",
-    )
     data: Path | None = option(
         None,
         "keep datasets in this folder and use what is there (default: a temporary one)",
@@ -85,14 +78,7 @@ class CommonSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlottedSettings(CommonSettings):
-    """The options of each benchmark with a picture."""
-
-    plot: Path | None = option(None, "draw the result", parse=path, metavar="FILE.png")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverySettings(PlottedSettings):
+class DeliverySettings(CommonSettings):
     """`emlio-bench delivery`."""
 
     sizes: tuple[int, ...] = option(
@@ -129,7 +115,7 @@ class DeliverySettings(PlottedSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeSettings(PlottedSettings):
+class DecodeSettings(CommonSettings):
     """`emlio-bench decode`."""
 
     images: int = count(2000, "pictures in the dataset, and in a sample after its warm-up")
@@ -147,7 +133,7 @@ class DecodeSettings(PlottedSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverySettings(PlottedSettings):
+class RecoverySettings(CommonSettings):
     """`emlio-bench recovery`."""
 
     repeats: int = count(10, "times each thing happens")

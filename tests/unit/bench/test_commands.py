@@ -7,6 +7,7 @@ from emlio_bench.cli import COMMANDS, main
 from emlio_bench.delivery.run import make_subjects
 from emlio_bench.harness.command import World
 from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.report import Part
 from emlio_bench.harness.results import Figure, Results, read_results
 from emlio_bench.harness.settings import CommonSettings, DeliverySettings
 
@@ -82,13 +83,13 @@ def test_a_defect_exits_with_70_also_after_the_results_were_written(
 ) -> None:
     """A missed bound is all that exits with 1."""
 
-    def draw(results: Results) -> None:
+    def parts(results: Results) -> tuple[Part, ...]:
         raise ZeroDivisionError("no width")
 
     path = tmp_path / "decode.json"
     made = Results(benchmark="decode", environment=read_environment(None), settings=())
-    broken = replace(COMMANDS["decode"], run=lambda settings, world: made, draw=draw)
+    broken = replace(COMMANDS["decode"], run=lambda settings, world: made, parts=parts)
     monkeypatch.setitem(COMMANDS, "decode", broken)
-    assert main(["decode", "--json", str(path), "--plot", str(tmp_path / "decode.png")]) == 70
+    assert main(["decode", "--json", str(path)]) == 70
     assert read_results(path) == made
     assert capsys.readouterr().err.endswith("ZeroDivisionError: no width\n")
