@@ -10,8 +10,6 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
-from emlio_bench.cli import main
-from emlio_bench.harness.results import Figure, read_results
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 
@@ -73,20 +71,3 @@ def test_a_transform_that_works_ahead_gets_all_it_asks_for(folder: Path) -> None
 def test_a_pace_that_is_none_is_refused_before_anything_is_connected() -> None:
     with pytest.raises(ConfigError, match="pace must be one of race, energy, got 'slow'"):
         EmlioLoader("emlio://127.0.0.1:1/one", batch_size=1, pace="slow")  # type: ignore[arg-type]  # what is tested
-
-
-def test_a_slow_consumer_has_little_ahead_of_it_and_the_figures_of_both_paces_are_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "pace.json"
-    figures: dict[str, Figure] = {}
-    for _ in range(3):  # a consumer that a busy machine keeps waiting gets the whole window, as it should
-        assert main(["pace", "--quick", "--json", str(path)]) in (0, 1), "so short a run may miss its bounds"
-        figures = {figure.name: figure for figure in read_results(path).figures}
-        ahead = {pace: max(figures[f"most in the window, {pace}"].values) for pace in ("race", "energy")}
-        if ahead["energy"] < ahead["race"] / 2:
-            break
-    else:
-        pytest.fail(f"at most half of what a racing loader has may be ahead, got {ahead}")
-    assert all(value > 0 for name in figures for value in figures[name].values)
-    assert "last epoch: daemon CPU, energy : race" in capsys.readouterr().out
