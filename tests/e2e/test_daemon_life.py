@@ -21,8 +21,8 @@ from emlio.errors import PeerLostError, RefusedError
 from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio_bench.attacks.insiders import hello_of
-from emlio_bench.attacks.strangers import dealer
+from emlio_testing.attacks.insiders import hello_of
+from emlio_testing.attacks.strangers import dealer
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, RankProcess, settles

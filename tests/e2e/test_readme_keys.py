@@ -22,7 +22,7 @@ import pytest
 
 from emlio.keys.key import PublicKey
 from emlio_bench.link.contract import LinkEnd
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles

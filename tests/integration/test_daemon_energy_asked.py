@@ -17,7 +17,7 @@ from emlio.energy.values.run import Run, boot_id
 from emlio.receiver.engine.engine import Engine
 from emlio.wire.control import EnergyReply, EnergyRequest, Refused, Welcome, decode_control, encode_control
 from emlio.wire.protection import CLEAR
-from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 from emlio_testing.energy_series import make_device, make_reading
 from emlio_testing.engines import running_engine

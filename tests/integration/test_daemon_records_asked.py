@@ -29,7 +29,7 @@ from emlio.wire.control import (
 )
 from emlio.wire.limits import MOST_RECORD_REQUESTS, RECORD_BYTES_PER_REPLY, RECORDS_PER_REQUEST
 from emlio.wire.protection import CLEAR
-from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 
 _ANSWER_MS = 10_000

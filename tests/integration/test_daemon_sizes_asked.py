@@ -24,7 +24,7 @@ from emlio.wire.control import (
 )
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.protection import CLEAR
-from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 
 _ANSWER_MS = 10_000

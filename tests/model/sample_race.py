@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
 from emlio_bench.harness.environment import Environment
-from emlio_bench.harness.page import RESULTS
-from emlio_bench.harness.results import write_results
+from emlio_bench.harness.results import RESULTS, Results, Run, write_results
+from emlio_bench.link.accuracy import LinkReport, Load, judge
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport, judge
-from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Energy, Entrant, Family, InFlight, Race, Run
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished, ids_crc
+from emlio_bench.race.run.host_energy import Energy, HostEnergy
+from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.run.values import Heard, exactness, values_of
 
 __all__ = [
     "CONTEST",
@@ -139,12 +139,11 @@ def make_run(
     blocks: float = 9.9,
     lost: int = 0,
     joules: float | None = None,
-    in_flight: InFlight | None = None,
     failure: str | None = None,
 ) -> Run:
     """One run; one that would take longer than the contest's limit is cut."""
     if failure is not None:
-        return Run(contest=contest.name, subject=subject, setting=setting, round=round, place=0, failure=failure)
+        return Run(scenario=contest.name, subject=subject, setting=setting, round=round, place=0, failure=failure)
     corpus = contest.corpus
     lengths = [seconds, *[later_s if later_s is not None else seconds] * (contest.epochs - 1)]
     epochs: list[Epoch] = []
@@ -164,28 +163,49 @@ def make_run(
         )
         if part < 1.0:
             break
-    return Run(
-        contest=contest.name,
-        subject=subject,
-        setting=setting,
-        round=round,
-        place=0,
-        epochs=tuple(epochs),
+    heard = Heard(
+        epochs=epochs,
         finished=Finished(
             cpu_ns=round_ns(cpu_s), peak_rss_bytes=2 * memory_bytes, peak_pss_bytes=memory_bytes, cache_bytes=left_bytes
         ),
         storage_cpu_ns=round_ns(cpu_s * 0.6),
-        to_training_bytes=sum(epoch.payload_bytes for epoch in epochs) * 103 // 100,
-        to_storage_bytes=3_000_000,
+        traffic=Traffic(wire_bytes=sum(epoch.payload_bytes for epoch in epochs) * 103 // 100),
         elapsed_ns=round_ns(sum(lengths) + 1),
-        energy=None if joules is None else _energy(joules, contest.step_ns * len(epochs) / S),
-        in_flight=in_flight,
+    )
+    return _run_of(
+        contest,
+        subject,
+        setting,
+        round,
+        heard,
+        None if joules is None else _energy(joules * len(epochs), contest.step_ns * len(epochs) / S),
+    )
+
+
+def _run_of(
+    contest: Contest, subject: str, setting: str, round: int, heard: Heard, energy: Energy | None = None
+) -> Run:
+    words = {"exact": exactness(contest, heard.epochs), "energy": "" if energy is None else energy.told}
+    return Run(
+        scenario=contest.name,
+        subject=subject,
+        setting=setting,
+        round=round,
+        place=0,
+        values=values_of(contest, heard, energy),
+        words={name: told for name, told in words.items() if told},
     )
 
 
 def _energy(joules: float, step_s: float) -> Energy:
     train = min(40 * step_s, joules)
-    return Energy(joules=joules, method="estimate ±30 %", train_joules=train, read_joules=joules - train)
+    hosts = tuple(
+        HostEnergy(
+            host=host, domain="cpu", idle_joules=0.46 * joules, active_joules=0.04 * joules, method="estimated ±30%"
+        )
+        for host in ("compute", "storage")
+    )
+    return Energy(joules=joules, method="estimate ±30 %", train_joules=train, read_joules=joules - train, hosts=hosts)
 
 
 def round_ns(seconds: float) -> int:
@@ -212,15 +232,8 @@ def make_limit(contest: Contest, streams: int, gigabits: float, *, round: int = 
         ids_crc=0,
     )
     setting = f"{streams} streams" if streams > 1 else "1 stream"
-    return Run(
-        contest=contest.name,
-        subject="iperf3",
-        setting=setting,
-        round=round,
-        place=0,
-        epochs=(epoch,),
-        finished=Finished(cpu_ns=S, peak_rss_bytes=1, peak_pss_bytes=1, cache_bytes=0),
-    )
+    heard = Heard(epochs=[epoch], finished=Finished(cpu_ns=S, peak_rss_bytes=1, peak_pss_bytes=1, cache_bytes=0))
+    return _run_of(contest, "iperf3", setting, round, heard)
 
 
 def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
@@ -230,9 +243,6 @@ def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
             streams=streams,
             payload_bytes=int(gigabits * 5e8),
             elapsed_ns=4 * S,
-            retransmits=0,
-            dropped_packets=0,
-            tool="iperf3",
         )
         for streams, gigabits in ((1, 0.94), (16, 9.2))
     ]
@@ -240,8 +250,11 @@ def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
     return judge(spec, LinkKind.EMULATED, [found + step * 10_000 for step in range(20)], loads)
 
 
-def make_race(contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run]) -> Race:
-    return Race(
+def make_race(
+    contests: Sequence[Contest], entrants: Sequence[Entrant], runs: Sequence[Run], *, benchmark: str = "race"
+) -> Results:
+    return Results(
+        benchmark=benchmark,
         environment=ENVIRONMENT,
         settings=(("rounds", "3"), ("rtt", "30ms")),
         begun="2026-01-02T03:04:05Z",
@@ -272,7 +285,7 @@ _FIELD: tuple[tuple[str, str, Family, float, float, float, float, int, float, bo
 )
 
 
-def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race:
+def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Results:
     """What a race of eight systems might give."""
     draws = Random(7)
     contests = [make_contest(f"600MB-{rtt_ns / MS:g}ms", rtt_ns=rtt_ns) for rtt_ns in rtts_ns]
@@ -298,7 +311,6 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
                         memory_bytes=memory * 1_000_000,
                         left_bytes=contest.corpus.payload_bytes if leaves else 0,
                         blocks=blocks,
-                        in_flight=_filled(600_000_000 / ((base_s + trips * rtt_s) * wander), contest.rtt_ns),
                         joules=(40 * (base_s + trips * rtt_s) + 20 * cpu_s) * wander,
                     )
                 )
@@ -310,12 +322,6 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
     return make_race(contests, entrants, runs)
 
 
-def _filled(bytes_per_s: float, rtt_ns: int) -> InFlight:
-    """What such a rate has on its way, and three times as much at its most."""
-    mean = int(bytes_per_s * rtt_ns / 2 / S)
-    return InFlight(mean_bytes=mean, peak_bytes=3 * mean)
-
-
-def keep_race(race: Race, folder: Path) -> None:
+def keep_race(race: Results, folder: Path) -> None:
     """As a race leaves it."""
     write_results(race, folder / RESULTS)

@@ -4,7 +4,7 @@ Each load keeps some cores busy. Where the program perf is installed, it counts 
 meanwhile. With `--calibrate` the model of `emlio energy` is fitted to the counters.
 
 Covers: the loads, the figures, the file of the calibration. Does not cover: the fit
-(emlio_bench.counters.fit), NVIDIA's counters (emlio_bench.nvml).
+(emlio_bench.counters.fit), NVIDIA's counters (emlio_bench.costs.nvml).
 """
 
 import re
@@ -30,9 +30,9 @@ from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio_bench.counters.fit import LoadPoint, fit
-from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.figures import figure, results_of
-from emlio_bench.experiment.options import duration
+from emlio_bench.harness.command import Command
+from emlio_bench.harness.figures import figure, results_of
+from emlio_bench.harness.options import duration
 from emlio_bench.harness.parsers import path
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.settings import CommonSettings
@@ -223,6 +223,6 @@ def _run(settings: CountersSettings) -> Results:
 COMMAND: Final = Command(
     name="counters",
     settings=CountersSettings,
-    run=_run,
+    run=lambda settings, _: _run(settings),
     text="this machine's energy counters at five loads; with --calibrate, the model for machines without counters",
 )

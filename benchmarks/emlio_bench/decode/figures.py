@@ -1,141 +1,91 @@
-"""The figures of decoding, with their bounds.
+"""The figures of `emlio-bench decode`, and its picture."""
 
-Covers: images per second, processor time, ratios within rounds, doubts. Pure. Does not cover:
-presentation (emlio_bench.harness.report, emlio_bench.decode.plot).
-"""
-
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from operator import attrgetter
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
-from emlio_bench.experiment.figures import doubt_parts, figure
-from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.report import render
-from emlio_bench.harness.results import Figure, Results, Sample, neighbours
+from emlio_bench.harness.figures import figure
+from emlio_bench.harness.plot import blank_figure, draw_bars, stamp
+from emlio_bench.harness.results import Figure, Results, Run, neighbours
 from emlio_bench.harness.spread import spread
-from emlio_bench.harness.summary import doubts, summarise
 
-__all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_decode"]
+__all__ = ["CPU", "DAEMON_CPU", "SPEED", "decode_figures", "draw_decode"]
+
+SPEED: Final = "images/s"
+CPU: Final = "CPU, s/1000 images"
+DAEMON_CPU: Final = "the daemon's CPU, s/1000 images"
 
 _READER: Final = "dali-tfrecord"
 _DATALOADER: Final = "dataloader"
 _LEAST_OF_READER: Final = {"emlio-daemon": 0.95, "emlio-local": 0.98}
+"""The least share of the speed of DALI's reader, by subject."""
 _COSTS_COMPARED: Final = (
     ("threads-daemon", _DATALOADER),
     ("threads-local", _DATALOADER),
     ("carry-daemon", "carry-dataloader"),
     ("carry-local", "carry-dataloader"),
 )
-_WIDE: Final = 0.1
-"""The width above which a ratio is doubtful: its bound is a few percent from 1."""
-
-_images_per_s: Final = attrgetter("records_per_s")
-_CPU_UNIT: Final = "s/1000 images"
 _CPU_NOTE: Final = (
     "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\n"
-    "runs on the same cores."
+    "runs on the same cores. Ratios are of neighbours in the same round."
 )
-_RATIO_NOTE: Final = "Ratios are taken within each round, of samples that were taken one after the other."
 _FLOOR_NOTE: Final = (
     "Added: what is left of the CPU time when that of the transform alone, in the same round, is taken away. It is alone on\n"
     "one core; what several busy cores take from each other is part of what is added."
 )
 
 
-def cpu_s_per_1000(measured: Measurement) -> float:
-    """Return the processor seconds of the training side for 1000 images."""
-    return measured.receiver_cpu_ns / measured.records / 1e6
+def decode_figures(runs: Sequence[Run]) -> Iterator[Figure]:
+    """Yield speeds and costs of each subject, and its ratios to the others."""
+    ran = {run.subject for run in runs}
+    for name in (name for name in DECODERS if name in ran):
+        own = [run for run in runs if run.subject == name]
+        for quantity in (SPEED, CPU, DAEMON_CPU):
+            if quantity in own[0].values and (quantity != SPEED or DECODERS[name].scenario != CARRY):
+                what, _, unit = quantity.partition(", ")
+                yield figure(f"{what}, {name}", unit or what, (run.value(quantity) for run in own), _CPU_NOTE)
+    for name, least in _LEAST_OF_READER.items():
+        yield from _ratios(runs, SPEED, name, _READER, at_least=least)
+    for name, decoder in DECODERS.items():
+        pairs = neighbours(runs, name, FLOOR.name) if decoder.scenario == PILLOW and name != FLOOR.name else []
+        if pairs:
+            added = (own.value(CPU) - floor.value(CPU) for own, floor in pairs)
+            yield figure(f"CPU added, {name}", "s/1000 images", added, _FLOOR_NOTE)
+    for name, theirs in _COSTS_COMPARED:
+        yield from _ratios(runs, CPU, name, theirs, at_most=1.0)
 
 
-def _daemon_cpu_s_per_1000(measured: Measurement) -> float:
-    return measured.sender_cpu_ns / measured.records / 1e6
-
-
-def measured_by(samples: Sequence[Sample], subject: str) -> dict[int, Measurement]:
-    """Return the measurements of one subject by round."""
-    return {sample.round: sample.measured for sample in samples if sample.subject == subject}
-
-
-def ratios(
-    samples: Sequence[Sample], subject: str, other: str, quantity: Callable[[Measurement], float]
-) -> tuple[float, ...]:
-    """Return the ratios of one subject's quantity to another's, for every round with both."""
-    return tuple(quantity(own) / quantity(theirs) for own, theirs in neighbours(samples, subject, other))
-
-
-def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
-    """Return all figures of the measured subjects, in the order of the subjects."""
-    present = {sample.subject for sample in samples}
-    named = [name for name in DECODERS if name in present]
-    with_dali = [name for name in named if DECODERS[name].scenario == DALI]
-    with_pillow = [name for name in named if DECODERS[name].scenario == PILLOW]
-    return (
-        *_each(samples, with_dali, "images/s", "images/s", _images_per_s),
-        *(one for name in _LEAST_OF_READER for one in _speed_ratio(samples, name)),
-        *_costs(samples, with_dali),
-        *_each(samples, with_pillow, "images/s", "images/s", _images_per_s),
-        *_costs(samples, with_pillow),
-        *(one for name in with_pillow if name != FLOOR.name for one in _added(samples, name)),
-        *_costs(samples, [name for name in named if DECODERS[name].scenario == CARRY]),
-        *(one for name, theirs in _COSTS_COMPARED for one in _cost_ratio(samples, name, theirs)),
-    )
-
-
-def _each(
-    samples: Sequence[Sample],
-    names: Sequence[str],
-    what: str,
-    unit: str,
-    quantity: Callable[[Measurement], float],
-    note: str = "",
-) -> list[Figure]:
-    return [figure(f"{what}, {name}", unit, map(quantity, measured_by(samples, name).values()), note) for name in names]
-
-
-def _costs(samples: Sequence[Sample], names: Sequence[str]) -> list[Figure]:
-    served = [name for name in names if DECODERS[name].has_daemon]
-    return [
-        *_each(samples, names, "CPU", _CPU_UNIT, cpu_s_per_1000, _CPU_NOTE),
-        *_each(samples, served, "the daemon's CPU", _CPU_UNIT, _daemon_cpu_s_per_1000, _CPU_NOTE),
-    ]
-
-
-def _speed_ratio(samples: Sequence[Sample], name: str) -> list[Figure]:
-    values = ratios(samples, name, _READER, _images_per_s)
-    return _any(f"images/s, {name} / {_READER}", "", values, _RATIO_NOTE, at_least=_LEAST_OF_READER[name])
-
-
-def _added(samples: Sequence[Sample], name: str) -> list[Figure]:
-    values = [cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in neighbours(samples, name, FLOOR.name)]
-    return _any(f"CPU added, {name}", _CPU_UNIT, values, _FLOOR_NOTE)
-
-
-def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> list[Figure]:
-    values = ratios(samples, name, theirs, cpu_s_per_1000)
-    return _any(f"CPU, {name} / {theirs}", "", values, _RATIO_NOTE, at_most=1.0)
-
-
-def _any(
+def _ratios(
+    runs: Sequence[Run],
+    quantity: str,
     name: str,
-    unit: str,
-    values: Sequence[float],
-    note: str,
+    other: str,
     *,
     at_least: float | None = None,
     at_most: float | None = None,
-) -> list[Figure]:
-    return [figure(name, unit, values, note, at_least=at_least, at_most=at_most)] if values else []
+) -> Iterator[Figure]:
+    pairs = neighbours(runs, name, other)
+    if pairs:
+        what = quantity.partition(",")[0]
+        values = (own.value(quantity) / theirs.value(quantity) for own, theirs in pairs)
+        yield figure(f"{what}, {name} / {other}", "", values, at_least=at_least, at_most=at_most)
 
 
-def render_decode(results: Results) -> str:
-    """Render the figures as a table, with reasons for doubt. The JSON file holds the samples."""
-    found = list(doubts(summarise(results)))
-    for one in results.figures:
-        of = spread(one.values)
-        if (one.at_least is not None or one.at_most is not None) and of.width > _WIDE:
-            found.append(
-                f"{one.name}: wandered from {of.least:.2f} to {of.most:.2f}: measure longer or on a quieter machine"
-            )
-    return "\n\n".join([render(replace(results, samples=())), *doubt_parts(found)])
+def draw_decode(results: Results) -> Any:
+    """Return a figure with a panel for each kind of decoding."""
+    panels = ((DALI, SPEED), (PILLOW, CPU), (CARRY, CPU))
+    shown = [(scenario, quantity) for scenario, quantity in panels if _of(results, scenario)]
+    figure, axes = blank_figure(5.0 * len(shown), 3.6, columns=len(shown))
+    for place, (scenario, quantity) in enumerate(shown):
+        bars = [
+            (decoder.text, "emlio" if "emlio" in name or "-" in name else "paper", spread(values))
+            for name, decoder in DECODERS.items()
+            if (values := [run.values[quantity] for run in _of(results, scenario) if run.subject == name])
+        ]
+        draw_bars(axes[place] if len(shown) > 1 else axes, bars, f"{scenario}: {quantity}")
+    stamp(figure, results)
+    return figure
+
+
+def _of(results: Results, scenario: str) -> list[Run]:
+    return [run for run in results.runs if run.scenario == scenario]

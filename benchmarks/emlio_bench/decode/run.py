@@ -1,12 +1,7 @@
-"""`emlio-bench decode`: the cost of reading pictures with EMLIO, DALI's reader and DataLoader.
-
-Covers: the pictures, the order of measurements, results. Does not cover: the subjects
-(emlio_bench.decode.subjects), figures (emlio_bench.decode.figures), the plot
-(emlio_bench.decode.plot).
-"""
+"""`emlio-bench decode`: the cost of reading pictures with EMLIO, DALI's reader and DataLoader."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,20 +12,21 @@ from emlio.index.opening import open_dataset
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.progress import Progress
 from emlio.tfrecord import FRAME_BYTES
-from emlio_bench.decode.figures import decode_figures, render_decode
+from emlio_bench.decode.figures import CPU, DAEMON_CPU, SPEED, decode_figures, draw_decode
 from emlio_bench.decode.order import GPU, NO_DAEMON, DecodeOrder
-from emlio_bench.decode.plot import plot_decode
 from emlio_bench.decode.subjects import DALI, DECODERS, Decoder, check_installed
-from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.figures import results_of
+from emlio_bench.harness.command import Command
 from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.data import data_root, warm_cache
-from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.figures import results_of
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.results import Results, Run
 from emlio_bench.harness.runner import rotated
 from emlio_bench.harness.scenario import Window
 from emlio_bench.harness.settings import DecodeSettings
+from emlio_bench.harness.spread import Value
 
-__all__ = ["COMMAND", "Pictures", "make_pictures", "run_decode", "turns"]
+__all__ = ["COMMAND", "Pictures", "make_pictures", "run_decode"]
 
 _SHARD_BYTES: Final = 12_000_000
 _SIZE: Final = (500, 375)
@@ -86,13 +82,6 @@ def make_pictures(images: int, size: tuple[int, int], root: Path, *, progress: b
     )
 
 
-def turns(decoders: Sequence[Decoder], rounds: int) -> Iterator[tuple[int, int, Decoder]]:
-    """Yield round, position in the round, and subject; see `rotated`."""
-    for number in range(rounds):
-        for place, decoder in enumerate(rotated(decoders, number)):
-            yield number, place, decoder
-
-
 def run_decode(settings: DecodeSettings) -> Results:
     """Measure all requested subjects."""
     decoders = [decoder for name, decoder in DECODERS.items() if name in settings.subjects]
@@ -104,7 +93,7 @@ def run_decode(settings: DecodeSettings) -> Results:
     epochs = 1 if settings.quick else settings.epochs
     warm_up = batch * (_QUICK_WARM_UP if settings.quick else _WARM_UP_BATCHES)
     size = _QUICK_SIZE if settings.quick else _SIZE
-    samples: list[Sample] = []
+    runs: list[Run] = []
     with data_root(settings.data) as root:
         pictures = make_pictures(images, size, root, progress=sys.stderr.isatty())
         order = DecodeOrder(
@@ -125,14 +114,11 @@ def run_decode(settings: DecodeSettings) -> Results:
             ),
         )
         with Progress("decoding", settings.repeats * len(decoders)) as bar:
-            for number, place, decoder in turns(decoders, settings.repeats):
-                measured = decoder.measure(order.of_epochs(decoder.epochs * epochs))
-                samples.append(
-                    Sample(
-                        scenario=decoder.scenario, subject=decoder.name, round=number, place=place, measured=measured
-                    )
-                )
-                bar.add(1)
+            for number in range(settings.repeats):
+                for place, decoder in enumerate(rotated(decoders, number)):
+                    measured = decoder.measure(order.of_epochs(decoder.epochs * epochs))
+                    runs.append(_run(decoder, number, place, measured))
+                    bar.add(1)
     told = {
         "subjects": tuple(decoder.name for decoder in decoders),
         "images": images,
@@ -144,7 +130,20 @@ def run_decode(settings: DecodeSettings) -> Results:
         **({} if settings.device == "cpu" else {"device": settings.device}),
         **({} if epochs == 1 else {"epochs": epochs}),
     }
-    return results_of("decode", told, decode_figures(samples), samples)
+    return results_of("decode", told, decode_figures(runs), runs)
+
+
+def _run(decoder: Decoder, number: int, place: int, measured: Measurement) -> Run:
+    values = {SPEED: measured.records_per_s, CPU: measured.receiver_cpu_ns / measured.records / 1e6}
+    if decoder.has_daemon:
+        values[DAEMON_CPU] = measured.sender_cpu_ns / measured.records / 1e6
+    return Run(
+        scenario=decoder.scenario,
+        subject=decoder.name,
+        round=number,
+        place=place,
+        values={name: Value(value=value) for name, value in values.items()},
+    )
 
 
 def _on_gpu(decoders: Sequence[Decoder]) -> list[Decoder]:
@@ -164,8 +163,7 @@ def _on_gpu(decoders: Sequence[Decoder]) -> list[Decoder]:
 COMMAND: Final = Command(
     name="decode",
     settings=DecodeSettings,
-    run=run_decode,
+    run=lambda settings, _: run_decode(settings),
     text="pictures decoded for training, beside DALI's reader and PyTorch's DataLoader",
-    render=render_decode,
-    plot=plot_decode,
+    draw=draw_decode,
 )

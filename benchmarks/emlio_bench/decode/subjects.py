@@ -15,10 +15,10 @@ import msgspec
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio_bench.decode.order import DecodeOrder
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.pair import hear_sample
 from emlio_bench.processes.child import start_worker
-from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["CARRY", "DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]
 

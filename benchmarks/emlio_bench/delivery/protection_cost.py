@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from emlio.wire.seal import CIPHERS, TAG_BYTES, StreamSeal, new_secret
-from emlio_bench.experiment.figures import figure, ratio_values
-from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.results import Figure, Sample, neighbours
+from emlio_bench.harness.figures import figure, ratio_values
+from emlio_bench.harness.results import Figure, Run, neighbours
 from emlio_bench.harness.scenario import MESSAGE_BYTES, delivery_scenario
+from emlio_bench.harness.summary import cpu_s_per_gb
 
 __all__ = ["cipher_speeds", "protection_figures", "sealing_figures"]
 
@@ -27,17 +27,17 @@ _CIPHER_NOTE: Final = (
 _SPEED_NS: Final = 100_000_000
 
 
-def protection_figures(samples: Sequence[Sample], orders: Sequence[str], *, bounded: bool) -> tuple[Figure, ...]:
+def protection_figures(runs: Sequence[Run], orders: Sequence[str], *, bounded: bool) -> tuple[Figure, ...]:
     """Return the ratios of sealed to clear within rounds, where both were measured.
 
     Args:
-        samples: samples of a delivery run.
+        runs: samples of a delivery run.
         orders: orders of the loader.
         bounded: whether the ratios have a bound.
     """
     figures: list[Figure] = []
-    for scenario in dict.fromkeys(sample.scenario for sample in samples):
-        own = [sample for sample in samples if sample.scenario == scenario]
+    for scenario in dict.fromkeys(run.scenario for run in runs):
+        own = [run for run in runs if run.scenario == scenario]
         for order in orders:
             pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
             if pairs:
@@ -45,7 +45,7 @@ def protection_figures(samples: Sequence[Sample], orders: Sequence[str], *, boun
                     figure(
                         f"sealed / clear, {scenario} records, {order} order",
                         "",
-                        (sealed.bytes_per_s / clear.bytes_per_s for sealed, clear in pairs),
+                        (sealed.value("bytes/s") / clear.value("bytes/s") for sealed, clear in pairs),
                         "Ratios of payload a second are of neighbours in the same round.",
                         at_least=_SEALED_OF_CLEAR if bounded and scenario == _BOUND_AT else None,
                     )
@@ -53,41 +53,41 @@ def protection_figures(samples: Sequence[Sample], orders: Sequence[str], *, boun
     return tuple(figures)
 
 
-def sealing_figures(samples: Sequence[Sample], orders: Sequence[str], speeds: Sequence[Figure]) -> tuple[Figure, ...]:
+def sealing_figures(runs: Sequence[Run], orders: Sequence[str], speeds: Sequence[Figure]) -> tuple[Figure, ...]:
     """Return the ratio of clear to sealed processor time, and the same with the cipher's time only.
 
     If both sides share their cores, throughput cannot exceed the second ratio. Background load
     slows clear and sealed alike, so these ratios vary less than throughput.
 
     Args:
-        samples: samples of a delivery run.
+        runs: samples of a delivery run.
         orders: orders of the loader.
         speeds: result of `cipher_speeds`.
     """
     seconds = {figure.name: 1 / statistics.median(figure.values) for figure in speeds}
     figures: list[Figure] = []
-    own = [sample for sample in samples if sample.scenario == _BOUND_AT]
+    own = [run for run in runs if run.scenario == _BOUND_AT]
     for order in orders:
         pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
         if not pairs:
             continue
         ciphers = [seconds[_name("seals", sealed)] + seconds[_name("opens", sealed)] for sealed, _ in pairs]
         what = f"{_BOUND_AT} records, {order} order"
-        clear = [one.cpu_s_per_gb for _, one in pairs]
+        clear = [cpu_s_per_gb(one) for _, one in pairs]
         if_all = ratio_values(clear, (one + cipher for one, cipher in zip(clear, ciphers, strict=True)))
         figures += [
             figure(
                 f"CPU of clear / of sealed, {what}",
                 "",
-                ratio_values(clear, (sealed.cpu_s_per_gb for sealed, _ in pairs)),
+                ratio_values(clear, (cpu_s_per_gb(sealed) for sealed, _ in pairs)),
             ),
             figure(f"the same if the cipher were all, {what}", "", if_all, _CIPHER_NOTE),
         ]
     return tuple(figures)
 
 
-def _name(what: str, measured: Measurement) -> str:
-    return f"one core {what}, {measured.protection}"
+def _name(what: str, run: Run) -> str:
+    return f"one core {what}, {run.words['protection']}"
 
 
 def cipher_speeds(repeats: int) -> tuple[Figure, ...]:

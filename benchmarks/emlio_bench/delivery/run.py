@@ -4,34 +4,28 @@ Covers: choosing scenarios and subjects, running them into results. Does not cov
 tables, plots.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 from emlio.progress import Progress
-from emlio_bench.delivery.plot import plot_delivery
+from emlio_bench.delivery.plot import draw_delivery
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
-from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.data import locked_data
-from emlio_bench.experiment.figures import figure, results_of
-from emlio_bench.harness.data import data_root
+from emlio_bench.harness.command import Command
+from emlio_bench.harness.data import data_root, locked_data
+from emlio_bench.harness.figures import figure, results_of
 from emlio_bench.harness.protected import WAYS
-from emlio_bench.harness.results import Figure, Results, Sample
+from emlio_bench.harness.results import Figure, Results, Run
 from emlio_bench.harness.runner import run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario
 from emlio_bench.harness.settings import DeliverySettings
 from emlio_bench.harness.subject import Subject
-from emlio_bench.link.choice import open_star
+from emlio_bench.link.choice import link_of
 from emlio_bench.link.contract import Link
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.iperf import find_iperf
 from emlio_bench.subjects.bare import Bare
-from emlio_bench.subjects.iperf import Iperf, find_iperf
+from emlio_bench.subjects.iperf import Iperf
 from emlio_bench.subjects.loader import Loader
 from emlio_bench.subjects.paper import Paper
-from emlio_bench.subjects.sockets import Sockets
-from emlio_bench.versions.checkout import chosen_checkouts
-from emlio_bench.versions.ratios import version_figures
 
 __all__ = ["COMMAND", "make_subjects", "run_delivery"]
 
@@ -50,21 +44,16 @@ def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | No
         link: link for EMLIO's subjects; None for loopback.
     """
     subjects: list[Subject] = []
-    checkouts = chosen_checkouts(settings.other) if settings.other is not None else (None,)
     for word in settings.subjects:
         match word:
             case "limit":
-                subjects.append(Iperf(program=iperf) if iperf is not None else Sockets())
+                subjects += [Iperf(program=iperf)] if iperf is not None else []
             case "bare":
                 subjects.append(Bare())
             case "emlio" | "rows" | "views" | "sealed" | "keyed":
                 way = word if word in WAYS else ""
                 form = word if word in ("rows", "views") else ""
-                subjects += [
-                    Loader(order=order, way=way, form=form, link=link, checkout=checkout)
-                    for order in settings.orders
-                    for checkout in checkouts
-                ]
+                subjects += [Loader(order=order, way=way, form=form, link=link) for order in settings.orders]
             case _:
                 subjects.append(Paper())
     return subjects
@@ -86,15 +75,6 @@ def _window(settings: DeliverySettings) -> Window:
     return Window(sample_bytes=settings.bytes, **({"most_ns": _LONG_NS} if settings.rtts else {}))
 
 
-@contextmanager
-def _link(rtt_ns: int | None) -> Generator[Link | None, None, None]:
-    if rtt_ns is None:
-        yield None
-        return
-    with open_star([LinkSpec(rtt_ns=rtt_ns)]) as (link,):
-        yield link
-
-
 def _held_text(refused: str) -> str:
     if refused:
         return f"The data were read before the first sample and not locked in memory: {refused}."
@@ -106,20 +86,20 @@ def run_delivery(settings: DeliverySettings) -> Results:
     iperf = find_iperf()
     names = [subject.name for subject in make_subjects(settings, iperf)]
     window = _window(settings)
-    samples: list[Sample] = []
+    runs: list[Run] = []
     resident: list[Figure] = []
     speeds = cipher_speeds(1 if settings.quick else settings.repeats) if "sealed" in settings.subjects else ()
     with data_root(settings.data) as root:
         for scenario in _scenarios(settings):
             with (
                 locked_data(scenario.data, root) as (directory, held),
-                _link(scenario.rtt_ns) as link,
+                link_of(scenario.rtt_ns) as link,
                 Progress(f"{scenario.name} records", settings.repeats * len(names)) as bar,
             ):
                 subjects = make_subjects(settings, iperf, link)
                 there = [held.resident()]
-                for sample in run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window):
-                    samples.append(sample)
+                for run in run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window):
+                    runs.append(run)
                     there.append(held.resident())
                     bar.add(1)
                 resident.append(
@@ -140,18 +120,17 @@ def run_delivery(settings: DeliverySettings) -> Results:
     }
     figures = (
         *resident,
-        *version_figures(samples),
-        *protection_figures(samples, settings.orders, bounded=not settings.quick),
-        *sealing_figures(samples, settings.orders, speeds),
+        *protection_figures(runs, settings.orders, bounded=not settings.quick),
+        *sealing_figures(runs, settings.orders, speeds),
         *speeds,
     )
-    return results_of("delivery", told, figures, samples, iperf=iperf)
+    return results_of("delivery", told, figures, runs, iperf=iperf)
 
 
 COMMAND: Final = Command(
     name="delivery",
     settings=DeliverySettings,
-    run=run_delivery,
+    run=lambda settings, _: run_delivery(settings),
     text="throughput against the machine's limits and the paper's method",
-    plot=plot_delivery,
+    draw=draw_delivery,
 )

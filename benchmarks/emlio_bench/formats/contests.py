@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.experiment.figures import rtt_text
-from emlio_bench.formats.outcome import BESIDE
-from emlio_bench.formats.settings import PICTURE_BYTES, WINDOW_BYTES, FormatsSettings
+from emlio.errors import ConfigError
 from emlio_bench.formats.subjects import ServedFolder, ServedForm
-from emlio_bench.race.outcome import Contest, Entrant
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Contest, Corpus, Entrant
+from emlio_bench.harness.figures import rtt_text
+from emlio_bench.harness.options import flag, names
 from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS, StoredForm
+from emlio_bench.race.run.fields import Field, FieldsSettings, entry_of
 from emlio_bench.race.servers.object_store import BUCKET
 from emlio_bench.race.systems.entries import Entry, entered
 from emlio_bench.race.systems.hf_datasets import HfDatasets
@@ -24,40 +24,51 @@ from emlio_bench.race.systems.pytorch_files import PyTorchFiles
 from emlio_bench.race.systems.system import System
 from emlio_bench.race.systems.webdataset import WebDataset
 
-__all__ = ["Field", "beside_field", "form_fields", "pairs"]
+__all__ = ["BESIDE", "FormatsSettings", "beside_field", "form_fields", "pairs"]
 
+BESIDE: Final = "beside"
+"""The contest with the formats' own loaders."""
+
+_PICTURE_BYTES: Final = 100_000
+_WINDOW_BYTES: Final = 8_192
+_TINY: Final = 48
 _PICTURES_IN_BATCH: Final = 64
 _WINDOWS_IN_BATCH: Final = 256
 _SETTINGS: Final = {"webdataset": "500 a tar", "mosaic": "tuned", "pytorch-files": "tuned", "hf-datasets": "tuned"}
 """The settings of the other systems that were fastest in the race over 30 ms."""
 
 
+_FORMATS: Final = tuple(form.name for form in (*PICTURE_FORMS, *TOKEN_FORMS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """A contest with its entries.
+class FormatsSettings(FieldsSettings):
+    """`emlio-bench formats`."""
 
-    Attributes:
-        contest: the contest.
-        entries: those that can run; they take turns.
-        unable: those that cannot, with the reasons.
-        over_link: whether they read over the emulated link.
-    """
+    formats: tuple[str, ...] = names(_FORMATS, "formats to serve; tfrecord and token-records are what the others need")
+    ways: tuple[str, ...] = names(
+        ("loopback", "link"), "where a loader reads: on the daemon's machine, or over the emulated link"
+    )
+    beside: bool = flag(
+        "also read the folders of WebDataset, MosaicML Streaming, PyTorch's DataLoader and Hugging Face datasets with these "
+        "loaders and with EMLIO, in turns over the link"
+    )
 
-    contest: Contest
-    entries: tuple[Entry, ...]
-    unable: tuple[Entrant, ...] = ()
-    over_link: bool
+    def __post_init__(self) -> None:
+        for first, others in ((form[0].name, form) for form in (PICTURE_FORMS, TOKEN_FORMS)):
+            if first not in self.formats and any(form.name in self.formats for form in others):
+                raise ConfigError(f"--formats must have {first}, which the others are compared with")
 
 
 def form_fields(settings: FormatsSettings) -> list[Field]:
     """Return the contests between formats."""
     found: list[Field] = []
     for name, forms, record_bytes, batch in (
-        ("pictures", PICTURE_FORMS, PICTURE_BYTES, _PICTURES_IN_BATCH),
-        ("tokens", TOKEN_FORMS, WINDOW_BYTES, _WINDOWS_IN_BATCH),
+        ("pictures", PICTURE_FORMS, _PICTURE_BYTES, _PICTURES_IN_BATCH),
+        ("tokens", TOKEN_FORMS, _WINDOW_BYTES, _WINDOWS_IN_BATCH),
     ):
         chosen = [form for form in forms if form.name in settings.formats]
-        corpus = Corpus(records=settings.records(record_bytes), record_bytes=record_bytes)
+        corpus = Corpus(records=settings.records(record_bytes, _TINY), record_bytes=record_bytes)
         for way in settings.ways if chosen else ():
             over_link = way == "link"
             contest = Contest(
@@ -80,22 +91,7 @@ def _batch(usual: int, corpus: Corpus) -> int:
 
 
 def _form_entry(form: StoredForm, record_bytes: int) -> Entry:
-    return _entry(ServedForm(name=form.name, form=form, record_bytes=record_bytes))
-
-
-def _entry(system: System) -> Entry:
-    """Return the entry of one of EMLIO's systems, which have one setting."""
-    setting, claim = system.settings(0)[0], system.claim
-    entrant = Entrant(
-        subject=system.name,
-        setting=setting.name,
-        words=setting.words,
-        family=system.family,
-        shuffles=claim.shuffles,
-        exact=claim.exact,
-        leaves_on_disk=claim.leaves_on_disk,
-    )
-    return Entry(system=system, setting=setting, entrant=entrant)
+    return entry_of(ServedForm(name=form.name, form=form, record_bytes=record_bytes))
 
 
 def pairs(cache: Path) -> tuple[tuple[System, ServedFolder], ...]:
@@ -121,7 +117,7 @@ def beside_field(settings: FormatsSettings, cache: Path, tell: Callable[[str], N
         cache: folder of environments and programs.
         tell: called with progress messages.
     """
-    corpus = Corpus(records=settings.records(PICTURE_BYTES), record_bytes=PICTURE_BYTES)
+    corpus = Corpus(records=settings.records(_PICTURE_BYTES, _TINY), record_bytes=_PICTURE_BYTES)
     contest = Contest(
         name=BESIDE,
         words=f"{corpus.text} over a link of {rtt_text(settings.rtt)}, beside the formats' own loaders",
@@ -144,7 +140,7 @@ def beside_field(settings: FormatsSettings, cache: Path, tell: Callable[[str], N
     entries: list[Entry] = []
     for other, ours in both:
         if other.name in chosen:
-            entries += [_entry(ours), chosen[other.name]]
+            entries += [entry_of(ours), chosen[other.name]]
     return Field(contest=contest, entries=tuple(entries), unable=tuple(filter(_is_chosen, unable)), over_link=True)
 
 

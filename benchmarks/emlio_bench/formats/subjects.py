@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Corpus, Family
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.link.contract import Link
-from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.records.stored_forms import LABELS, StoredForm, form_folder
 from emlio_bench.race.systems.ours import serving_daemon

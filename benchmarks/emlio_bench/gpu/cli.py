@@ -19,19 +19,16 @@ from typing import Final
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
 from emlio_bench.decode.subjects import is_installed
-from emlio_bench.gpu.outcome import exit_status
-from emlio_bench.gpu.parts import PlacesOfPart, chosen
+from emlio_bench.gpu.parts import GpuSettings, PlacesOfPart, chosen
 from emlio_bench.gpu.process import run_process
 from emlio_bench.gpu.report import first_words, write_gpu_report
-from emlio_bench.gpu.run import run_parts
-from emlio_bench.gpu.settings import GpuSettings
+from emlio_bench.gpu.run import exit_status, run_parts
 from emlio_bench.harness.cuda import gpu_words, why_no_gpu
 from emlio_bench.race.needs.environments import cache_folder
 
 __all__ = ["main", "places_of"]
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_OUT: Final = "docs/results/gpu"
 _TORCH_SEES_GPU: Final = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 _START_S: Final = 60.0
 
@@ -83,7 +80,7 @@ def places_of(settings: GpuSettings, environment: Mapping[str, str]) -> PlacesOf
     """
     return PlacesOfPart(
         root=_ROOT,
-        out=settings.out.absolute() if settings.out is not None else _ROOT / _OUT,
+        out=settings.out.absolute(),
         cache=cache_folder(settings.cache, environment).absolute(),
     )
 
@@ -106,7 +103,7 @@ def _run(settings: GpuSettings) -> int:
         tell=_tell,
     )
     written = write_gpu_report(found, places.out, gpu_words())
-    print(f"{first_words(found)}\n\n{places.out}: {', '.join(file.name for file in written)}")
+    print(f"{first_words(found)}\n\n{places.out}: {written}")
     return exit_status(found)
 
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio.settings import option
+from emlio_bench.harness.options import duration, names
+from emlio_bench.harness.parsers import path
 
-__all__ = ["PARTS", "Part", "PlacesOfPart", "chosen", "lacks", "limit_of"]
+__all__ = ["PARTS", "GpuSettings", "Part", "PlacesOfPart", "chosen", "lacks", "limit_of"]
 
 _S: Final = 1_000_000_000
 _MARK: Final = "pytest.mark.gpu"
@@ -90,12 +93,7 @@ def _decode(places: PlacesOfPart, limit_ns: int) -> list[str]:
 
 
 def _nvml(places: PlacesOfPart, limit_ns: int) -> list[str]:
-    return _bench("nvml", "--repeats", "2", "--json", str(places.out / "nvml.json"))
-
-
-def _allreduce(places: PlacesOfPart, limit_ns: int) -> list[str]:
-    files = ["--json", str(places.out / "allreduce.json"), "--data", str(places.data)]
-    return _bench("allreduce", "--span", "3s", *files)
+    return _bench("costs", "--only", "nvml", "--repeats", "2", "--json", str(places.out / "nvml.json"))
 
 
 def _figures(places: PlacesOfPart, limit_ns: int) -> list[str]:
@@ -132,18 +130,10 @@ PARTS: Final = (
         results="nvml.json",
     ),
     Part(
-        name="allreduce",
-        words="NCCL's all-reduce beside a loader",
-        needs=("torch",),
-        share_ns=120 * _S,
-        command=_allreduce,
-        results="allreduce.json",
-    ),
-    Part(
         name="figures",
         words="Figures 5 and 9 of the paper with real models",
         needs=("torchvision", "PIL", *_DALI),
-        share_ns=360 * _S,
+        share_ns=480 * _S,
         command=_figures,
         results="figures/results.json",
     ),
@@ -171,3 +161,23 @@ def limit_of(part: Part, later: Sequence[Part], left_ns: int) -> int:
     if left_ns <= shares_ns:
         return max(left_ns, 0) * part.share_ns // shares_ns
     return left_ns - sum(one.share_ns for one in later)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSettings:
+    """The options of scripts/gpu that are not about the environment."""
+
+    parts: tuple[str, ...] = names([part.name for part in PARTS], "what runs")
+    within: int = duration("15m", "time for all parts; environments are not counted")
+    out: Path = option(
+        Path("emlio-gpu"),
+        "folder for the results and the page (default emlio-gpu)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    cache: Path | None = option(
+        None,
+        "folder for datasets and environments of other systems (default ~/.cache/emlio-bench)",
+        parse=path,
+        metavar="FOLDER",
+    )

@@ -5,6 +5,7 @@ shards by hard links. Does not cover: the contents of records (emlio.prepare.syn
 """
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from emlio.index.opening import open_dataset
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
+from emlio_bench.harness.locked import Locked, locked
 from emlio_bench.harness.scenario import DataSpec
 
 __all__ = [
@@ -26,7 +28,6 @@ __all__ = [
     "read_through",
     "shard_paths",
     "split_evenly",
-    "split_shards",
     "warm_cache",
 ]
 
@@ -67,6 +68,28 @@ def memory_root(name: str, needed_bytes: int) -> Generator[Path, None, None]:
         )
     with tempfile.TemporaryDirectory(prefix=f"emlio-bench-{name}-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+@contextmanager
+def prepared(spec: DataSpec, chosen: Path | None) -> Generator[Path, None, None]:
+    """Provide the dataset's directory, in the page cache, while the block lasts.
+
+    Args:
+        spec: the dataset.
+        chosen: folder for datasets, which keeps them; None for a temporary folder.
+    """
+    with locked_data(spec, chosen) as (directory, _):
+        yield directory
+
+
+@contextmanager
+def locked_data(spec: DataSpec, chosen: Path | None) -> Generator[tuple[Path, Locked], None, None]:
+    """Provide the directory as `prepared` does, and what the system allowed to lock."""
+    with data_root(chosen) as root:
+        directory = make_data(spec, root, progress=sys.stderr.isatty())
+        warm_cache(directory)
+        with locked(shard_paths(directory)) as held:
+            yield directory, held
 
 
 def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
@@ -125,53 +148,36 @@ def link_copies(directory: Path, copies: int) -> Path:
     """
     shards = shard_paths(directory)
     linked = directory.with_name(f"{directory.name}-times{copies}")
-    linked.mkdir(exist_ok=True)
     count = copies * len(shards)
     for number in range(count):
-        link = linked / f"linked-{number:05d}-of-{count:05d}.tfrecord"
-        if link.is_symlink() or not link.exists():
-            link.unlink(missing_ok=True)
-            link.hardlink_to(shards[number % len(shards)].resolve())  # symbolic links to other folders are not served
+        _link(linked / f"linked-{number:05d}-of-{count:05d}.tfrecord", shards[number % len(shards)])
     shard_paths(linked)
     return linked
 
 
-def split_shards(directory: Path, parts: int) -> tuple[Path, ...]:
-    """Make directories that each hold a part of the dataset's shards, by hard links.
+def split_evenly(directory: Path, parts: int) -> tuple[Path, ...]:
+    """Deal the shards to folders beside the dataset, as hard links; return the folders.
 
-    The parts share no shard, as with daemons that hold no copies of each other's data.
-
-    Args:
-        directory: the directory of the dataset.
-        parts: the number of parts. Adjacent shards go to different parts.
+    Raises:
+        DatasetError: the folders would not hold as much as each other.
     """
     shards = shard_paths(directory)
-    if not 1 <= parts <= len(shards):
-        raise DatasetError(f"{directory}: its {len(shards)} shards must have a shard for each part, got {parts} parts")
-    found: list[Path] = []
-    for part in range(parts):
-        folder = directory.with_name(f"{directory.name}-part{part}of{parts}")
-        folder.mkdir(exist_ok=True)
-        for shard in shards[part::parts]:
-            link = folder / shard.name
-            if not link.exists():
-                link.hardlink_to(shard.resolve())  # symbolic links to other folders are not served
-        shard_paths(folder)
-        found.append(folder)
-    return tuple(found)
-
-
-def split_evenly(directory: Path, parts: int) -> tuple[Path, ...]:
-    """Split the shards as `split_shards` does, and require parts of equal size.
-
-    In a random order each part is read in proportion to its size. Behind equal lines, all parts
-    would wait for the largest one.
-    """
-    found = split_shards(directory, parts)
-    sizes = [sum(path.stat().st_size for path in shard_paths(part)) for part in found]
-    if max(sizes) * parts > (1 + _EVEN) * sum(sizes):
+    sizes = [sum(shard.stat().st_size for shard in shards[part::parts]) for part in range(parts)]
+    if not min(sizes) or max(sizes) * parts > (1 + _EVEN) * sum(sizes):
         raise DatasetError(
             f"{directory}: its {parts} parts must hold as much as each other to {_EVEN:.0%}, they have {min(sizes):,} to "
             f"{max(sizes):,} bytes; choose shards that can be dealt evenly"
         )
+    found = tuple(directory.with_name(f"{directory.name}-part{part}of{parts}") for part in range(parts))
+    for part, folder in enumerate(found):
+        for shard in shards[part::parts]:
+            _link(folder / shard.name, shard)
+        shard_paths(folder)
     return found
+
+
+def _link(link: Path, shard: Path) -> None:
+    link.parent.mkdir(exist_ok=True)
+    if link.is_symlink() or not link.exists():
+        link.unlink(missing_ok=True)
+        link.hardlink_to(shard.resolve())  # symbolic links to other folders are not served

@@ -13,17 +13,14 @@ from emlio.units import parse_duration_ns
 from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = [
-    "bits_per_s",
     "duration_with_unit_ns",
     "durations_ns",
     "durations_with_unit_ns",
-    "lanes",
     "link_kind",
     "not_empty",
     "path",
     "switch",
     "whole_number",
-    "whole_numbers",
     "words_of",
 ]
 
@@ -38,19 +35,6 @@ def whole_number(value: Any) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ConfigError(f"must be a whole number of at least 1, got {value!r}")
     return int(text)
-
-
-def whole_numbers(value: Any) -> tuple[int, ...]:
-    """Parse whole numbers of at least 1, separated by commas."""
-    return tuple(whole_number(word) for word in str(value).split(","))
-
-
-def bits_per_s(value: Any) -> int:
-    """Parse a network rate in bits per second, such as "400Mbit" or "2.5Gbit"."""
-    found = _RATE.fullmatch(str(value).strip().lower())
-    if found is None or not (bits := round(float(found[1]) * _BITS[found[2]])):
-        raise ConfigError(f"must be a rate above 0, like '400Mbit', got {value!r}")
-    return bits
 
 
 def durations_ns(value: Any) -> tuple[int, ...]:
@@ -74,11 +58,6 @@ def durations_with_unit_ns(value: Any) -> tuple[int, ...]:
     for word in str(value).split(","):
         duration_with_unit_ns(word)
     return durations_ns(value)
-
-
-def lanes(value: Any) -> int:
-    """Parse the number of lanes of a rank to a daemon; return 0 for "auto"."""
-    return 0 if str(value) in ("0", "auto") else whole_number(value)
 
 
 def link_kind(value: Any) -> LinkKind | None:

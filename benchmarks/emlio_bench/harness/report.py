@@ -1,28 +1,42 @@
-"""The report of a benchmark's results.
+"""The report of results: parts of text, points and tables, for a terminal and as Markdown with a picture.
 
-Covers: the tables of deliveries and of figures, the environment, warnings about doubtful values.
-Pure. Does not cover: statistics (emlio_bench.harness.summary), the forms of a report
-(emlio_bench.harness.page).
+Covers: the forms of a report, the tables of deliveries and of figures, the environment, doubts.
+Does not cover: statistics (emlio_bench.harness.summary), drawing (emlio_bench.harness.plot).
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
+from emlio.errors import ConfigError
 from emlio.units import format_size
-from emlio_bench.harness.page import Part, text_page
-from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.plot import png_bytes
+from emlio_bench.harness.results import RESULTS, Figure, Results, write_results
 from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import LIMITS
 from emlio_bench.harness.summary import Row, doubts, summarise
-from emlio_bench.harness.table import Table
+from emlio_bench.harness.table import Table, escaped
 
-__all__ = ["environment_table", "label", "missed_bounds", "render", "result_parts"]
+__all__ = [
+    "PICTURE",
+    "REPORT",
+    "Part",
+    "environment_table",
+    "label",
+    "missed_bounds",
+    "result_parts",
+    "text_page",
+    "write_report",
+]
+
+REPORT: Final = "report.md"
+PICTURE: Final = "figures.png"
 
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
     "iperf3": "iperf3, one stream",
     "paper": "the paper's method, shard order",
-    "sockets": "plain TCP sockets (no iperf3)",
 }
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
 _WAYS: Final = {
@@ -42,22 +56,81 @@ def label(subject: str) -> str:
     """Return a subject's display name."""
     if subject in _LABELS:
         return _LABELS[subject]
-    name, _, checkout = subject.partition("@")
-    ours, _, rest = name.partition("-")
+    ours, _, rest = subject.partition("-")
     order, _, way = rest.partition("-")
     if ours != "emlio" or order not in _ORDERS or way not in _WAYS:
         return subject
-    return f"EMLIO, {_ORDERS[order]}, {_WAYS[way]}" + (f", {checkout} checkout" if checkout else "")
+    return f"EMLIO, {_ORDERS[order]}, {_WAYS[way]}"
 
 
-def render(results: Results) -> str:
-    """Return the whole report of a run as text."""
-    return text_page(result_parts(results))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a report.
+
+    Attributes:
+        heading: heading, if any.
+        text: a paragraph.
+        points: a list.
+        tables: tables, each under its title unless that is the heading.
+    """
+
+    heading: str = ""
+    text: str = ""
+    points: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.points or self.tables)
+
+    def title_of(self, table: Table) -> str:
+        """Return the title of a table; empty if it repeats the heading."""
+        return "" if table.title == self.heading else table.title
+
+
+def text_page(parts: Iterable[Part]) -> str:
+    """Return the report for a terminal."""
+    blocks: list[str] = []
+    for part in parts:
+        points = [f"  {point}" for point in part.points]
+        if part.heading and points:
+            points.insert(0, f"{part.heading}:")
+        tables = (f"{part.title_of(table)}\n{table.text()}".lstrip("\n") for table in part.tables)
+        blocks += [block for block in (part.text, "\n".join(points), *tables) if block]
+    return "\n\n".join(blocks)
+
+
+def write_report(title: str, parts: Sequence[Part], results: Results, folder: Path, figure: Any = None) -> str:
+    """Write results, the report as Markdown, and a picture into a folder; return their names."""
+    write_results(results, folder / RESULTS)
+    picture = [f"![{title}]({PICTURE})"] if figure is not None else []
+    files = {REPORT: _markdown(title, picture, parts).encode()}
+    if figure is not None:
+        files[PICTURE] = png_bytes(figure)
+    try:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    except OSError as error:
+        raise ConfigError(
+            f"a report must go where files can be written: {folder}: {error.strerror or error}"
+        ) from error
+    return ", ".join((*files, RESULTS))
+
+
+def _markdown(title: str, picture: Sequence[str], parts: Sequence[Part]) -> str:
+    blocks = [f"# {title}", *picture]
+    for part in filter(None, parts):
+        blocks += [f"## {part.heading}"] * bool(part.heading) + [escaped(part.text)] * bool(part.text)
+        if part.points:
+            blocks.append("\n".join(f"* {escaped(point)}" for point in part.points))
+        for table in part.tables:
+            name = part.title_of(table)
+            blocks += [f"**{name}**"] * bool(name) + [table.markdown()]
+    return "\n\n".join(blocks) + "\n"
 
 
 def result_parts(results: Results) -> tuple[Part, ...]:
     """Return the whole report of a run. The environment comes first."""
-    rows = summarise(results)
+    rows = summarise(results) if any("bytes/s" in run.values for run in results.runs) else ()
     scenarios = dict.fromkeys(row.scenario for row in rows)
     return (
         Part(tables=(environment_table(results),)),

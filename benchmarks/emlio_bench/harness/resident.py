@@ -1,6 +1,6 @@
 """The resident memory of a process.
 
-Covers: reading it from /proc. Does not cover: when to read it (emlio_bench.memory).
+Covers: reading it from /proc. Does not cover: when to read it (emlio_bench.costs.memory).
 """
 
 from dataclasses import dataclass

@@ -1,90 +1,105 @@
-"""The results of a run: raw samples with their environment, immutable.
+"""The results of a benchmark: values with the machine and the settings they come from.
 
-Covers: the values, their file, the differences of two runs, merging like runs. Does not cover:
-evaluating them (emlio_bench.harness.report), comparing them (emlio_bench.harness.comparison).
+A run has values by quantity; a figure is a list of values with a bound. Results whose settings or
+machines differ refuse to merge. Raw values are kept, so that summaries can be computed again.
+
+Covers: all results, their JSON, the rules for merging. Does not cover: summaries
+(emlio_bench.harness.summary), what a race makes of its values (emlio_bench.race.report).
 """
 
+import gzip
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Contest, Entrant
 from emlio_bench.harness.environment import Environment
 from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.spread import Value
+from emlio_bench.link.accuracy import LinkReport
 
 __all__ = [
-    "MEASURED",
-    "SCHEMA",
-    "TURNS",
+    "QUICK",
+    "RESULTS",
     "Figure",
     "Results",
-    "Sample",
-    "Turn",
+    "Run",
     "merge",
     "neighbours",
     "read_results",
+    "run_of",
     "unlike",
     "write_results",
 ]
 
-SCHEMA: Final = 3
-"""The version of the format. It is raised when a field changes its meaning, or is added without a default."""
+SCHEMA: Final = 4
+RESULTS: Final = "results.json"
+QUICK: Final = ("quick", "True")
+"""The setting of a run that shows that everything works and measures nothing."""
 
-MEASURED: Final = {"measured": True}
-"""The metadata of fields that differ from run to run, even between like runs."""
-
+_MEASURED: Final = {"measured": True}
+"""Marks the fields that may differ between runs that are alike."""
 _NAMED: Final = 5
-"""The number of names in the description of a difference."""
-
-TURNS: Final = {**MEASURED, "turns": True}
-"""The metadata of fields that hold turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """The position of a measurement in its run.
+class Run:
+    """One run of one subject in one scenario.
 
     Attributes:
+        scenario: name of the scenario, or of the contest.
         subject: name of the subject.
-        round: number of the round. Measurements of one scenario and round were taken one after the
-            other, so they may be compared.
-        place: position in the round; it changes from round to round.
-    """
-
-    subject: str
-    round: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample(Turn):
-    """One measurement of a delivery.
-
-    Attributes:
-        scenario: name of the scenario.
-        measured: the measurement.
+        setting: setting of the subject, if it has several.
+        round: round, in which each subject runs once.
+        place: position in the round.
+        values: values by quantity.
+        words: what is known and no number, such as the method of an energy.
+        series: values over the run, such as losses.
+        failure: why it failed; None if it did not.
     """
 
     scenario: str
-    measured: Measurement
+    subject: str
+    setting: str = ""
+    round: int
+    place: int
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    series: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    failure: str | None = None
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """Subject and setting."""
+        return self.subject, self.setting
+
+    @property
+    def cut(self) -> bool:
+        """True if it was stopped at a limit."""
+        return any(value.beyond for value in self.values.values())
+
+    def value(self, quantity: str) -> float:
+        """Return a value that the run must have."""
+        return self.values[quantity].value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One quantity, measured several times.
+    """A quantity with all its values.
 
     Attributes:
-        name: name of the quantity.
-        unit: unit of the values.
-        values: all values, in the order of measurement.
-        at_most: upper bound of the values, if any.
-        at_least: lower bound of the values, if any.
-        every: whether each value must keep the bounds; otherwise their median must.
-        note: description of the measurement, for people.
+        name: name, unique in the results.
+        unit: unit.
+        values: values.
+        at_most: upper bound.
+        at_least: lower bound.
+        every: whether the bound is for every value; else it is for the median.
+        note: note for readers.
     """
 
     name: str
@@ -102,46 +117,76 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The results of one run. A benchmark with more to keep adds fields in a class of its own.
+    """Runs and figures of one benchmark on one machine.
 
     Attributes:
         benchmark: name of the benchmark.
-        environment: environment of the run.
-        settings: settings of the run, as text; runs with different settings are not comparable.
-        begun: start, as an ISO date and time in UTC; empty if it was not kept.
-        samples: samples of a benchmark that takes turns.
-        figures: figures of any other benchmark.
-        schema: version of this format.
+        environment: machine and software.
+        settings: settings, as text.
+        contests: contests of a race.
+        entrants: who entered it.
+        begun: when it began.
+        links: reports on the link, by contest.
+        runs: runs.
+        figures: figures.
+        no_energy: why energy was not recorded.
+        schema: version of the format.
     """
 
     benchmark: str
     environment: Environment
     settings: tuple[tuple[str, str], ...]
-    begun: str = field(default="", metadata=MEASURED)
-    samples: tuple[Sample, ...] = field(default=(), metadata=TURNS)
-    figures: tuple[Figure, ...] = field(default=(), metadata=MEASURED)
+    contests: tuple[Contest, ...] = ()
+    entrants: tuple[Entrant, ...] = ()
+    begun: str = field(default="", metadata=_MEASURED)
+    links: tuple[tuple[str, LinkReport], ...] = field(default=(), metadata=_MEASURED)
+    runs: tuple[Run, ...] = field(default=(), metadata=_MEASURED)
+    figures: tuple[Figure, ...] = field(default=(), metadata=_MEASURED)
+    no_energy: str = field(default="", metadata=_MEASURED)
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
             raise ConfigError(f"results must have schema {SCHEMA}, got {self.schema}")
+        names = [contest.name for contest in self.contests]
+        entrants = [(entrant.subject, entrant.setting) for entrant in self.entrants]
+        if len(set(names)) != len(names) or len(set(entrants)) != len(entrants):
+            raise ConfigError(f"results must have each contest and entrant once, got {names} and {entrants}")
+
+    @property
+    def succeeded(self) -> bool:
+        """True if any run came to its end."""
+        return any(run.failure is None for run in self.runs)
 
 
-_Results = TypeVar("_Results", bound=Results)
+def run_of(scenario: str, subject: str, number: int, place: int, measured: Measurement) -> Run:
+    """Return the run of a sample that a meter took."""
+    found = {
+        "bytes/s": measured.bytes_per_s,
+        "sender, CPU s/GB": measured.sender_cpu_ns / measured.payload_bytes,
+        "receiver, CPU s/GB": measured.receiver_cpu_ns / measured.payload_bytes,
+        "length, s": measured.elapsed_ns / 1e9,
+    }
+    if measured.records:
+        found["records/s"] = measured.records_per_s
+    if measured.first_batch_ns is not None:
+        found["first batch, ms"] = measured.first_batch_ns / 1e6
+    return Run(
+        scenario=scenario,
+        subject=subject,
+        round=number,
+        place=place,
+        values={name: Value(value=value) for name, value in found.items()},
+        words={"protection": measured.protection} if measured.protection else {},
+    )
 
 
 def unlike(first: Results, second: Results, *, but: Collection[str] = ()) -> list[str]:
-    """Return the differences that make two runs unlike, in words.
-
-    Args:
-        first: results of a run.
-        second: results of another run.
-        but: names of fields, of the environment's fields and of settings that may differ.
-    """
-    names = [one.name for one in fields(first) if not one.metadata]
+    """Return in what two results differ besides what was measured, with both values."""
+    names = [one.name for one in fields(Results) if not one.metadata]
     mine, others = (
         {
-            **{name: getattr(run, name, None) for name in names if name not in ("environment", "settings")},
+            **{name: getattr(run, name) for name in names if name not in ("environment", "settings")},
             **{one.name: getattr(run.environment, one.name) for one in fields(Environment)},
             **{f"setting {name}": value for name, value in run.settings},
         }
@@ -155,7 +200,7 @@ def unlike(first: Results, second: Results, *, but: Collection[str] = ()) -> lis
 
 
 def _words(one: Any, other: Any) -> str:
-    """Return two values; of two sequences the names of what only one of them has."""
+    """Name what only one of two collections has; show other values."""
     if not all(isinstance(value, tuple) for value in (one, other)):
         return f"{one!r} and {other!r}"
     alone = [item for item in (*one, *other) if item not in one or item not in other]
@@ -164,13 +209,11 @@ def _words(one: Any, other: Any) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def merge(first: _Results, second: _Results) -> _Results:
-    """Merge two runs of the same benchmark on the same machine.
-
-    The rounds of the second run come after those of the first.
+def merge(first: Results, second: Results) -> Results:
+    """Return results with the values of both; the second's rounds follow the first's.
 
     Raises:
-        ConfigError: the runs are not comparable; the message names the differences.
+        ConfigError: they are not alike; the message names the differences.
     """
     differences = unlike(first, second)
     shapes = [[(figure.name, figure.unit) for figure in run.figures] for run in (first, second)]
@@ -178,39 +221,27 @@ def merge(first: _Results, second: _Results) -> _Results:
         differences.append(f"figures {shapes[0]} and {shapes[1]}")
     if differences:
         raise ConfigError(f"only like runs may be merged, these differ in {'; '.join(differences)}")
-    turns = {one.name: getattr(first, one.name) for one in fields(first) if "turns" in one.metadata}
-    rounds = 1 + max((turn.round for of in turns.values() for turn in of), default=-1)
-    later: dict[str, Any] = {
-        name: (*of, *(replace(turn, round=turn.round + rounds) for turn in getattr(second, name)))
-        for name, of in turns.items()
-    }
+    rounds = 1 + max((run.round for run in first.runs), default=-1)
+    later = tuple(replace(run, round=run.round + rounds) for run in second.runs)
     figures = tuple(
         replace(one, values=one.values + other.values) for one, other in zip(first.figures, second.figures, strict=True)
     )
-    return replace(first, figures=figures, **later)
+    return replace(first, figures=figures, runs=(*first.runs, *later))
 
 
-def neighbours(samples: Sequence[Sample], of: str, to: str) -> list[tuple[Measurement, Measurement]]:
-    """Return the measurements of two subjects in the same rounds, as pairs.
-
-    Args:
-        samples: samples of one scenario.
-        of: a subject.
-        to: the subject that it is compared with.
-    """
-    other = {sample.round: sample.measured for sample in samples if sample.subject == to}
-    return [
-        (sample.measured, other[sample.round]) for sample in samples if sample.subject == of and sample.round in other
-    ]
+def neighbours(runs: Sequence[Run], of: str, to: str) -> list[tuple[Run, Run]]:
+    """Return the runs of two subjects in the same round."""
+    other = {run.round: run for run in runs if run.subject == to}
+    return [(run, other[run.round]) for run in runs if run.subject == of and run.round in other]
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write the results as indented JSON. A reader, or a kill, finds the file before or after."""
+    """Write results as JSON, as a whole or not at all; compressed if the name ends with .gz."""
     text = msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n"
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(text)
+        unfinished.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
         os.replace(unfinished, path)
     except FileExistsError as error:
         raise ConfigError(f"results must go where files can be written, {path.parent} is a file") from error
@@ -219,29 +250,25 @@ def write_results(results: Results, path: Path) -> None:
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The fields by which a file of results is recognised."""
-
     schema: int
-    benchmark: str = ""
 
 
-def read_results(path: Path, kinds: Mapping[str, type[Results]] | None = None) -> Results:
-    """Read a file that `write_results` wrote.
-
-    Args:
-        path: the file.
-        kinds: classes of benchmarks whose results have fields of their own, by benchmark.
+def read_results(place: Path) -> Results:
+    """Read results from a file, or from a folder's results.json.
 
     Raises:
-        ConfigError: the file cannot be read, is no results, or is of another schema.
+        ConfigError: there are none, or of another schema.
     """
+    path = place / RESULTS if place.is_dir() else place
     try:
         text = path.read_bytes()
+        if path.suffix == ".gz":
+            text = gzip.decompress(text)
         head = msgspec.json.decode(text, type=_Head)
         if head.schema != SCHEMA:
             raise ConfigError(f"{path}: results must have schema {SCHEMA}, got {head.schema}: measure again")
-        return msgspec.json.decode(text, type=(kinds or {}).get(head.benchmark, Results))
-    except OSError as error:
-        raise ConfigError(f"results must be readable: {path}: {error.strerror or error}") from error
+        return msgspec.json.decode(text, type=Results)
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"results must be readable: {path}: {error}") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"results must be JSON of schema {SCHEMA}: {path}: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.results import Sample
+from emlio_bench.harness.results import Run, run_of
 from emlio_bench.harness.scenario import Scenario, Window
 from emlio_bench.harness.subject import Subject
 
@@ -38,7 +38,7 @@ def run_rounds(
     *,
     rounds: int,
     window: Window,
-) -> Iterator[Sample]:
+) -> Iterator[Run]:
     """Measure one scenario, and yield each sample as soon as it is taken.
 
     Args:
@@ -53,10 +53,5 @@ def run_rounds(
         raise ConfigError(f"a run must have subjects of different names and a round, got {names} and {rounds} rounds")
     for number in range(rounds):
         for place, subject in enumerate(rotated(subjects, number)):
-            yield Sample(
-                scenario=scenario.name,
-                subject=subject.name,
-                round=number,
-                place=place,
-                measured=subject.measure(scenario, directory, window),
-            )
+            measured = subject.measure(scenario, directory, window)
+            yield run_of(scenario.name, subject.name, number, place, measured)

@@ -11,13 +11,13 @@ from typing import Literal
 
 from emlio.errors import ConfigError
 
-__all__ = ["Beyond", "Seen", "Spread", "number", "ratio", "spread", "text"]
+__all__ = ["Beyond", "Spread", "Value", "number", "ratio", "spread", "text"]
 
 Beyond = Literal["", ">", "<"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Value:
     """The value of a quantity in one run.
 
     Attributes:
@@ -69,7 +69,7 @@ class Spread:
         return replace(self, median=self.median * factor, least=self.least * factor, most=self.most * factor)
 
 
-def spread(values: Sequence[float | Seen]) -> Spread:
+def spread(values: Sequence[float | Value]) -> Spread:
     """Return the median and extremes of at least one value.
 
     A bound ranks as the worst value. This is correct, because only the slowest runs are cut.
@@ -79,23 +79,23 @@ def spread(values: Sequence[float | Seen]) -> Spread:
     """
     if not values:
         raise ConfigError("a spread must be of at least one value")
-    seen = [one if isinstance(one, Seen) else Seen(value=one) for one in values]
-    sides: set[Beyond] = {one.beyond for one in seen if one.beyond}
+    found = [one if isinstance(one, Value) else Value(value=one) for one in values]
+    sides: set[Beyond] = {one.beyond for one in found if one.beyond}
     if len(sides) > 1:
         raise ConfigError(f"bounds of one quantity must lie on one side, got {sorted(sides)}")
     beyond: Beyond = sides.pop() if sides else ""
-    seen.sort(key=lambda one: (one.beyond == ">", one.beyond != "<", one.value))
-    middle = (seen[(len(seen) - 1) // 2], seen[len(seen) // 2])
-    least, most = min(one.value for one in seen), max(one.value for one in seen)
+    found.sort(key=lambda one: (one.beyond == ">", one.beyond != "<", one.value))
+    middle = (found[(len(found) - 1) // 2], found[len(found) // 2])
+    least, most = min(one.value for one in found), max(one.value for one in found)
     return Spread(
         median=sum(one.value for one in middle) / len(middle),
         least=least,
         most=most,
         beyond=beyond,
         bound=any(one.beyond for one in middle),
-        least_bound=all(one.beyond for one in seen if one.value == least),
-        most_bound=all(one.beyond for one in seen if one.value == most),
-        count=len(seen),
+        least_bound=all(one.beyond for one in found if one.value == least),
+        most_bound=all(one.beyond for one in found if one.value == most),
+        count=len(found),
     )
 
 

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.results import Results, Run, neighbours
 from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import BARE, LIMITS
 
-__all__ = ["Row", "doubts", "summarise"]
+__all__ = ["Row", "cpu_s_per_gb", "doubts", "summarise"]
 
 _WIDE: Final = 0.3
 """The width, as a share of its median, above which a ratio is doubtful."""
 
 _FEW_ROUNDS: Final = 5
-_SHORT_NS: Final = 900_000_000
+_SHORT_S: Final = 0.9
 _ABOVE_CEILING: Final = 1.1
 
 
@@ -44,7 +43,7 @@ class Row:
         first_batch_ms: time from the loader's construction to its first batch; None without a
             loader.
         protection: protection of the records in transit; empty without a loader.
-        shortest_ns: length of the shortest window.
+        shortest_s: length of the shortest window.
     """
 
     scenario: str
@@ -59,56 +58,59 @@ class Row:
     receiver_s_per_gb: Spread
     first_batch_ms: Spread | None
     protection: str
-    shortest_ns: int
+    shortest_s: float
 
 
 def summarise(results: Results) -> tuple[Row, ...]:
     """Return a row for each subject of each scenario, in the order of their first measurement."""
     rows: list[Row] = []
-    for scenario in dict.fromkeys(sample.scenario for sample in results.samples):
-        samples = [sample for sample in results.samples if sample.scenario == scenario]
-        first_round = [sample for sample in samples if sample.round == samples[0].round]
-        names = dict.fromkeys(sample.subject for sample in [*first_round, *samples])
+    for scenario in dict.fromkeys(run.scenario for run in results.runs):
+        runs = [run for run in results.runs if run.scenario == scenario]
+        first_round = [run for run in runs if run.round == runs[0].round]
+        names = dict.fromkeys(run.subject for run in [*first_round, *runs])
         limit = next((name for name in names if name in LIMITS), None)
-        for name in names:
-            rows.append(_row(samples, name, limit))  # noqa: PERF401  # one row at a time reads better
+        rows += [_row(runs, name, limit) for name in names]
     return tuple(rows)
 
 
-def _row(samples: Sequence[Sample], name: str, limit: str | None) -> Row:
-    own = [sample for sample in samples if sample.subject == name]
-    measured = [sample.measured for sample in own]
-    first = [value.first_batch_ns / 1e6 for value in measured if value.first_batch_ns is not None]
+def _row(runs: Sequence[Run], name: str, limit: str | None) -> Row:
+    own = [run for run in runs if run.subject == name]
+
+    def of(quantity: str) -> Spread | None:
+        found = [run.values[quantity] for run in own if quantity in run.values]
+        return spread(found) if found else None
+
+    def known(quantity: str) -> Spread:
+        return spread([run.values[quantity] for run in own])
+
     return Row(
         scenario=own[0].scenario,
         subject=name,
         rounds=len(own),
-        bytes_per_s=spread([value.bytes_per_s for value in measured]),
-        records_per_s=spread([value.records_per_s for value in measured]) if measured[0].records else None,
-        of_limit=_ratios(samples, own, limit),
-        of_bare=_ratios(samples, own, BARE),
-        cpu_of_bare=_ratios(samples, own, BARE, _cpu),
-        sender_s_per_gb=spread([value.sender_cpu_ns / value.payload_bytes for value in measured]),
-        receiver_s_per_gb=spread([value.receiver_cpu_ns / value.payload_bytes for value in measured]),
-        first_batch_ms=spread(first) if first else None,
-        protection=", ".join(dict.fromkeys(value.protection for value in measured if value.protection)),
-        shortest_ns=min(value.elapsed_ns for value in measured),
+        bytes_per_s=known("bytes/s"),
+        records_per_s=of("records/s"),
+        of_limit=_ratios(runs, own, limit, _speed),
+        of_bare=_ratios(runs, own, BARE, _speed),
+        cpu_of_bare=_ratios(runs, own, BARE, cpu_s_per_gb),
+        sender_s_per_gb=known("sender, CPU s/GB"),
+        receiver_s_per_gb=known("receiver, CPU s/GB"),
+        first_batch_ms=of("first batch, ms"),
+        protection=", ".join(dict.fromkeys(run.words["protection"] for run in own if "protection" in run.words)),
+        shortest_s=known("length, s").least,
     )
 
 
-def _speed(measured: Measurement) -> float:
-    return measured.bytes_per_s
+def _speed(run: Run) -> float:
+    return run.value("bytes/s")
 
 
-def _cpu(measured: Measurement) -> float:
-    return (measured.sender_cpu_ns + measured.receiver_cpu_ns) / measured.payload_bytes
+def cpu_s_per_gb(run: Run) -> float:
+    """Return processor seconds of both sides for a gigabyte."""
+    return run.value("sender, CPU s/GB") + run.value("receiver, CPU s/GB")
 
 
 def _ratios(
-    samples: Sequence[Sample],
-    own: Sequence[Sample],
-    other: str | None,
-    quantity: Callable[[Measurement], float] = _speed,
+    runs: Sequence[Run], own: Sequence[Run], other: str | None, quantity: Callable[[Run], float]
 ) -> Spread | None:
     """Return the ratios of `own` to the other subject; None for a limit.
 
@@ -116,8 +118,7 @@ def _ratios(
     """
     if other is None or own[0].subject in (other, *LIMITS):
         return None
-    theirs = {sample.round: quantity(sample.measured) for sample in samples if sample.subject == other}
-    ratios = [quantity(sample.measured) / theirs[sample.round] for sample in own if sample.round in theirs]
+    ratios = [quantity(run) / quantity(beside) for run, beside in neighbours(runs, own[0].subject, other)]
     return spread(ratios) if ratios else None
 
 
@@ -129,9 +130,9 @@ def doubts(rows: Sequence[Row]) -> tuple[str, ...]:
     rounds = min(row.rounds for row in rows)
     if rounds < _FEW_ROUNDS:
         found.append(f"only {rounds} round(s): {_FEW_ROUNDS} or more make a median")
-    shortest = min(row.shortest_ns for row in rows)
-    if shortest < _SHORT_NS:
-        found.append(f"the shortest sample took {shortest / 1e9:.2f} s: below {_SHORT_NS / 1e9:g} s chance decides")
+    shortest = min(row.shortest_s for row in rows)
+    if shortest < _SHORT_S:
+        found.append(f"the shortest sample took {shortest:.2f} s: below {_SHORT_S:g} s chance decides")
     for row in rows:
         for ratio, what in ((row.of_limit, "the limit"), (row.of_bare, "the bare pair")):
             if ratio is None:

@@ -1,18 +1,9 @@
-"""A table, and its forms for a terminal, for Markdown and for a web page.
-
-Covers: layout, escaping. Pure. Does not cover: the content, the page around it
-(emlio_bench.harness.page).
-"""
+"""A table, for a terminal and for Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Final
 
 __all__ = ["Table", "align", "escaped"]
-
-_LONG: Final = 26
-"""The length of a cell above which its text may wrap on a web page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +15,12 @@ class Table:
         rows: rows, each with as many cells as the header.
         title: title, if any.
         names: number of columns from the left that hold words and are left-aligned.
-        ours: numbers of the rows that are highlighted on a web page.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
     names: int = 1
-    ours: frozenset[int] = frozenset()
 
     def text(self) -> str:
         """Return the table for a terminal, without its title and without empty columns."""
@@ -58,28 +47,6 @@ class Table:
             *(tuple(escaped(cell).replace("|", "\\|") for cell in row) for row in self.rows),
         )
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-    def html(self) -> str:
-        """Return the table as an element of a web page, without its title."""
-        head = f"<tr>{self._cells('th', self.header)}</tr>" if any(self.header) else ""
-        ours = ' class="ours"'
-        rows = "".join(
-            f"<tr{ours if number in self.ours else ''}>{self._cells('td', row)}</tr>"
-            for number, row in enumerate(self.rows)
-        )
-        return f'<div class="box"><table>{head}{rows}</table></div>'
-
-    def _cells(self, kind: str, row: Sequence[str]) -> str:
-        return "".join(self._cell(kind, place, words) for place, words in enumerate(row))
-
-    def _cell(self, kind: str, place: int, words: str) -> str:
-        kinds = ["word"] if place < self.names else []
-        if kind == "td" and len(words) > _LONG:
-            kinds.append("long")
-        if words.startswith(("MISSED", "no: ")):
-            kinds.append("missed")
-        marked = f' class="{" ".join(kinds)}"' if kinds else ""
-        return f"<{kind}{marked}>{escape(words)}</{kind}>"
 
 
 def align(table: Sequence[tuple[str, ...]]) -> str:

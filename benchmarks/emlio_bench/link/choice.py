@@ -1,20 +1,15 @@
-"""The choice of a link for this machine.
-
-Covers: the order of preference, reasons why a requested kind is impossible, several links that
-share their training end. Does not cover: the links.
-"""
+"""The kind of link that this machine can have, and opening one."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from emlio.errors import ConfigError
-from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
-from emlio_bench.link.kinds.netem import why_no_netem
-from emlio_bench.link.kinds.relay import RelayedLink
+from emlio_bench.link.contract import HERE, Link, LinkKind
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.netem import why_no_netem
 from emlio_bench.link.spec import LinkSpec
 
-__all__ = ["choose_kind", "open_link", "open_star"]
+__all__ = ["choose_kind", "link_of", "open_link", "open_star"]
 
 
 def choose_kind(
@@ -23,22 +18,11 @@ def choose_kind(
     why_no_netem: Callable[[], str | None] = why_no_netem,
     why_no_emulation: Callable[[], str | None] = why_not,
 ) -> tuple[LinkKind, tuple[str, ...]]:
-    """Choose the kind of link, in the order netem, emulated, relay.
-
-    Args:
-        wanted: the only acceptable kind; None for the best available kind.
-        why_no_netem: returns the reason why netem is impossible, or None. Called first.
-        why_no_emulation: returns the reason why an emulated link is impossible, or None. Called
-            next.
-
-    Returns:
-        The kind, and the reasons why the kinds before it are impossible.
+    """Return the best kind that can be made here, or the wanted one, and why better ones cannot.
 
     Raises:
-        ConfigError: the requested kind is impossible.
+        ConfigError: none can be made; the message says why.
     """
-    if wanted is LinkKind.REAL:
-        raise ConfigError(f"a link of the kind {wanted} must be there already, it cannot be made")
     missing: list[str] = []
     for kind, reason in ((LinkKind.NETEM, why_no_netem), (LinkKind.EMULATED, why_no_emulation)):
         if wanted not in (None, kind):
@@ -46,41 +30,31 @@ def choose_kind(
         problem = reason()
         if problem is None:
             return kind, tuple(missing)
-        if wanted is kind:
-            raise ConfigError(f"a link of the kind {kind} {problem}")
         missing.append(f"{kind} {problem}")
-    return LinkKind.RELAY, tuple(missing)
+    raise ConfigError(f"no link can be made on this machine: {'; '.join(missing) or f'the kind {wanted} is not made'}")
 
 
 def open_link(spec: LinkSpec, wanted: LinkKind | None = None) -> Link:
-    """Start a link. Its `kind` tells which kind it is.
+    """Open a link of the wanted kind, or of the best; REAL is this machine's loopback."""
+    if wanted is LinkKind.REAL:
+        return Link(spec, storage=HERE, training=HERE)
+    return EmulatedLink(spec, choose_kind(wanted)[0])
 
-    Args:
-        spec: the specification.
-        wanted: the only acceptable kind; None for the best available kind.
-    """
-    kind, _ = choose_kind(wanted)
-    return RelayedLink(spec) if kind is LinkKind.RELAY else EmulatedLink(spec, kind)
+
+@contextmanager
+def link_of(rtt_ns: int | None) -> Generator[Link | None, None, None]:
+    """Open a link with this round trip; None for None, which is loopback without a link."""
+    if rtt_ns is None:
+        yield None
+        return
+    with open_link(LinkSpec(rtt_ns=rtt_ns)) as link:
+        yield link
 
 
 @contextmanager
 def open_star(specs: Sequence[LinkSpec], wanted: LinkKind | None = None) -> Generator[tuple[Link, ...], None, None]:
-    """Start links that share their training end, for the duration of the block.
-
-    Each link has a storage end and a line of its own.
-
-    Args:
-        specs: the specification of each link.
-        wanted: the only acceptable kind; None for the best available kind.
-
-    Raises:
-        ConfigError: only relays are possible. They have no ends that could be shared.
-    """
-    kind, missing = choose_kind(wanted)
-    if kind is LinkKind.RELAY:
-        raise ConfigError(
-            f"links that share an end must be of namespaces, got {kind}: {'; '.join(missing) or 'asked for'}"
-        )
+    """Open links that share their training end."""
+    kind, _ = choose_kind(wanted)
     with ExitStack() as stack:
         links: list[EmulatedLink] = []
         for spec in specs:

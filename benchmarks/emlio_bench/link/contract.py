@@ -1,9 +1,4 @@
-"""The interface between a link and the code that uses it.
-
-Covers: the kinds of links, one end, the operations of every link. Does not cover: the links, one
-file each (emlio_bench.link.kinds.emulated, emlio_bench.link.kinds.relay); choosing a link
-(emlio_bench.link.choice).
-"""
+"""A link between two ends: its kinds, its ends, what it counts, and the link that is there already."""
 
 import os
 import socket
@@ -12,38 +7,43 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from emlio.errors import TransportError
-from emlio_bench.link.namespaces.devices import enter_namespace
-from emlio_bench.link.process.channel import LinkCounts
-from emlio_bench.link.shaping.held import Held
+from emlio_bench.link.devices import enter_namespace
 from emlio_bench.link.spec import LinkSpec
 
-__all__ = ["ENTER", "MADE_KINDS", "Link", "LinkEnd", "LinkKind"]
+__all__ = [
+    "ENTER",
+    "HERE",
+    "MADE_KINDS",
+    "NETWORK",
+    "STRETCH_NS",
+    "Held",
+    "LineCounts",
+    "Link",
+    "LinkCounts",
+    "LinkEnd",
+    "LinkKind",
+    "Stretch",
+]
 
 ENTER: Final = "nsenter"
-"""The program that runs another program in a namespace."""
+NETWORK: Final = "the network that is there"
+STRETCH_NS: Final = 20_000_000
+"""The length of a stretch, the same in forward.c."""
 
 
 class LinkKind(StrEnum):
-    """The implementation of a link. Results name it."""
+    """The ways to have a link."""
 
     NETEM = "netem"
-    """Two namespaces with a pair of devices between them. The kernel delays packets."""
-
     EMULATED = "emulated"
-    """Two namespaces, and a process of this package that delays packets."""
-
-    RELAY = "relay"
-    """No namespaces: a process delays bytes on loopback. TCP itself does not see the round trip."""
-
     REAL = "real"
-    """Two hosts and the network between them, which is there already. Nothing is delayed."""
 
 
 MADE_KINDS: Final = tuple(kind for kind in LinkKind if kind is not LinkKind.REAL)
-"""The kinds that this machine can make alone, the best first."""
+"""The kinds that can be made, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,9 @@ class LinkEnd:
     """One end of a link.
 
     Attributes:
-        address: IPv4 address of this end, as the other end reaches it.
-        listen: address at which a server at this end listens. It differs from `address` only behind
-            a relay.
-        namespace: file of the end's network namespace, valid while the link is up; None if the end
-            has no namespace of its own.
+        address: address at which the other end reaches it.
+        listen: address at which its servers listen.
+        namespace: its network namespace; None for this process's own.
     """
 
     address: str
@@ -63,17 +61,11 @@ class LinkEnd:
     namespace: Path | None
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs a program at this end.
-
-        The program keeps its process id and sees the same files as any other process.
-        """
+        """Return the command line that runs a program at this end."""
         return list(argv) if self.namespace is None else [ENTER, f"--net={self.namespace}", "--", *argv]
 
     def enter(self) -> None:
-        """Move the calling thread, and no other, to this end.
-
-        Processes that the thread starts and sockets that it makes are at this end too.
-        """
+        """Move the calling thread to this end."""
         if self.namespace is None:
             return
         try:
@@ -86,7 +78,7 @@ class LinkEnd:
             raise TransportError(f"{self.address} must be entered while the link is up: {error}") from error
 
     def make_socket(self) -> socket.socket:
-        """Make a TCP socket at this end. Any thread of this process may use it."""
+        """Return a new TCP socket at this end."""
         # A socket stays in the namespace it was made in. A thread enters a namespace on its own, so
         # a short-lived thread makes the socket.
         with ThreadPoolExecutor(1, "emlio-link-end") as thread:
@@ -97,69 +89,96 @@ class LinkEnd:
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
 
-class Link(Protocol):
-    """Two ends and the path between them, for the duration of a `with` block."""
+HERE: Final = LinkEnd(address="127.0.0.1", listen="127.0.0.1", namespace=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineCounts:
+    """The traffic of one direction since it began.
+
+    Attributes:
+        packets: packets that were accepted.
+        wire_bytes: their bytes on a wire, with a header for each segment.
+        overflowed_packets: packets that found the line full.
+        unread_packets: packets that the device dropped before they were read.
+        refused_packets: packets that the other device did not accept.
+        latest_ns: the longest delay beyond the one asked for.
+    """
+
+    packets: int = 0
+    wire_bytes: int = 0
+    overflowed_packets: int = 0
+    unread_packets: int = 0
+    refused_packets: int = 0
+    latest_ns: int = 0
 
     @property
-    def spec(self) -> LinkSpec:
-        """The specification of the link."""
-        ...
+    def dropped_packets(self) -> int:
+        """All packets that did not arrive."""
+        return self.overflowed_packets + self.unread_packets + self.refused_packets
 
-    @property
-    def kind(self) -> LinkKind:
-        """The implementation of the link."""
-        ...
 
-    @property
-    def storage(self) -> LinkEnd:
-        """The end for a daemon."""
-        ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCounts:
+    """Both directions."""
 
-    @property
-    def training(self) -> LinkEnd:
-        """The end for ranks."""
-        ...
+    to_training: LineCounts = LineCounts()
+    to_storage: LineCounts = LineCounts()
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Ids of the link's processes, so that their processor time can be counted separately."""
-        ...
 
-    @property
-    def own_ns(self) -> int:
-        """The time that the link itself adds to a round trip; 0 if it was not measured.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Bytes that a line held during 20 ms: mean and most; `number` counts from the clock's zero."""
 
-        The link delays packets for that much less.
-        """
-        ...
+    number: int
+    mean_bytes: int
+    most_bytes: int
 
-    @property
-    def moved_by(self) -> str:
-        """The mover of the packets, for results: the kernel, C, or Python and the reason why not C."""
-        ...
 
-    def offer(self, ports: Sequence[int]) -> None:
-        """Make ports of servers at the storage end reachable from the training end.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The stretches of both directions."""
 
-        Only a relay needs this. Through other links all ports are reachable.
-        """
-        ...
+    to_training: tuple[Stretch, ...] = ()
+    to_storage: tuple[Stretch, ...] = ()
+
+
+class Link:
+    """A network that is there already; made links extend it (emlio_bench.link.emulated).
+
+    Attributes:
+        spec: what it is to be like.
+        kind: its kind.
+        storage: end of the daemons.
+        training: end of the ranks.
+        pids: processes that carry its packets.
+        own_ns: time of its own by which its delay was shortened.
+        moved_by: what carries its packets.
+    """
+
+    kind = LinkKind.REAL
+    moved_by = NETWORK
+    own_ns = 0
+    pids: tuple[int, ...] = ()
+
+    def __init__(self, spec: LinkSpec, *, storage: LinkEnd = HERE, training: LinkEnd = HERE) -> None:
+        self.spec = spec
+        self.storage = storage
+        self.training = training
 
     def counts(self) -> LinkCounts:
-        """Return the counts of the traffic so far."""
-        ...
+        """Return what it has carried; zeros where this is not known."""
+        return LinkCounts()
 
     def held(self) -> Held:
-        """Return the bytes in transit over time, since the previous call.
-
-        The first call returns nothing and starts the recording.
-        """
-        ...
+        """Return the stretches since the last call; the first call starts the recording."""
+        return Held()
 
     def close(self) -> None:
-        """Shut the link down. A second call does nothing."""
-        ...
+        """End it; programs at its ends are killed."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

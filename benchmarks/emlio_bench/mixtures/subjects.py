@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from emlio.tfrecord import frame
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
 from emlio_bench.mixtures.mix import Mix
-from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.consumer import converted
-from emlio_bench.race.records.corpus import Corpus, made_once, read_records
+from emlio_bench.race.records.corpus import made_once, read_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.object_store import BUCKET
 from emlio_bench.race.systems.litdata import LitData

@@ -9,9 +9,9 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.units import format_duration
+from emlio_bench.harness.contest import DIGIT_PICTURES, PICTURES, Contest
 from emlio_bench.paper.published import BATCH, RESNET, VGG
-from emlio_bench.race.outcome import Contest
-from emlio_bench.race.records.corpus import CORPORA, DIGIT_PICTURES, PICTURES, corpus_of
+from emlio_bench.race.records.corpus import CORPORA, corpus_of
 
 __all__ = [
     "BASELINES",

@@ -9,7 +9,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 
-__all__ = ["BATCH", "HALF_LOCAL", "IMPOSSIBLE", "RESNET", "VGG", "Impossible", "Training"]
+__all__ = ["BATCH", "HALF_LOCAL", "RESNET", "VGG", "Training"]
 
 _MS: Final = 1_000_000
 BATCH: Final = 64
@@ -76,36 +76,4 @@ HALF_LOCAL: Final = Training(
     ours_s=222.0,
     local_s=None,
     baseline_s=((100_000, 230.9), (10 * _MS, 1422.5), (30 * _MS, 4154.7)),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Impossible:
-    """A number of the paper that its own tables rule out.
-
-    Attributes:
-        said: the number.
-        why: the arithmetic.
-    """
-
-    said: str
-    why: str
-
-
-IMPOSSIBLE: Final = (
-    Impossible(
-        said="60 times less energy of the processors",
-        why=(
-            f"its longest epoch beside its shortest is {HALF_LOCAL.speed_up(30 * _MS):.1f} times as long. A node whose "
-            "processors draw the same power at rest in both cases cannot use 60 times as much in that time; it can only be "
-            "the energy of one process, or above rest"
-        ),
-    ),
-    Impossible(
-        said="half of the data local, and more requests than with none",
-        why=(
-            f"its tables need {HALF_LOCAL.requests:,.0f} requests an epoch where half of the data is local, and "
-            f"{RESNET.requests:,.0f} where none is. Both cannot be the same data read in the same way"
-        ),
-    ),
 )

@@ -18,58 +18,49 @@ from typing import Final
 from emlio.errors import ClosedError, ConfigError
 from emlio.units import format_duration
 from emlio_bench.decode.subjects import is_installed
+from emlio_bench.harness.command import Command, World
+from emlio_bench.harness.contest import Contest
 from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.results import Results
+from emlio_bench.link.accuracy import LinkReport, measure_link
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.link.measurement.measuring import measure_link
+from emlio_bench.link.iperf import find_iperf
 from emlio_bench.paper.figures import Figure, Task, contest_of, figures_of
-from emlio_bench.paper.losses.needs import why_no_training
+from emlio_bench.paper.plot import draw_paper
+from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of, too_short
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import Side, open_side
 from emlio_bench.race.needs.environments import usable_cache_folder
-from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.servers.scratch import remove_leftovers
-from emlio_bench.race.storage.duties import FORMS
+from emlio_bench.race.storage.agent import FORMS
 from emlio_bench.race.systems.entries import Entry, all_rivals, entered
-from emlio_bench.subjects.iperf import find_iperf
 
-__all__ = ["elsewhere", "possible", "run_paper"]
+__all__ = ["COMMAND", "elsewhere", "possible", "run_paper"]
 
 _STREAMS: Final = (1, 16)
 _DEVICE: Final = "cuda"
 
 
-def run_paper(
-    settings: PaperSettings,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None],
-    agree: Callable[[], bool] = lambda: True,
-) -> Race:
-    """Run what has not run yet, and return all of it.
-
-    Args:
-        settings: settings of the command.
-        environment: environment variables; XDG_CACHE_HOME is used if present.
-        tell: called with each line of progress.
-        agree: asked whether to install what other systems need.
-    """
+def run_paper(settings: PaperSettings, world: World) -> Results:
+    """Run what has not run yet, and return all of it."""
+    environment, tell = world.environment, world.tell
     remove_leftovers()
     cache = usable_cache_folder(settings.cache, environment)
     figures = figures_of(settings.figure, real=settings.real)
     if settings.real and (reason := _why_no_real_model()) is not None:
         raise ConfigError(f"--model real trains on a GPU: {reason}")
-    figures = possible(figures, settings, why_no_training(makes_records=not settings.storage), tell)
+    figures = possible(figures, settings, _why_no_training(makes_records=not settings.storage), tell)
     with ExitStack() as stack:
-        side = open_side(stack, settings, tell, look_at=_LookOnce(), forms=cache / FORMS)
+        names = {subject for figure in figures for task in figure.tasks for subject, _ in task.subjects}
+        systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
+        side = open_side(stack, settings, systems, tell, look_at=_LookOnce(), forms=cache / FORMS)
         contests, records = _contests(settings, figures, side)
         if (warning := too_short(records, settings.scale)) is not None:
             tell(warning)
-        names = {subject for task in records for subject, _ in task.subjects}
-        systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
         rtts_ns = sorted({contest.rtt_ns for contest in contests.values()})
         able, unable = entered(
             systems,
@@ -78,7 +69,7 @@ def run_paper(
             every=True,
             make=not settings.no_install,
             tell=tell,
-            agree=agree,
+            agree=world.agree,
             lacks=side.lacks,
         )
         wanted = {subject for task in records for subject in task.subjects}
@@ -86,7 +77,8 @@ def run_paper(
         unable = tuple(one for one in unable if (one.subject, one.setting) in wanted)
         if not able:
             raise ConfigError("at least one system must be able to run; the reasons are above")
-        race = Race(
+        race = Results(
+            benchmark="paper",
             environment=read_environment(find_iperf()),
             settings=(*settings.told(), *side.told),
             begun=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -129,6 +121,12 @@ def _why_no_real_model() -> str | None:
     """Return why no real model can be trained here, or None."""
     lacks = [module for module in ("torch", "torchvision", "nvidia.dali") if not is_installed(module)]
     return why_no_gpu() or (f"{', '.join(lacks)} must be installed and is not" if lacks else None)
+
+
+def _why_no_training(*, makes_records: bool) -> str | None:
+    """Return why this host cannot train for figure 11; None if it can. The pictures need scikit-learn."""
+    lacks = [module for module in ("torch", *(("sklearn",) if makes_records else ())) if not is_installed(module)]
+    return f"{' and '.join(lacks)} must be installed: pip install torch scikit-learn" if lacks else None
 
 
 def _with_model(entry: Entry, task: Task) -> Entry:
@@ -194,3 +192,14 @@ class _LookOnce:
         if rtt_ns not in self._known:
             self._known[rtt_ns] = self._measure(link)
         return self._known[rtt_ns]
+
+
+COMMAND: Final = Command(
+    name="paper",
+    settings=PaperSettings,
+    run=run_paper,
+    text="the paper's figures with the paper's systems, compared with the paper's numbers",
+    parts=paper_parts,
+    draw=draw_paper,
+    keeps=True,
+)

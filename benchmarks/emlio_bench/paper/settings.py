@@ -15,14 +15,13 @@ from emlio_bench.harness.parsers import (
     durations_with_unit_ns,
     not_empty,
     path,
-    switch,
     whole_number,
     words_of,
 )
 from emlio_bench.paper.figures import FIGURES, RTTS_NS, figures_of
 from emlio_bench.paper.scale import Scale
 from emlio_bench.race.run.shared_settings import SharedSettings
-from emlio_bench.race.storage.over_ssh import ssh_command
+from emlio_bench.race.storage.remote import ssh_command
 
 __all__ = ["PaperSettings"]
 
@@ -117,9 +116,6 @@ class PaperSettings(SharedSettings):
         metavar="ADDRESS",
     )
     ssh: str = option("ssh", 'ssh with options, such as "ssh -F FILE" (default ssh)', parse=str, metavar="COMMAND")
-    by_hand: bool = option(
-        False, "without ssh: print the command to type on the storage host, and wait for it", parse=switch, switch=True
-    )
 
     def __post_init__(self) -> None:
         SharedSettings.__post_init__(self)
@@ -132,13 +128,10 @@ class PaperSettings(SharedSettings):
             "--storage-address": bool(self.storage_address),
             "--storage-python": self.storage_python != "python3",
             "--ssh": self.ssh != "ssh",
-            "--by-hand": self.by_hand,
         }
         needless = [name for name, given in alone.items() if given]
         if needless and not self.storage:
             raise ConfigError(f"{needless[0]} must come with --storage HOST")
-        if self.by_hand and alone["--ssh"]:
-            raise ConfigError("--ssh must be left out with --by-hand, which does not use ssh")
         if self.storage:
             ssh_command(self.ssh, self.storage, self.storage_python)
 

@@ -18,9 +18,8 @@ from emlio_bench.harness.spread import Spread, number
 from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import row_of
 from emlio_bench.paper.figures import Subject
-from emlio_bench.race.report.energy_table import joules_an_epoch
-from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import OURS, Standing
+from emlio_bench.race.quantity import Quantity
+from emlio_bench.race.report.standing import Standing
 
 __all__ = ["STAGE_TASKS", "share_tables"]
 
@@ -54,8 +53,8 @@ def share_tables(rows: Sequence[Standing]) -> tuple[tuple[Table, ...], str]:
     rtts = sorted({row.contest.rtt_ns for row in own})
     subjects = [
         subject
-        for subject in dict.fromkeys((row.entrant.subject, row.entrant.setting) for row in own)
-        if {_task(row) for row in own if (row.entrant.subject, row.entrant.setting) == subject} == set(STAGE_TASKS)
+        for subject in dict.fromkeys(row.who for row in own)
+        if {_task(row) for row in own if row.who == subject} == set(STAGE_TASKS)
     ]
     times = {(subject, rtt_ns): _of_time(own, rtt_ns, subject) for subject in subjects for rtt_ns in rtts}
     joules = {
@@ -63,7 +62,7 @@ def share_tables(rows: Sequence[Standing]) -> tuple[tuple[Table, ...], str]:
         for (subject, rtt_ns), time in times.items()
     }
     tables = [_table("time", times, subjects, rtts)] if subjects else []
-    if any(joules_an_epoch(row) is not None for row in own) and subjects:
+    if any(row.of(Quantity.ENERGY) is not None for row in own) and subjects:
         tables.append(_table("energy", joules, subjects, rtts))
     return tuple(tables), _reasons(times)
 
@@ -80,7 +79,6 @@ def _table(
         header=("system", "setting", *(format_duration(rtt_ns) for rtt_ns in rtts)),
         rows=tuple((*subject, *(cells[subject, rtt_ns].said for rtt_ns in rtts)) for subject in subjects),
         names=2,
-        ours=frozenset(place for place, (name, _) in enumerate(subjects) if name == OURS),
     )
 
 
@@ -107,7 +105,7 @@ def _of_time(rows: Sequence[Standing], rtt_ns: int, subject: Subject) -> _Cell:
 
 def _of_energy(rows: Sequence[Standing], rtt_ns: int, subject: Subject) -> _Cell:
     found = _three(rows, rtt_ns, subject)
-    return _Cell(why=_UNKNOWN) if found is None else _shares(found, joules_an_epoch)
+    return _Cell(why=_UNKNOWN) if found is None else _shares(found, lambda row: row.of(Quantity.ENERGY))
 
 
 def _three(rows: Sequence[Standing], rtt_ns: int, subject: Subject) -> list[Standing] | None:

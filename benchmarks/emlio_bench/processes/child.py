@@ -40,12 +40,13 @@ def say(message: object) -> None:
 class Child:
     """A process that ends with its `with` block, whatever happens in the block."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], *, talks: bool = False) -> None:
         """Start the process.
 
         Args:
             name: name of the process in errors.
             command: program and arguments.
+            talks: whether its input is a pipe, for `ask`.
         """
         self._name = name
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
@@ -54,7 +55,7 @@ class Child:
             # children in order.
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
                 start_new_session=True,
@@ -116,6 +117,25 @@ class Child:
         if line is None:
             raise self._failure(f"said nothing for {timeout_s:g} s")
         return msgspec.json.decode(line, type=kind)
+
+    def ask(self, request: object, kind: type[_Value], timeout_s: float) -> _Value:
+        """Write a request, and return the answer; for a process that talks."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._failure("ended early") from error
+        return self.hear(kind, timeout_s)
+
+    def finish(self, patience_s: float) -> None:
+        """End a process that talks by the end of its input, and by signals if it does not end in time."""
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        self.__exit__()
 
     def rest(self, timeout_s: float) -> bytes:
         """Return the remaining output until the process ends, which must be with status 0."""

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from emlio.progress import Progress
-from emlio_bench.experiment.command import Command
-from emlio_bench.experiment.data import prepared
-from emlio_bench.experiment.figures import figure, results_of
+from emlio_bench.harness.command import Command
+from emlio_bench.harness.data import prepared
+from emlio_bench.harness.figures import figure, results_of
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.harness.settings import RecoverySettings
 from emlio_bench.recovery.events import EVENTS, Reading, Scene, gone_for_good
-from emlio_bench.recovery.plot import plot_recovery
+from emlio_bench.recovery.plot import draw_recovery
 from emlio_bench.recovery.rank import ReadOrder
 from emlio_bench.recovery.stage import WatchedRank
 
@@ -78,7 +78,7 @@ def _compared(readings: Sequence[Reading], directory: Path) -> tuple[Figure, ...
 COMMAND: Final = Command(
     name="recovery",
     settings=RecoverySettings,
-    run=run_recovery,
+    run=lambda settings, _: run_recovery(settings),
     text="how long a rank waits when a daemon is killed, stands still, is replaced or stays away",
-    plot=plot_recovery,
+    draw=draw_recovery,
 )

@@ -17,8 +17,8 @@ from typing import Final, Self
 import msgspec
 
 from emlio.errors import TransportError
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.processes.child import start_worker
-from emlio_bench.processes.daemon import running_daemon
 from emlio_bench.recovery.rank import Ended, Logged, RankEvent, ReadOrder, Waited
 
 __all__ = ["Store", "WatchedRank", "address_of"]

@@ -6,7 +6,6 @@ bound.
 Covers: one sample. Does not cover: machines without iperf3 (emlio_bench.subjects.sockets).
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,16 +13,11 @@ from typing import Final
 from emlio.errors import TransportError
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.scenario import Scenario, Window
-from emlio_bench.link.measurement.iperf import read_end, run_iperf
+from emlio_bench.link.iperf import read_end, run_iperf
 
-__all__ = ["Iperf", "find_iperf", "read_report"]
+__all__ = ["Iperf", "read_report"]
 
 _WARM_UP_S: Final = 1
-
-
-def find_iperf() -> str | None:
-    """Return the path of iperf3, or None if it is not installed."""
-    return shutil.which("iperf3")
 
 
 def read_report(text: bytes) -> Measurement:

@@ -2,8 +2,8 @@
 
 Covers: one sample with all checks on, of raw records or of decoded Examples, with keys or without,
 over loopback or a link, with this version of the package or another. Does not cover: making keys
-(emlio_bench.harness.protected), start-up (emlio_bench.start.run), memory
-(emlio_bench.memory.run).
+(emlio_bench.harness.protected), start-up (emlio_bench.costs.start), memory
+(emlio_bench.costs.memory).
 """
 
 from collections.abc import Generator, Sequence
@@ -17,15 +17,14 @@ import msgspec
 from emlio import EmlioLoader
 from emlio.errors import DatasetError, TransportError
 from emlio.wire.protection import CLEAR
-from emlio_bench.experiment.rank import open_rank
+from emlio_bench.harness.daemon import RunningDaemon, running_daemon
 from emlio_bench.harness.meter import Measurement, Meter
 from emlio_bench.harness.pair import hear_sample
 from emlio_bench.harness.protected import WAYS, RankTrust, make_keys
+from emlio_bench.harness.rank import open_rank
 from emlio_bench.harness.scenario import DataSpec, Scenario, Window
-from emlio_bench.link.contract import Link, LinkEnd
+from emlio_bench.link.contract import Link
 from emlio_bench.processes.child import say, start_worker
-from emlio_bench.processes.daemon import RunningDaemon, running_daemon
-from emlio_bench.versions.checkout import THIS, Checkout
 
 __all__ = ["EXAMPLE_FIELDS", "Loader", "receive"]
 
@@ -54,20 +53,17 @@ class Loader:
         form: "rows" for one array a batch; "views" for slices that are all asked for, one by one; empty for slices of
             which only a few are.
         link: link between daemon and rank; None for loopback.
-        checkout: copy of this package that both run; None for the copy that Python finds.
     """
 
     order: str
     way: str = ""
     form: str = ""
     link: Link | None = None
-    checkout: Checkout | None = None
 
     @property
     def name(self) -> str:
         """See `Subject`."""
-        name = "-".join(["emlio", self.order, *filter(None, (self.form, self.way))])
-        return name if self.checkout is None or self.checkout.name == THIS else f"{name}@{self.checkout.name}"
+        return "-".join(["emlio", self.order, *filter(None, (self.form, self.way))])
 
     def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
         """See `Subject`."""
@@ -82,7 +78,9 @@ class Loader:
                 form=self.form,
                 trust=trust,
             )
-            with start_worker("loader-measure", order, self._at_training) as receiver:
+            with start_worker(
+                "loader-measure", order, self.link.training.command if self.link is not None else list
+            ) as receiver:
                 measured = hear_sample(receiver, window)
         may_be = WAYS[self.way][1] if self.way else (CLEAR,)
         if measured.protection not in may_be:
@@ -92,21 +90,9 @@ class Loader:
     @contextmanager
     def _daemon(self, directory: Path) -> Generator[tuple[RunningDaemon, RankTrust | None], None, None]:
         with make_keys(self.way) if self.way else nullcontext() as sides:
-            flags = list(sides.daemon_flags) if sides is not None else []
-            if self.link is not None:
-                flags += ["--bind", f"tcp://{self.link.storage.address}:0", *([] if sides else ["--insecure"])]
-            with running_daemon(directory, flags, within=self._at_storage) as daemon:
+            flags = sides.daemon_flags if sides is not None else ()
+            with running_daemon(directory, flags, link=self.link) as daemon:
                 yield daemon, sides.rank if sides is not None else None
-
-    def _at_storage(self, argv: Sequence[str]) -> list[str]:
-        return self._run(argv, self.link.storage if self.link is not None else None)
-
-    def _at_training(self, argv: Sequence[str]) -> list[str]:
-        return self._run(argv, self.link.training if self.link is not None else None)
-
-    def _run(self, argv: Sequence[str], end: LinkEnd | None) -> list[str]:
-        command = self.checkout.command(argv) if self.checkout is not None else list(argv)
-        return end.command(command) if end is not None else command
 
 
 def receive(orders: bytes) -> None:

@@ -1,6 +1,6 @@
 """An insider that knows the protocol: a plan, streams, lanes; and bytes that are no message.
 
-Covers: what tests send beyond what the benchmark of attacks sends (emlio_bench.attacks.insiders).
+Covers: what tests send beyond what the benchmark of attacks sends (emlio_testing.attacks.insiders).
 """
 
 from collections.abc import Generator
@@ -27,8 +27,8 @@ from emlio.wire.control import (
 )
 from emlio.wire.credit import Credit
 from emlio.wire.seal import lane_group, lane_name, lane_token
-from emlio_bench.attacks import insiders
-from emlio_bench.attacks.strangers import ANSWER_S, dealer
+from emlio_testing.attacks import insiders
+from emlio_testing.attacks.strangers import ANSWER_S, dealer
 
 __all__ = ["CREDIT", "Insider", "enveloped", "insider", "lane_in", "nested", "wide_map"]
 

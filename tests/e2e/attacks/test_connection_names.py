@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from emlio import EmlioLoader, Recovery
-from emlio_bench.attacks.strangers import Stranger, frame, greeting
+from emlio_testing.attacks.strangers import Stranger, frame, greeting
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess
 

@@ -28,8 +28,8 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
-from emlio_bench.attacks.insiders import hello_of
-from emlio_bench.attacks.strangers import many_descriptors
+from emlio_testing.attacks.insiders import hello_of
+from emlio_testing.attacks.strangers import many_descriptors
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, settles
 from tests.e2e.attacks.insiders import Insider, enveloped, insider, nested, wide_map

@@ -20,8 +20,8 @@ from emlio.wire.control import Goodbye, Refused
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import CIPHERS, lane_group, lane_name, lane_token
-from emlio_bench.attacks.insiders import hello_of
-from emlio_bench.attacks.strangers import Stranger, greeting, many_descriptors, plain_hello
+from emlio_testing.attacks.insiders import hello_of
+from emlio_testing.attacks.strangers import Stranger, greeting, many_descriptors, plain_hello
 from emlio_testing.processes import settles
 from tests.e2e.attacks.insiders import Insider, insider, lane_in
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege

@@ -13,7 +13,7 @@ import pytest
 
 from emlio.checksum import crc32c
 from emlio.wire.seal import TAG_BYTES
-from emlio_bench.attacks.strangers import Stranger
+from emlio_testing.attacks.strangers import Stranger
 from emlio_testing.proxy import free_ports
 from tests.e2e.attacks.middleman import Message, Middleman, Tamper
 from tests.e2e.attacks.siege import HANDSHAKE_S, Siege

@@ -12,8 +12,8 @@ import zmq
 
 from emlio.wire.control import encode_control
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANE_COMMAND_BYTES
-from emlio_bench.attacks.insiders import hello_of
-from emlio_bench.attacks.strangers import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
+from emlio_testing.attacks.insiders import hello_of
+from emlio_testing.attacks.strangers import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
 from tests.e2e.attacks.insiders import enveloped, nested, wide_map
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from emlio_bench.attacks.strangers import frame, greeting
+from emlio_testing.attacks.strangers import frame, greeting
 
 __all__ = ["main"]
 

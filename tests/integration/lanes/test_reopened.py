@@ -14,7 +14,7 @@ from emlio.daemon.service import Daemon
 from emlio.wire.control import Goodbye, Opened
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.seal import lane_group
-from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.data_messages import read_data
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles

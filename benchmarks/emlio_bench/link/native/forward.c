@@ -1,7 +1,6 @@
 /* The inner loop of an emulated link: reads packets of two TUN devices, holds each for its delay, and writes it to the other.
 
-   Covers: what the link's Python loop does (emlio_bench.link.kinds.forwarder), for links without loss and jitter. Does not cover:
-   the devices, IPv6, which the links do not carry. One thread calls all functions of a pair of lines, and forward() keeps that
+   Does not cover: the devices; IPv6, which the links do not carry. One thread calls all functions of a pair of lines, and forward() keeps that
    thread until a descriptor that is not a device is ready. Memory: packets that are held, up to the line's limit. */
 
 #define _GNU_SOURCE

@@ -1,17 +1,12 @@
-"""Both directions of an emulated link, moved by the library in C.
-
-Covers: calls of the library, its counts and stretches as values of this package. Does not cover:
-loss and jitter, for which the link's own loop in Python is used (emlio_bench.link.kinds.forwarder).
-"""
+"""Both directions of an emulated link, moved by the library in C."""
 
 import ctypes
 import weakref
 from collections.abc import Sequence
 
 from emlio.errors import TransportError
-from emlio_bench.link.namespaces.devices import End, count_unread
-from emlio_bench.link.process.channel import LineCounts, LinkCounts
-from emlio_bench.link.shaping.held import Held, Stretch
+from emlio_bench.link.contract import Held, LineCounts, LinkCounts, Stretch
+from emlio_bench.link.devices import End, count_unread
 from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["CompiledWay"]

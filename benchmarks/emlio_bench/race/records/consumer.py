@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.processes.child import Child
-from emlio_bench.race.records.corpus import Corpus, made_once, make_records
+from emlio_bench.race.records.corpus import made_once, make_records
 from emlio_bench.race.records.order import RaceOrder
 
 __all__ = ["consumer_command", "converted"]

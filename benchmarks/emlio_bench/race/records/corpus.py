@@ -10,14 +10,13 @@ cover: the formats of other systems (emlio_bench.race.systems).
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.units import format_size
 from emlio_bench.decode.run import make_pictures
+from emlio_bench.harness.contest import DIGIT_PICTURES, PICTURE_SIZES, Corpus
 from emlio_bench.harness.data import make_data, shard_paths
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.race.consumers.consume import records_of
@@ -25,10 +24,6 @@ from emlio_bench.race.records.digit_pictures import write_digit_pictures
 
 __all__ = [
     "CORPORA",
-    "DIGIT_PICTURES",
-    "PICTURES",
-    "PICTURE_SIZES",
-    "Corpus",
     "corpus_of",
     "made_once",
     "make_records",
@@ -51,61 +46,8 @@ CORPORA: Final = {
 For pictures, the mean size.
 """
 
-PICTURES: Final = "pictures"
-DIGIT_PICTURES: Final = "digit-pictures"
-"""Pictures from which a model can learn, see emlio_bench.race.records.digit_pictures."""
-PICTURE_SIZES: Final = {PICTURES: (500, 375), "coco-pictures": (640, 480), DIGIT_PICTURES: (640, 480)}
-"""Width and height of pictures, about those of ImageNet and of COCO."""
-
-_OPAQUE: Final = "opaque"
-
 _ID_BYTES: Final = 8
 _UNFINISHED: Final = ".unfinished"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corpus:
-    """A number of records of one size.
-
-    Attributes:
-        records: number of records; their ids are 0 to records - 1.
-        record_bytes: size of each record, with its id.
-        kind: "opaque", or a key of `PICTURE_SIZES`: JPEGs with labels, whose number is in their
-            name.
-    """
-
-    records: int
-    record_bytes: int
-    kind: str = _OPAQUE
-
-    def __post_init__(self) -> None:
-        if self.kind != _OPAQUE and self.kind not in PICTURE_SIZES:
-            kinds = ", ".join((_OPAQUE, *PICTURE_SIZES))
-            raise ConfigError(f"a corpus must be of a kind of {kinds}, got {self.kind!r}")
-        if self.records < 1 or self.record_bytes < 2 * _ID_BYTES:
-            raise ConfigError(
-                f"a corpus must have a record of at least {2 * _ID_BYTES} bytes, got {self.records} of {self.record_bytes}"
-            )
-
-    @property
-    def has_pictures(self) -> bool:
-        """True if its records are pictures."""
-        return self.kind != _OPAQUE
-
-    @property
-    def payload_bytes(self) -> int:
-        """Payload of all records."""
-        return self.records * self.record_bytes
-
-    @property
-    def name(self) -> str:
-        """Name of the corpus's folders, different for each corpus."""
-        return f"{self.kind}-{self.record_bytes}-x{self.records}"
-
-    @property
-    def text(self) -> str:
-        """Description for people."""
-        return f"{self.records:,} records of {format_size(self.record_bytes)}"
 
 
 def corpus_of(kind: str, payload_bytes: int) -> Corpus:
@@ -116,7 +58,7 @@ def corpus_of(kind: str, payload_bytes: int) -> Corpus:
     return Corpus(
         records=max(payload_bytes // record_bytes, 1),
         record_bytes=record_bytes,
-        kind=kind if kind in PICTURE_SIZES else _OPAQUE,
+        **({"kind": kind} if kind in PICTURE_SIZES else {}),
     )
 
 
@@ -128,7 +70,7 @@ def make_records(corpus: Corpus, folder: Path) -> Path:
             write = partial(write_digit_pictures, records=corpus.records, size=size)
             return made_once(folder / "emlio" / corpus.name, write)
         return make_pictures(corpus.records, size, folder / "emlio", progress=sys.stderr.isatty()).directory
-    spec = DataSpec(kind=_OPAQUE, record_bytes=corpus.record_bytes, records=corpus.records)
+    spec = DataSpec(kind=corpus.kind, record_bytes=corpus.record_bytes, records=corpus.records)
     return make_data(spec, folder / "emlio", progress=True)
 
 

@@ -1,7 +1,7 @@
 """Pictures from which a model can learn: handwritten digits, drawn large over pictures like photographs.
 
 A picture has the size and the decoding cost of a photograph, and its label is the digit. The digits
-are those of emlio_bench.convergence.digits. With more records than digits, a digit comes again with
+are those of scikit-learn. With more records than digits, a digit comes again with
 the same picture; the number of the record is in a JPEG comment, so that no two records are equal.
 
 Covers: drawing, encoding, and writing them as a dataset. Pillow is imported here. Does not cover:
@@ -11,6 +11,8 @@ learning (emlio_bench.race.consumers.learner).
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -31,11 +33,11 @@ from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
 from emlio.tfrecord import FRAME_BYTES
-from emlio_bench.convergence.digits import SIDE, Digits, read_digits
 
 __all__ = ["write_digit_pictures"]
 
 _BACKGROUNDS: Final = 24
+_SIDE: Final = 8
 _INK: Final = 16.0
 _CONTRAST: Final = 180.0
 """The brightness that a digit adds to the picture behind it."""
@@ -55,12 +57,12 @@ def write_digit_pictures(target: Path, records: int, size: tuple[int, int]) -> N
         records: number of records.
         size: width and height of the pictures.
     """
-    digits = read_digits()
+    pixels, all_labels = _read_digits()
     # The storage order is mixed, because some readers shuffle only within a window.
-    order = Permutation(len(digits.labels), _ORDER_KEY).forward(np.arange(len(digits.labels), dtype=np.int64))
+    order = Permutation(len(all_labels), _ORDER_KEY).forward(np.arange(len(all_labels), dtype=np.int64))
     order = order[:records]
-    pictures = _encoded(digits, order, size)
-    labels = [int(digits.labels[row]) for row in order]
+    pictures = _encoded(pixels[order], size)
+    labels = [int(all_labels[row]) for row in order]
 
     def record(number: int) -> bytes:
         place = number % len(pictures)
@@ -95,7 +97,15 @@ def write_digit_pictures(target: Path, records: int, size: tuple[int, int]) -> N
         write_shards(target, recipe, workers=1, verify=False, force=False, progress=False)
 
 
-def _encoded(digits: Digits, order: npt.NDArray[np.int64], size: tuple[int, int]) -> tuple[tuple[bytes, bytes], ...]:
+def _read_digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    if find_spec("sklearn") is None:
+        raise ConfigError("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    datasets: Any = import_module("sklearn.datasets")
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    return np.ascontiguousarray(pixels, np.float32), np.ascontiguousarray(labels, np.int64)
+
+
+def _encoded(pixels: npt.NDArray[np.float32], size: tuple[int, int]) -> tuple[tuple[bytes, bytes], ...]:
     """Return the JPEG of each digit, as the part before its comment and the part after it."""
     try:
         from PIL import Image
@@ -105,13 +115,13 @@ def _encoded(digits: Digits, order: npt.NDArray[np.int64], size: tuple[int, int]
         ) from error
     width, height = size
     behind = [
-        _BEHIND * draw_picture(width, height, 1, number).pixels for number in range(min(_BACKGROUNDS, len(order)))
+        _BEHIND * draw_picture(width, height, 1, number).pixels for number in range(min(_BACKGROUNDS, len(pixels)))
     ]
     side = min(size)
     left, top = (width - side) // 2, (height - side) // 2
 
     def encode(place: int) -> tuple[bytes, bytes]:
-        ink = digits.pixels[order[place]].reshape(SIDE, SIDE) / _INK
+        ink = pixels[place].reshape(_SIDE, _SIDE) / _INK
         large: Any = Image.fromarray(ink).resize((side, side), Image.Resampling.BILINEAR)
         canvas = np.array(behind[place % len(behind)])
         canvas[top : top + side, left : left + side] += _CONTRAST * np.asarray(large)[:, :, np.newaxis]
@@ -123,4 +133,4 @@ def _encoded(digits: Digits, order: npt.NDArray[np.int64], size: tuple[int, int]
         return encoded[:after], encoded[after:]
 
     with ThreadPoolExecutor(_THREADS, "emlio-bench-digits") as threads:
-        return tuple(islice(threads.map(encode, range(len(order))), len(order)))
+        return tuple(islice(threads.map(encode, range(len(pixels))), len(pixels)))

@@ -13,9 +13,10 @@ from emlio.example import encode_example, parse_example
 from emlio.index.dali_index import write_dali_index
 from emlio.index.opening import open_dataset
 from emlio.tfrecord import frame
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.race.consumers.consume import records_of
-from emlio_bench.race.records.corpus import Corpus, made_once, make_records, read_records
+from emlio_bench.race.records.corpus import made_once, make_records, read_records
 
 __all__ = ["EXAMPLE_FEATURE", "IMAGE_FEATURE", "as_examples", "as_files"]
 

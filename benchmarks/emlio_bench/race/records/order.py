@@ -14,7 +14,7 @@ from array import array
 
 import msgspec
 
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Corpus
 
 __all__ = ["Epoch", "Finished", "RaceOrder", "ids_crc"]
 

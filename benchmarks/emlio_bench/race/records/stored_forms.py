@@ -23,7 +23,8 @@ import numpy as np
 
 from emlio.example import encode_example
 from emlio.tfrecord import frame
-from emlio_bench.race.records.corpus import Corpus, made_once
+from emlio_bench.harness.contest import Corpus
+from emlio_bench.race.records.corpus import made_once
 
 __all__ = ["LABELS", "PICTURE_FORMS", "TOKEN_FORMS", "StoredForm", "form_folder"]
 

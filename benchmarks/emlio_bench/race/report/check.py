@@ -1,19 +1,12 @@
-"""One requirement of a race, and whether the race meets it.
-
-Covers: the values, deciding when the figure is only a bound, ratios within rounds. Pure. Does not
-cover: the requirements (emlio_bench.race.report.verdict), their words
-(emlio_bench.race.report.verdict_words).
-"""
+"""One requirement of a race, and whether the race meets it, also where its figure is only a bound."""
 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from emlio_bench.harness.spread import Seen, Spread, spread, text
-from emlio_bench.race.report.quantity import Quantity, is_wrong, seen_of
-from emlio_bench.race.report.standing import Standing
+from emlio_bench.harness.spread import Spread, text
 
-__all__ = ["Check", "Outcome", "Requirement", "same_round_ratio"]
+__all__ = ["Check", "Outcome", "Requirement"]
 
 
 class Outcome(StrEnum):
@@ -110,42 +103,3 @@ class Check:
     def found(self) -> str:
         """The figure with its unit, for a table."""
         return f"{text(self.figure)} {self.required.unit}".rstrip() if self.figure is not None else "-"
-
-
-def same_round_ratio(
-    upper: Standing,
-    lower: Standing,
-    quantity: Quantity,
-    lower_quantity: Quantity | None = None,
-) -> Spread | None:
-    """Return the ratio of two subjects, taken within rounds; None if they share no round.
-
-    A ratio within a round does not depend on later changes of the machine's speed.
-
-    Args:
-        upper: the numerator.
-        lower: the denominator; rounds in which its run was cut do not count.
-        quantity: quantity of both subjects.
-        lower_quantity: another quantity for `lower`.
-    """
-    if lower.contest != upper.contest:
-        return None
-    below = _by_round(lower, lower_quantity or quantity)
-    found = [
-        Seen(value=above.median / base.median, beyond=above.sign)
-        for number, above in _by_round(upper, quantity).items()
-        if (base := below.get(number)) is not None and not base.sign and base.median > 0
-    ]
-    return spread(found) if found else None
-
-
-def _by_round(row: Standing, quantity: Quantity) -> dict[int, Spread]:
-    """Return the values of each round, several after an interrupted race; runs that lost or repeated records have none."""
-    rounds: dict[int, list[Seen]] = {}
-    for run in row.runs:
-        if is_wrong(row.contest, run):
-            continue
-        seen = seen_of(quantity, row.contest, run)
-        if seen is not None:
-            rounds.setdefault(run.round, []).append(seen)
-    return {number: spread(seen) for number, seen in rounds.items()}

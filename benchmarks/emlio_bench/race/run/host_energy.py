@@ -9,16 +9,65 @@ Covers: this division, and a host that is a machine of its own. Pure. Does not c
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 from emlio.energy.job.baseline import Baseline
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.window import Window
-from emlio_bench.race.outcome import HostEnergy, HostName
+from emlio.errors import ConfigError
 
 __all__ = ["by_host", "of_host"]
+
+HostName = Literal["compute", "storage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEnergy:
+    """The energy of a domain of one host: what it draws at rest, and more; with how it is known."""
+
+    host: HostName
+    domain: str
+    idle_joules: float
+    active_joules: float
+    method: str
+
+    def __post_init__(self) -> None:
+        if self.idle_joules < 0 or self.active_joules < 0:
+            raise ConfigError(f"the energy of a host must be 0 or more, got {self}")
+
+    @property
+    def joules(self) -> float:
+        """All of it."""
+        return self.idle_joules + self.active_joules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """The energy of a run.
+
+    Attributes:
+        joules: of both hosts, all epochs.
+        method: how it is known.
+        train_joules: while a step ran; None if not known.
+        read_joules: while none ran.
+        hosts: by host and domain, where the power at rest is known.
+    """
+
+    joules: float
+    method: str
+    train_joules: float | None = None
+    read_joules: float | None = None
+    hosts: tuple[HostEnergy, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The method for each part, in words."""
+        parts = dict.fromkeys(f"{one.host} {one.domain.upper()} {one.method}" for one in self.hosts)
+        return ", ".join(parts) or self.method
+
 
 Shares = tuple[tuple[HostName, float], ...]
 """The part of each host in the energy above rest."""

@@ -28,8 +28,7 @@ from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.total import DeviceEnergy, Total, total_of
 from emlio.energy.values.window import Window
-from emlio_bench.race.outcome import Energy, HostName
-from emlio_bench.race.run.host_energy import by_host, of_host
+from emlio_bench.race.run.host_energy import Energy, HostName, by_host, of_host
 
 __all__ = ["QUIET", "REST_S", "Joules", "energy_of"]
 

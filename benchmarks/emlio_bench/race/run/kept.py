@@ -3,17 +3,15 @@
 An interrupted race can therefore continue.
 
 Covers: beginning and continuing, adding to it. Does not cover: the values
-(emlio_bench.race.outcome), the file (emlio_bench.harness.results).
+(emlio_bench.harness.contest), the file (emlio_bench.harness.results).
 """
 
 from dataclasses import replace
 from pathlib import Path
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.page import RESULTS
-from emlio_bench.harness.results import unlike, write_results
-from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.race.outcome import Race, Run, read_run
+from emlio_bench.harness.results import RESULTS, Results, Run, read_results, unlike, write_results
+from emlio_bench.link.accuracy import LinkReport
 
 __all__ = ["KeptRace"]
 
@@ -25,7 +23,7 @@ class KeptRace:
         race: the race as far as it has run.
     """
 
-    def __init__(self, race: Race, folder: Path) -> None:
+    def __init__(self, race: Results, folder: Path) -> None:
         """Start a race in a folder, or continue the same race.
 
         Args:
@@ -38,9 +36,9 @@ class KeptRace:
         self.race = race
         self._file = folder / RESULTS
         if self._file.exists():
-            older = read_run(self._file)
+            older = read_results(self._file)
             differences = unlike(older, race, but=("entrants",))
-            if differences or not isinstance(older, Race):
+            if differences:
                 raise ConfigError(
                     f"a race must go on as it began, choose another folder than {folder}: {'; '.join(differences)}"
                 )
@@ -59,12 +57,12 @@ class KeptRace:
         """Keep the reason why energy is not recorded; empty if it is."""
         self._keep(replace(self.race, no_energy=why_not))
 
-    def _keep(self, race: Race) -> None:
+    def _keep(self, race: Results) -> None:
         self.race = race
         write_results(race, self._file)
 
 
-def _joined(older: Race, newer: Race) -> Race:
+def _joined(older: Results, newer: Results) -> Results:
     """Join the kept race with the new one.
 
     The entrants that can run may have changed. An entrant that has run stays, even if it is no

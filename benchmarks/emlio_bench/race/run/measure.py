@@ -6,7 +6,9 @@ too. Does not cover: the server and the link (emlio_bench.race.run.sides), the l
 """
 
 import logging
+import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +17,17 @@ from typing import Final
 import msgspec
 
 from emlio.errors import TransportError
+from emlio_bench.harness.contest import Contest
+from emlio_bench.harness.results import Run
+from emlio_bench.harness.spread import Value
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
-from emlio_bench.race.outcome import Contest, Run
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
-from emlio_bench.race.run.failure import in_short
-from emlio_bench.race.run.in_flight import in_flight
+from emlio_bench.race.run.host_energy import Energy
 from emlio_bench.race.run.one_machine import OneMachine
-from emlio_bench.race.run.sides import EnergyMeter, Serving, StorageSide, Traffic
+from emlio_bench.race.run.sides import EnergyMeter, Serving, StorageSide
+from emlio_bench.race.run.values import Heard, exactness, values_of
 from emlio_bench.race.servers.scratch import scratch_folder
 from emlio_bench.race.systems.system import Setting, System
 
@@ -33,6 +37,7 @@ _LOG: Final = logging.getLogger("emlio_bench.race")
 _START_S: Final = 120.0
 """Time for imports and other work before the first epoch, in addition to the contest's limit."""
 _END_S: Final = 45.0
+_NAMES_ERROR: Final = re.compile(r"[\w.]*(?:Error|Exception)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,37 +72,21 @@ class Job:
         return f"{self.system.name}, {self.setting.name}"
 
 
-class _Heard:
-    """The consumer's messages and the meters so far. A run that fails half-way keeps them."""
-
-    def __init__(self) -> None:
-        self.epochs: list[Epoch] = []
-        self.steps: list[tuple[int, int]] = []
-        self.finished: Finished | None = None
-        self.storage_cpu_ns = 0
-        self.traffic = Traffic()
-        self.elapsed_ns = 0
-        self.failure: str | None = None
-
-    def take(self, line: bytes) -> None:
-        """Handle a line of the consumer's output."""
-        said = msgspec.json.decode(line)
-        if "epoch" in said:
-            self.steps += msgspec.convert(said.get("steps", []), list[tuple[int, int]])
-            self.epochs.append(msgspec.convert(said, Epoch))
-        else:
-            self.finished = msgspec.convert(said, Finished)
-
-
-def run_once(job: Job, joules: EnergyMeter | None, side: StorageSide | None = None) -> Run:
-    """Carry out a run. A failure of the system is a part of the result.
+def run_once(
+    job: Job,
+    joules: EnergyMeter | None,
+    side: StorageSide | None = None,
+    look: Callable[[Heard], dict[str, float]] | None = None,
+) -> Run:
+    """Measure one run.
 
     Args:
-        job: description of the run.
-        joules: meter of energy, or None.
-        side: the storage host and the link to it; None for this machine and a link of its own.
+        job: what is measured.
+        joules: records energy; None if nothing does.
+        side: the storage side; None for this machine.
+        look: returns more values of a run that ended.
     """
-    heard = _Heard()
+    heard = Heard()
     side = side or OneMachine(job.kind)
     with scratch_folder("client") as folder:
         try:
@@ -112,39 +101,55 @@ def run_once(job: Job, joules: EnergyMeter | None, side: StorageSide | None = No
                 _carry_out(job, serving, folder, heard)
         except TransportError as error:
             _LOG.warning("%s: %s", job.name, error)
-            heard.failure = in_short(str(error))
-    epochs = heard.epochs
-    energy = (
-        joules.used(
-            epochs[0].begun_ns,
-            epochs[-1].ended_ns,
-            steps=heard.steps,
-            compute_cpu_ns=None if heard.finished is None else heard.finished.cpu_ns,
-            storage_cpu_ns=heard.storage_cpu_ns,
-        )
-        if joules is not None and epochs
-        else None
+            heard.failure = _in_short(str(error))
+    return _run_of(job, heard, _energy(heard, joules), look)
+
+
+def _energy(heard: Heard, joules: EnergyMeter | None) -> Energy | None:
+    if joules is None or not heard.epochs:
+        return None
+    return joules.used(
+        heard.epochs[0].begun_ns,
+        heard.epochs[-1].ended_ns,
+        steps=heard.steps,
+        compute_cpu_ns=None if heard.finished is None else heard.finished.cpu_ns,
+        storage_cpu_ns=heard.storage_cpu_ns,
     )
+
+
+def _run_of(job: Job, heard: Heard, energy: Energy | None, look: Callable[[Heard], dict[str, float]] | None) -> Run:
+    values = values_of(job.contest, heard, energy)
+    if look is not None and heard.failure is None and heard.epochs:
+        values |= {name: Value(value=value) for name, value in look(heard).items()}
+    words = {
+        "exact": exactness(job.contest, heard.epochs) if heard.failure is None else "",
+        "energy": "" if energy is None else energy.told,
+        "memory": "RSS" if heard.finished is not None and not heard.finished.peak_pss_bytes else "",
+    }
+    learned = heard.epochs[0] if heard.epochs and heard.epochs[0].losses else None
     return Run(
-        contest=job.contest.name,
+        scenario=job.contest.name,
         subject=job.system.name,
         setting=job.setting.name,
         round=job.round,
         place=job.place,
-        epochs=tuple(epochs),
-        finished=heard.finished,
-        storage_cpu_ns=heard.storage_cpu_ns,
-        to_training_bytes=heard.traffic.to_training_bytes,
-        to_storage_bytes=heard.traffic.to_storage_bytes,
-        dropped_packets=heard.traffic.dropped_packets,
-        elapsed_ns=heard.elapsed_ns,
-        energy=energy,
-        in_flight=in_flight(heard.traffic.held, epochs),
+        values=values,
+        words={name: told for name, told in words.items() if told},
+        series={}
+        if learned is None
+        else {"loss": learned.losses, "seconds": tuple(after_ns / 1e9 for after_ns in learned.learned_ns)},
         failure=heard.failure,
     )
 
 
-def _carry_out(job: Job, serving: Serving, folder: Path, heard: _Heard) -> None:
+def _in_short(failure: str) -> str:
+    """Return the first line of a failure, and the last line of what the process said that names an error."""
+    first, *said = [line.strip() for line in failure.splitlines() if line.strip()] or [""]
+    named = [line for line in said if _NAMES_ERROR.match(line)] or said
+    return " ".join((first, *named[-1:]))
+
+
+def _carry_out(job: Job, serving: Serving, folder: Path, heard: Heard) -> None:
     client = folder / "client"
     client.mkdir()
     command = serving.training.command(job.system.command(_order(job, serving, client)))
@@ -180,7 +185,7 @@ def _order(job: Job, serving: Serving, client: Path) -> RaceOrder:
     )
 
 
-def _listen(job: Job, consumer: Child, heard: _Heard) -> None:
+def _listen(job: Job, consumer: Child, heard: Heard) -> None:
     """Read the consumer's messages until it has finished.
 
     Each epoch may take the contest's limit plus `_START_S`, which allows for imports before the
@@ -193,4 +198,13 @@ def _listen(job: Job, consumer: Child, heard: _Heard) -> None:
             raise TransportError(
                 f"{job.name} must end an epoch or come to its limit, it said nothing for {limit_s:g} s"
             )
-        heard.take(line)
+        _take(heard, line)
+
+
+def _take(heard: Heard, line: bytes) -> None:
+    said = msgspec.json.decode(line)
+    if "epoch" in said:
+        heard.steps += msgspec.convert(said.get("steps", []), list[tuple[int, int]])
+        heard.epochs.append(msgspec.convert(said, Epoch))
+    else:
+        heard.finished = msgspec.convert(said, Finished)

@@ -10,18 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.harness.data import read_through
+from emlio_bench.link.accuracy import LinkReport, measure_link
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkEnd, LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.link.measurement.measuring import measure_link
+from emlio_bench.link.iperf import find_iperf
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.halves import in_halves
 from emlio_bench.race.run.host_time import children, trees_cpu_ns
 from emlio_bench.race.run.sides import Serving, Traffic
 from emlio_bench.race.systems.system import System
-from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["OneMachine", "warm"]
 
@@ -95,16 +94,10 @@ class _Serving:
     def traffic(self) -> Traffic:
         """See `Serving`."""
         before, after = self._counts, self._link.counts()
+        pairs = ((after.to_training, before.to_training), (after.to_storage, before.to_storage))
         return Traffic(
-            to_training_bytes=after.to_training.wire_bytes - before.to_training.wire_bytes,
-            to_storage_bytes=after.to_storage.wire_bytes - before.to_storage.wire_bytes,
-            dropped_packets=sum(
-                now.dropped_packets - earlier.dropped_packets
-                for now, earlier in (
-                    (after.to_training, before.to_training),
-                    (after.to_storage, before.to_storage),
-                )
-            ),
+            wire_bytes=sum(now.wire_bytes - earlier.wire_bytes for now, earlier in pairs),
+            dropped_packets=sum(now.dropped_packets - earlier.dropped_packets for now, earlier in pairs),
             held=self._link.held().to_training,
         )
 

@@ -5,17 +5,21 @@ Covers: the whole command, from settings to results. Does not cover: the turns
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, EmlioError
+from emlio_bench.harness.command import Command, World
 from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.results import Results
 from emlio_bench.link.choice import choose_kind
+from emlio_bench.link.iperf import find_iperf
 from emlio_bench.race.needs.environments import usable_cache_folder
-from emlio_bench.race.outcome import Race
+from emlio_bench.race.report.document import race_parts
+from emlio_bench.race.report.plot import draw_race
 from emlio_bench.race.run.joules import QUIET, REST_S, Joules
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.scenarios import contests_of
@@ -24,28 +28,16 @@ from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.systems.entries import all_rivals, entered
-from emlio_bench.subjects.iperf import find_iperf
 
-__all__ = ["run_race", "start_recorder"]
+__all__ = ["COMMAND", "run_race", "start_recorder"]
 
 _FORMS: Final = "data"
 _RECORDED: Final = "energy"
 
 
-def run_race(
-    settings: RaceSettings,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None],
-    agree: Callable[[], bool] = lambda: True,
-) -> Race:
-    """Run what has not run yet, and return the whole race.
-
-    Args:
-        settings: settings of the command.
-        environment: environment variables; XDG_CACHE_HOME is used if present.
-        tell: called with each line of progress.
-        agree: asked whether to install what other systems need.
-    """
+def run_race(settings: RaceSettings, world: World) -> Results:
+    """Run what has not run yet, and return the whole race."""
+    environment, tell = world.environment, world.tell
     begun_ns = time.monotonic_ns()
     remove_leftovers()
     cache = usable_cache_folder(settings.cache, environment)
@@ -68,11 +60,12 @@ def run_race(
         every=settings.all_settings,
         make=not settings.no_install,
         tell=tell,
-        agree=agree,
+        agree=world.agree,
     )
     if not able:
         raise ConfigError("a race must have at least one system that can run; the reasons are above")
-    race = Race(
+    race = Results(
+        benchmark="race",
         environment=read_environment(find_iperf()),
         settings=(*settings.told(), ("link", str(kind))),
         begun=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -111,3 +104,14 @@ def start_recorder(
     except EmlioError as error:
         tell(f"energy is not recorded: {error}")
         return None, str(error)
+
+
+COMMAND: Final = Command(
+    name="race",
+    settings=RaceSettings,
+    run=run_race,
+    text="this loader and others over the same long link, in turns; the default command",
+    parts=race_parts,
+    draw=draw_race,
+    keeps=True,
+)

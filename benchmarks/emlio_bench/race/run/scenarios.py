@@ -10,7 +10,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.units import format_duration, format_size
-from emlio_bench.race.outcome import Contest
+from emlio_bench.harness.contest import Contest
 from emlio_bench.race.records.corpus import corpus_of
 
 __all__ = ["SCENARIOS", "Scenario", "contests_of"]

@@ -17,7 +17,7 @@ from emlio_bench.harness.parsers import (
     whole_number,
     words_of,
 )
-from emlio_bench.race.outcome import QUICK
+from emlio_bench.harness.results import QUICK
 from emlio_bench.race.run.scenarios import SCENARIOS
 from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from emlio_bench.link.contract import LinkEnd
-from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.link.shaping.held import Stretch
+from emlio_bench.harness.contest import Corpus
+from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.link.contract import LinkEnd, Stretch
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Energy
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.run.host_energy import Energy
 from emlio_bench.race.systems.system import System
 
 __all__ = ["EnergyMeter", "Serving", "StorageSide", "Traffic"]
@@ -26,14 +25,12 @@ class Traffic:
     """The traffic between both hosts during a run.
 
     Attributes:
-        to_training_bytes: bytes on the wire to training, with headers.
-        to_storage_bytes: bytes on the wire to storage, with headers.
-        dropped_packets: packets that the link dropped, apart from the requested loss.
+        wire_bytes: bytes on the wire, both ways, with headers.
+        dropped_packets: packets that the link dropped.
         held: bytes in transit to training over time; empty if they were not recorded.
     """
 
-    to_training_bytes: int = 0
-    to_storage_bytes: int = 0
+    wire_bytes: int = 0
     dropped_packets: int = 0
     held: tuple[Stretch, ...] = ()
 

@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Callable
 
 from emlio.units import format_duration
-from emlio_bench.race.outcome import Contest, Run
+from emlio_bench.harness.contest import Contest
+from emlio_bench.harness.results import Run
+from emlio_bench.race.quantity import Quantity
 
 __all__ = ["Timetable"]
 
@@ -66,9 +68,10 @@ class Timetable:
 def _words(run: Run) -> str:
     if run.failure is not None:
         return f"failed: {run.failure.splitlines()[0]}"
-    first = run.epochs[0]
-    seconds = (first.ended_ns - first.begun_ns) / 1e9
-    bits = first.payload_bytes * 8 / max(seconds, 1e-9) / 1e9
-    if first.cut:
-        return f"cut after {seconds:.1f} s with {first.records:,} records read ({bits:.2f} Gbit/s)"
-    return f"{seconds:.2f} s, {bits:.2f} Gbit/s"
+    seconds, bits = run.values.get(Quantity.FIRST_EPOCH), run.values.get(Quantity.BIT_RATE)
+    rate = "" if bits is None else f"{bits.value / 1e9:.2f} Gbit/s{' at most' if bits.beyond else ''}"
+    if seconds is None:
+        return rate
+    if seconds.beyond:
+        return f"cut after {seconds.value:.1f} s with {run.value(Quantity.RECORDS):,.0f} records read, {rate}"
+    return f"{seconds.value:.2f} s, {rate}"

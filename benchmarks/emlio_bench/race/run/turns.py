@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ClosedError, EmlioError
+from emlio_bench.harness.contest import Contest
+from emlio_bench.harness.results import Run
 from emlio_bench.harness.runner import rotated
+from emlio_bench.link.accuracy import LinkReport
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.outcome import Contest, Run
+from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.measure import Job, run_once
 from emlio_bench.race.run.one_machine import OneMachine
@@ -123,7 +125,7 @@ class Turns:
             )
             run = run_once(job, self._joules, self._side)
             self._kept.add_run(run)
-            timetable.add(_key(entry), run.elapsed_ns)
+            timetable.add(_key(entry), round(1e9 * run.value(Quantity.ELAPSED)))
             self._tell(timetable.line(contest, run))
 
     def _places(self, ground: "_Ground", number: int) -> list[tuple[int, Entry]]:
@@ -138,9 +140,11 @@ class Turns:
         """Estimate the duration of a round from earlier runs."""
         total_ns = 0
         for _, entry in self._places(ground, number):
-            taken = [run.elapsed_ns for run in self._runs_of(ground.contest, entry)]
+            taken = [
+                of.value for run in self._runs_of(ground.contest, entry) if (of := run.values.get(Quantity.ELAPSED))
+            ]
             if taken and self._is_worth_while(ground.contest, entry):
-                total_ns += _BETWEEN_NS + max(taken)
+                total_ns += _BETWEEN_NS + round(1e9 * max(taken))
         return total_ns
 
     def _measure(self, ground: "_Ground") -> None:
@@ -167,7 +171,7 @@ class Turns:
 
     def _runs_of(self, contest: Contest, entry: Entry) -> list[Run]:
         runs = self._kept.race.runs
-        return [run for run in runs if run.contest == contest.name and (run.subject, run.setting) == _key(entry)]
+        return [run for run in runs if run.scenario == contest.name and run.who == _key(entry)]
 
     def _is_done(self, contest: Contest, entry: Entry, number: int) -> bool:
         return any(run.round == number for run in self._runs_of(contest, entry)) or not self._is_worth_while(
@@ -211,4 +215,4 @@ def _key(entry: Entry) -> tuple[str, str]:
 
 def _failed(contest: Contest, entry: Entry, reason: str) -> Run:
     subject, setting = _key(entry)
-    return Run(contest=contest.name, subject=subject, setting=setting, round=0, place=0, failure=reason)
+    return Run(scenario=contest.name, subject=subject, setting=setting, round=0, place=0, failure=reason)

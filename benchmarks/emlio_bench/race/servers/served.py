@@ -14,13 +14,10 @@ from emlio.errors import TransportError
 from emlio_bench.link.contract import Link, LinkEnd
 from emlio_bench.processes.child import Child
 
-__all__ = ["DATA_PORTS", "free_port", "offer_data_ports", "served", "until_orphaned"]
+__all__ = ["DATA_PORTS", "free_port", "served", "until_orphaned"]
 
 DATA_PORTS: Final = (20_000, 20_063)
-"""The range of ports for servers that open ports on demand.
-
-A fixed range lets a relay know them in advance.
-"""
+"""The range of ports for servers that open ports on demand."""
 
 _START_S: Final = 60.0
 _LOOK_S: Final = 0.02
@@ -32,12 +29,6 @@ def free_port(end: LinkEnd) -> int:
     with end.make_socket() as probe:
         probe.bind((end.listen, 0))
         return int(probe.getsockname()[1])
-
-
-def offer_data_ports(link: Link) -> None:
-    """Make `DATA_PORTS` reachable from the training end."""
-    first, last = DATA_PORTS
-    link.offer(range(first, last + 1))
 
 
 @contextmanager
@@ -64,7 +55,6 @@ def served(name: str, command: Sequence[str], link: Link, port: int) -> Generato
             child.line(_LOOK_S)
             if time.monotonic() > deadline:
                 raise TransportError(f"{name} must listen on {end.listen}:{port} within {_START_S:g} s, it did not")
-        link.offer([port])
         yield child
 
 

@@ -18,9 +18,9 @@ from typing import Final
 from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_size
+from emlio_bench.harness.contest import Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.servers.served import free_port, offer_data_ports, served
+from emlio_bench.race.servers.served import free_port, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["BareSockets"]
@@ -62,5 +62,4 @@ class BareSockets(System):
         sender = [sys.executable, "-m", "emlio_bench.race.servers.push_sender", str(prepared)]
         sender += [link.storage.listen, link.storage.address, str(port), str(count), str(_MESSAGE_BYTES)]
         with served("the sender of bare sockets", sender, link, port):
-            offer_data_ports(link)
             yield f"tcp://{link.storage.address}:{port}"

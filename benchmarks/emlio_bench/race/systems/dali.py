@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from emlio.extras import how_to_install
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.race.records.file_forms import as_examples, as_files
 from emlio_bench.race.systems.over_mount import OverMount
 from emlio_bench.race.systems.system import Claim, Setting, System, setting

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from emlio_bench.harness.contest import Entrant
 from emlio_bench.race.needs.environments import installed_versions
 from emlio_bench.race.needs.making import make_missing
-from emlio_bench.race.outcome import Entrant
 from emlio_bench.race.systems.bare_sockets import BareSockets
 from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
 from emlio_bench.race.systems.grain import Grain

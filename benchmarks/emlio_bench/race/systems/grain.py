@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.race.records.consumer import converted
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.systems.over_mount import OverMount
 from emlio_bench.race.systems.system import Claim, Setting, setting
 

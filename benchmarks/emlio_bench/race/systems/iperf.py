@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.link.iperf import find_iperf
 from emlio_bench.race.servers.served import free_port, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
-from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["Iperf3"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.race.records.consumer import converted
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.servers.object_store import BUCKET
 from emlio_bench.race.systems.over_store import OverStore
 from emlio_bench.race.systems.system import Claim, Setting, setting

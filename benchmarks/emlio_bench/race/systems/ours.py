@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Family
+from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.link.contract import Link
-from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import until_orphaned
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
@@ -82,7 +82,6 @@ def serving_daemon(prepared: Path, link: Link, flags: Sequence[str] = ()) -> Gen
         prepared, flags, within=lambda command: link.storage.command(until_orphaned(command))
     ) as daemon:
         port, _, dataset = daemon.address.rpartition(":")[2].partition("/")
-        link.offer([int(port), int(port) + 1])
         yield f"emlio://{link.storage.address}:{port}/{dataset}"
 
 

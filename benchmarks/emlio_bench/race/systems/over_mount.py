@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emlio_bench.harness.contest import Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.remote_folder import serving_files, why_no_mount, why_no_served_folder
 from emlio_bench.race.systems.system import System
 

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.consumer import converted
-from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.servers.object_store import BUCKET, STORE, serving_bucket, why_no_store
 from emlio_bench.race.systems.system import System
 

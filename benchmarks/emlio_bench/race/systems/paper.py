@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from emlio_bench.harness.contest import Family
 from emlio_bench.link.contract import Link
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.servers.served import free_port, offer_data_ports, served
+from emlio_bench.race.servers.served import free_port, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["PaperWay"]
@@ -58,5 +58,4 @@ class PaperWay(System):
         sender = [sys.executable, "-m", "emlio_bench.race.servers.paper_sender", str(prepared)]
         sender += [link.storage.listen, link.storage.address, str(port)]
         with served("the paper's sender", sender, link, port):
-            offer_data_ports(link)
             yield f"tcp://{link.storage.address}:{port}"

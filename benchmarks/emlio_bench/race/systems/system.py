@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
 from emlio_bench.race.needs.environments import environment_python, find_program, why_no_environment
-from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.corpus import Corpus, make_records
+from emlio_bench.race.records.corpus import make_records
 from emlio_bench.race.records.order import RaceOrder
 
 __all__ = ["DEFAULT", "WORKERS", "Claim", "Setting", "System", "setting", "workers_setting"]

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.link.contract import Link, LinkEnd
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus, make_records
+from emlio_bench.race.records.corpus import make_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
@@ -102,7 +102,6 @@ class TfDataService(System):
         words = [",".join(map(str, service)) for service in services.values()]
         last = services[_WORKERS[-1]][-1]  # the workers start one after the other, so this is the last one
         with served("tf.data service", [str(python), str(_SERVER), listen, reached, *words], link, last):
-            link.offer([port for service in services.values() for port in service])
             yield json.dumps(
                 {
                     "services": {str(count): f"{reached}:{service[0]}" for count, service in services.items()},

@@ -20,10 +20,10 @@ from typing import Final
 
 import msgspec
 
+from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
 from emlio_bench.race.needs.environments import find_program
-from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus, made_once, read_records
+from emlio_bench.race.records.corpus import made_once, read_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.web_server import serving_folder
 from emlio_bench.race.systems.system import WORKERS, Claim, Setting, System, setting, workers_setting

@@ -1,1 +1,0 @@
-"""An all-reduce beside a loader that receives at full rate: what each takes from the other."""

@@ -1,1 +1,0 @@
-"""`emlio-bench convergence`: training with batches from different loaders."""

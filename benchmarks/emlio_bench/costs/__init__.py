@@ -1,0 +1,1 @@
+"""Costs of loaders, daemons and plans at their hosts: one table of scenarios."""

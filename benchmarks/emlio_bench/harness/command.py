@@ -1,0 +1,48 @@
+"""A command of `emlio-bench`, and what it gets from its surroundings."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emlio_bench.harness.report import Part, result_parts
+from emlio_bench.harness.results import Results
+
+__all__ = ["Command", "World"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Things that a command may use besides its settings.
+
+    Attributes:
+        environment: environment variables.
+        tell: shows a line of progress.
+        agree: asks whether other systems may be installed.
+    """
+
+    environment: Mapping[str, str]
+    tell: Callable[[str], None]
+    agree: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One benchmark.
+
+    Attributes:
+        name: name on the command line, and of its results.
+        settings: class of its settings.
+        run: takes settings and the world, returns results.
+        text: line of help.
+        parts: returns the report of its results.
+        draw: returns a figure of matplotlib from its results, or None.
+        keeps: whether it writes results and report into the folder `settings.out`, and goes on there.
+    """
+
+    name: str
+    settings: type[Any]
+    run: Callable[[Any, World], Results]
+    text: str
+    parts: Callable[[Results], Sequence[Part]] = result_parts
+    draw: Callable[[Results], Any] | None = None
+    keeps: bool = False

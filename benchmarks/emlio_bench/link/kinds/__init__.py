@@ -1,1 +1,0 @@
-"""The kinds of links, each with its process: emulated, netem, relay."""

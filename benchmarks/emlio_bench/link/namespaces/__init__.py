@@ -1,1 +1,0 @@
-"""Network namespaces, the devices and TCP buffers in them, and their processes."""

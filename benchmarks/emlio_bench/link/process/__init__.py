@@ -1,1 +1,0 @@
-"""The process of a link: its messages, its signals, its real-time behaviour."""

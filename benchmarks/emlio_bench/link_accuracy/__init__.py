@@ -1,1 +1,0 @@
-"""`emlio-bench link`: the accuracy of the emulated link."""

@@ -1,1 +1,0 @@
-"""`emlio-bench memory`: memory of the daemon and of the rank."""

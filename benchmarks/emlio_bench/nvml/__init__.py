@@ -1,1 +1,0 @@
-"""The energy recorder beside NVML, read independently over the same time."""

@@ -1,1 +1,0 @@
-"""`emlio-bench scaling`: several daemons, each behind a slow line, and a straggler."""

@@ -1,1 +1,0 @@
-"""Benchmarks of one file each: examples, padding, the plan."""

@@ -1,1 +1,0 @@
-"""`emlio-bench start`: the time from the constructor to the first batch."""

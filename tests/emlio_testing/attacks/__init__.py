@@ -1,0 +1,1 @@
+"""Attackers of a daemon: strangers without a key, insiders with one."""
