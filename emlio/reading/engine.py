@@ -68,7 +68,7 @@ class ReadEngine(Protocol):
 
     @property
     def on_stuck(self) -> Stuck:
-        """What is called with those who must give back what was lent."""
+        """The function that is told of those who must give back what was lent; see `Stuck`."""
         ...
 
     @on_stuck.setter

@@ -11,13 +11,12 @@ from typing_extensions import Buffer
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: Path, parts: Iterable[Buffer], *, dir_fd: int | None = None) -> None:
+def write_atomically(path: Path, parts: Iterable[Buffer]) -> None:
     """Replace `path` atomically. Readers see the old file or the new one, even after a crash.
 
     Args:
         path: the file; a link there is replaced, not followed.
         parts: its bytes.
-        dir_fd: an open folder that a relative path begins at; by default the current one.
 
     Raises:
         OSError: the folder cannot be written; no temporary file is left.
@@ -25,14 +24,14 @@ def write_atomically(path: Path, parts: Iterable[Buffer], *, dir_fd: int | None 
     # Hidden, so that it is not taken for a shard; random, so that two processes may write the same
     # file at once.
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(fd, "wb") as file:
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        temporary.replace(path)
     except BaseException:
         with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=dir_fd)
+            temporary.unlink()
         raise

@@ -6,26 +6,20 @@ when the folder is opened: a link that is moved later, as in a deployment, chang
 is being read. Below the folder, links are followed as long as they stay below it; a link that leaves
 a served folder is an error.
 
-Covers: listing, opening files for reading, writing and removing small ones, and whether the folder
-is still where it was. Does not cover: how a path is kept below the folder
-(emlio.store.beneath), the files' content.
+How a path is kept below the folder: see emlio.store.beneath.
 """
 
 import errno
 import os
 import stat
 import weakref
-from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from typing_extensions import Buffer
-
 from emlio.errors import ClosedError, DatasetError
 from emlio.open_limits import refusal_of
-from emlio.store.atomic_file import write_atomically
 from emlio.store.beneath import open_beneath
 
 __all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
@@ -147,15 +141,6 @@ class Folder:
             raise
         return descriptor, status
 
-    def opener(self, path: str, flags: int) -> int:
-        """Open the path's last component in this folder for reading.
-
-        To be used as `opener` of `open`.
-        """
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            raise ValueError(f"files of a served folder must be opened for reading only, got flags {flags:#o}")
-        return self.open(os.path.basename(path))
-
     def stat(self, name: str) -> os.stat_result:
         """Return the status of the name's target.
 
@@ -172,43 +157,12 @@ class Folder:
         finally:
             os.close(reached)
 
-    def has(self, name: str) -> bool:
-        """Return whether the name's target exists."""
-        try:
-            self.stat(name)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
     def link_target(self, name: str) -> str | None:
         """Return the link's target, wherever it leads; None if there is no link of that name."""
         try:
             return os.readlink(name, dir_fd=self.descriptor)
         except OSError:
             return None
-
-    def write(self, name: str, parts: Iterable[Buffer]) -> None:
-        """Write a file atomically; a link of that name is replaced, not followed.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        write_atomically(Path(name), parts, dir_fd=self.descriptor)
-
-    def remove(self, name: str) -> None:
-        """Remove a file if it exists; for a link, the link itself.
-
-        Raises:
-            OSError: it cannot be removed.
-        """
-        try:
-            os.unlink(name, dir_fd=self.descriptor)
-        except FileNotFoundError:
-            return
-
-    def may_write(self) -> bool:
-        """Return whether files can be created in the folder."""
-        return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
     def is_same(self, other: "Folder") -> bool:
         """Return whether both are the same folder of the file system."""
