@@ -41,7 +41,6 @@ from emlio_bench.mixtures.report import render_mixtures, write_mixtures_report
 from emlio_bench.mixtures.run import run_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
-from emlio_bench.pace import run as pace
 from emlio_bench.paper.claims import papers_claims
 from emlio_bench.paper.report import first_words, is_paper, write_paper_report
 from emlio_bench.paper.run import run_paper
@@ -205,7 +204,6 @@ COMMANDS: Final = {
         link_accuracy,
         memory,
         nvml,
-        pace,
         padding,
         plan_cost,
         ranks,

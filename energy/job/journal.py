@@ -50,7 +50,6 @@ class LoaderFacts:
         dataset: its fingerprint.
         batch_size: samples per step of this rank; None where a batch is bounded otherwise.
         shuffle: how far records move.
-        pace: "race" or "energy".
         protection: of data in transit; empty where no data comes over a network.
         version: of this program.
     """
@@ -65,7 +64,6 @@ class LoaderFacts:
     dataset: str = ""
     batch_size: int | None = None
     shuffle: str = ""
-    pace: str = ""
     protection: str = ""
     version: str = ""
 

@@ -44,7 +44,6 @@ def loader_settings(job: Job) -> dict[str, str]:
         "ranks": str(first.world_size),
         "batch size": "" if first.batch_size is None else str(first.batch_size),
         "shuffle": first.shuffle,
-        "pace": first.pace,
         "protection": first.protection,
         "version": first.version,
     }

@@ -150,7 +150,6 @@ class LoaderEnergy:
             dataset=loader.dataset,
             batch_size=config.rows,
             shuffle=str(config.shuffle),
-            pace=config.pace,
             protection=loader.protection,
             version=__version__,
         )

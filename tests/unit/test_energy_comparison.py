@@ -68,9 +68,9 @@ def test_the_spread_is_of_the_epochs_ratios_and_the_ratio_of_the_means(tmp_path:
 
 
 def test_other_settings_of_the_loader_are_told_and_no_hindrance(tmp_path: Path) -> None:
-    found = _compared(tmp_path, epochs=(), loaders=[(make_loader(pace="energy"), EPOCHS)])
+    found = _compared(tmp_path, epochs=(), loaders=[(make_loader(shuffle="block"), EPOCHS)])
     assert found.differences == ()
-    assert found.remarks == ("differs in pace: race and energy",)
+    assert found.remarks == ("differs in shuffle: global and block",)
 
 
 @pytest.mark.parametrize(
