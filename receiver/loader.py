@@ -35,10 +35,9 @@ from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.looking.singles import SingleRecords
 from emlio.receiver.other_ranks import OtherRanks, further_options
-from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import name_record
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.foreign_arguments import ATTRIBUTE_HINTS, explains_foreign_arguments
 from emlio.receiver.setup.mixture import Mixture, mixed_address
 from emlio.receiver.setup.recovery import Recovery
@@ -187,18 +186,17 @@ class EmlioLoader:
             world_size=world.world_size,
             job=world.job,
             in_order=in_order,
-            prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
-            prefetch_follows=prefetch == "auto",
+            prefetch=parsed("prefetch", PrefetchBound.parse, prefetch),
             recovery=recovery,
             epochs=epochs,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
             options=further_options(batch_size, tokens, epochs),
         )
         progress = flag("progress", progress)
-        self._tally = Tally(skips=recovery.on_error == "skip")
+        policy = self._policy = BadRecordPolicy(recovery.on_error)
+        self._tally = Tally(skips=policy.skips)
         observer = begin_energy(energy, os.environ, self._tally, device=options.device)
         self._observer = observer
-        policy = BadRecordPolicy(recovery.on_error)
         self._config = config
         others = self._others = OtherRanks(config, world_was_given=rank is not None, run_is_named=world.named)
         try:
@@ -207,7 +205,9 @@ class EmlioLoader:
             self._plan, position = self._shell.start(policy)
             others.made(self._plan, self._shell.engine.gate)
             name = partial(name_record, self._plan.catalog, datasets=self._address.mixed_names)
-            self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress, name=name)
+            self._walk = EpochWalk(
+                position, self._shell, config, self._tally, observer, progress=progress, policy=policy, name=name
+            )
         except BaseException:
             if hasattr(self, "_finalizer"):
                 self._shut(PATIENCE_S)
@@ -407,7 +407,7 @@ class EmlioLoader:
             assemble_ns=shell.prefetch.worked_ns + shell.kind.waited_ns,
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
-            on_error=self._config.recovery.on_error,
+            policy=self._policy,
             with_replacement=isinstance(self._plan.spec.sampling, Weighted),
             names=self._address.mixed_names,
         )

@@ -152,7 +152,7 @@ class Engine:
                         self._waker,
                         clock,
                         verify=config.recovery.verifies,
-                        window_bytes=config.prefetch_bytes,
+                        window_bytes=config.prefetch.most_bytes,
                         progress=progress,
                         options=options,
                         questions=questions_of(config.sampling),

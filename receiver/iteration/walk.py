@@ -16,12 +16,13 @@ from typing import Any, Protocol
 from emlio.errors import ClosedError, ConfigError
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
-from emlio.receiver.iteration.bad_record_words import bad_records_warning
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.position import UserPosition, moved
 from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.observers import EpochObserver
+from emlio.units import counted
 
 __all__ = ["BatchFlow", "EpochWalk"]
 
@@ -56,6 +57,7 @@ class EpochWalk:
         observer: EpochObserver,
         *,
         progress: bool,
+        policy: BadRecordPolicy,
         name: Callable[[int], str] = str,
     ) -> None:
         """Begin at a position.
@@ -67,6 +69,7 @@ class EpochWalk:
             tally: counts the batches handed out.
             observer: told of passes.
             progress: whether each pass shows a progress bar.
+            policy: how bad records are handled.
             name: returns the place of a record in words, by its global id.
         """
         self.position = position
@@ -75,6 +78,7 @@ class EpochWalk:
         self._tally = tally
         self._observer = observer
         self._shows_progress = progress
+        self._policy = policy
         self._name = name
         self._handed: Handed | None = None  # the pass in progress
         self._flows_at: tuple[int, int] | None = None
@@ -147,8 +151,7 @@ class EpochWalk:
         handed.told = True
         fault = handed.fault
         place = "not known" if fault is None else self._name(fault.record)
-        on_error = self._config.recovery.on_error
-        _LOG.warning("%s", bad_records_warning(handed, self.position.epoch, on_error, place))
+        _LOG.warning("epoch %d: %s", self.position.epoch, _bad_records(handed, self._policy, place))
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next pass. If it is the one that comes anyway, a resumed one continues."""
@@ -172,3 +175,20 @@ class EpochWalk:
         if self._handed is not None:
             self._tell_of_bad(self._handed)
         self.position, self._handed = position, None
+
+
+def _bad_records(handed: Handed, policy: BadRecordPolicy, place: str) -> str:
+    """Return how many records of a pass were bad, and the first of them, which is at `place`."""
+    fault, one = handed.fault, handed.bad == 1
+    done = "bad"
+    if policy.skips:
+        done = "left out"
+    elif policy.replaces:
+        done = f"replaced by {'another record of its batch' if one else 'other records of their batches'}"
+    reason = "" if fault is None else f": {fault.reason}"
+    advice = "`emlio inspect --verify --decode DIR` lists such records"
+    if fault is not None and fault.of_transform:
+        advice = f"`loader.get({fault.record})` repeats this error with its traceback"
+    are, were = ("is", "was") if one else ("are", "were")
+    records = f"{handed.bad:,} of {counted(handed.records, 'record')}"
+    return f"{records} {are} bad and {were} {done}. The first is {place}{reason}. {advice}"

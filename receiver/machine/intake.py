@@ -66,7 +66,7 @@ class Intake:
         """
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
-        self.grants = Grants(config.prefetch_bytes, place_bytes=PLACE_BYTES)
+        self.grants = Grants(config.prefetch.most_bytes, place_bytes=PLACE_BYTES)
         self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
         self._config = config
@@ -78,8 +78,8 @@ class Intake:
         self._waits = False  # records are here, and their batches are filled when the user has taken others
         self._left_of_epoch = 0  # of the batches passed on, those of the user's epoch
         self._generation: int | None = None
-        self._window = AutoWindow() if config.prefetch_follows else None
-        self._bound_bytes = config.prefetch_bytes if self._window is None else self._window.size_bytes
+        self._window = AutoWindow() if config.prefetch.follows_path else None
+        self._bound_bytes = config.prefetch.most_bytes if self._window is None else self._window.size_bytes
         self._move_shard = move_shard
         self._doubted: set[int] = set()  # records that failed their check once
         self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
@@ -113,12 +113,12 @@ class Intake:
         """The most bytes that may be held and in flight now."""
         return self._bound_bytes
 
-    def follow_path(self, round_trip_ns: int) -> None:
-        """Adapt the bound to the path, if the user set none."""
+    def follow_path(self, round_trip_ns: Callable[[], int | None]) -> None:
+        """Adapt the bound to the path, if the user set none; `round_trip_ns` returns that of the longest path."""
         if self._window is None or self.unasked:
             return
         held_bytes = int(self.totals.received_bytes / self.data_part)
-        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns):
+        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns() or 0):
             self._freed_bytes += self._window.size_bytes  # there is room to be given
         self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes
 

@@ -178,8 +178,7 @@ class RankMachine:
                 self.pool.greet()
 
     def _tick(self, *, hungry: bool, quiet: bool) -> None:
-        if self._config.prefetch_follows:
-            self.intake.follow_path(self.pool.sources.round_trip_ns() or 0)
+        self.intake.follow_path(self.pool.sources.round_trip_ns)
         self.intake.hand_on()
         self.intake.give_credit()
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)

@@ -267,7 +267,8 @@ class ShardAssignment:
             lanes=max(needed, 1),
             credit=self._intake.credit(source.number, 0),
             message_bytes=max(
-                int(self._config.prefetch_bytes * self._intake.data_part) // (_MESSAGES_IN_BOUND * max(senders, 1)),
+                int(self._config.prefetch.most_bytes * self._intake.data_part)
+                // (_MESSAGES_IN_BOUND * max(senders, 1)),
                 _LEAST_MESSAGE_BYTES,
             ),
             end=self._config.epochs,

@@ -184,7 +184,7 @@ class TokenWork:
             to_tensor: makes a tensor of an array; None leaves arrays.
             ids: whether to add the records' ids.
         """
-        if policy.on_error == "replace":
+        if policy.replaces:
             raise ConfigError(
                 'on_error must be "raise" or "skip" for tokens, since a replacement would have another length'
             )

@@ -15,7 +15,7 @@ from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import FRAME_BYTES, frame
@@ -73,7 +73,7 @@ class Rank:
             "world_size": 1,
             "job": "job",
             "in_order": True,
-            "prefetch_bytes": bound,
+            "prefetch": PrefetchBound(most_bytes=bound),
             "recovery": Recovery(timeout="10s", heartbeat="1s"),
         }
         return LoaderConfig(**(told | options))

@@ -17,8 +17,8 @@ from emlio.receiver.iteration.position import Position, UserPosition
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.observer import Unobserved
-from emlio.receiver.records.bad_records import RecordFault
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
@@ -69,12 +69,15 @@ def _walk(flow: _Flow | None = None, **changes: Any) -> tuple[EpochWalk, _Flow, 
     config = LoaderConfig(**({
         "address": Address.parse("emlio://a/x"), "batch_size": 2, "rows": 2, "shuffle": Shuffle(), "seed": 1,
         "drop_last": False, "pad": False, "rank": 0, "world_size": 1, "job": "j", "in_order": True,
-        "prefetch_bytes": 1 << 20,
+        "prefetch": PrefetchBound(most_bytes=1 << 20),
     } | changes))  # fmt: skip
     catalog = Catalog(shards=(ShardEntry(name="a", records=2 * _STEPS, size_bytes=100, digest="x"),))
     flow, watching = flow or _Flow(), _Watching()
     position = Position(Plan(catalog, config.spec))
-    walk = EpochWalk(position, flow, config, Tally(skips=False), watching, progress=False, name="number {}".format)
+    policy = BadRecordPolicy(config.recovery.on_error)
+    walk = EpochWalk(
+        position, flow, config, Tally(skips=False), watching, progress=False, policy=policy, name="number {}".format
+    )
     return walk, flow, watching
 
 
@@ -161,7 +164,7 @@ def test_a_resumed_epoch_goes_on_where_it_was_and_is_kept_by_its_own_number() ->
 def test_an_epoch_after_the_last_is_refused() -> None:
     walk, flow, watching = _walk(epochs=1)
     list(walk.begin(walk.next))
-    with pytest.raises(ConfigError, match="below the 1 that the loader was told of, got 1"):
+    with pytest.raises(ConfigError, match="an epoch must be below 1, as epochs=1 was given"):
         walk.begin(walk.next)
     assert len(flow.sought) == 1
     assert watching.told == [("begun", 0, False), ("ended", True)]
