@@ -69,7 +69,10 @@ class PatientBatches:
         if not self._prefetch.ready:
             self._receiving.use_room()  # `taken` may have been interrupted before it did this
         self._work.end()
-        made = self._wait()
+        patience_ns = min(_WARN_AFTER_NS, self._timeout_ns // 2)
+        made = self._prefetch.first(patience_ns)
+        if made is None:
+            made = self._wait_on(patience_ns)
         self._work.begin()
         return made
 
@@ -81,10 +84,10 @@ class PatientBatches:
         if self._prefetch.taken(made):
             self._receiving.use_room()
 
-    def _wait(self) -> MadeBatch:
-        prefetch, timeout_ns = self._prefetch, self._timeout_ns
-        waited_ns, patience_ns = 0, min(_WARN_AFTER_NS, timeout_ns // 2)
-        made = prefetch.first(patience_ns)
+    def _wait_on(self, patience_ns: int) -> MadeBatch:
+        """Wait on, after as long as this."""
+        prefetch, timeout_ns, made = self._prefetch, self._timeout_ns, None
+        waited_ns = 0
         while made is None and waited_ns + patience_ns < timeout_ns and not prefetch.making:
             waited_ns += patience_ns
             _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._receiving.describe_wait())

@@ -216,19 +216,27 @@ class Prefetch:
             finally:
                 self.hunger.now = False  # no call, so no interrupt can come before it
                 self.hunger.end()
-        return found
+        if isinstance(found, MadeBatch):
+            return found
+        try:
+            made = self._make_batch(found)
+        except StopIteration as error:
+            raise _told(error) from error
+        batch = _made(found, made.result() if isinstance(made, Promise) else made, self.count)
+        self._made = found, batch
+        return batch
 
-    def _find(self) -> MadeBatch | None:
-        """Return the next batch, if it is here and can be made."""
+    def _find(self) -> MadeBatch | WholeBatch | None:
+        """Return the next batch if it is made, or its records if it is to be made now."""
         if self._closed:
             self._user.ring()  # for other waiting threads
             raise ClosedError("the loader was closed while it waited for a batch")
         if self._spoiled is not None:
             raise again(self._spoiled)
         if not self._maker.ahead:
-            batch = _first(self._whole)
-            if batch is not None:
-                return self._make(batch)
+            whole, kept = _first(self._whole), self._made
+            if whole is not None:
+                return kept[1] if kept is not None and kept[0] is whole else whole
         elif (head := _first(self._pending)) is not None:
             if not head.made.done():
                 return None
@@ -244,18 +252,6 @@ class Prefetch:
         if error is not None and not self.making:
             raise again(error)
         return None
-
-    def _make(self, batch: WholeBatch) -> MadeBatch:
-        kept = self._made
-        if kept is not None and kept[0] is batch:
-            return kept[1]
-        try:
-            made = self._make_batch(batch)
-        except StopIteration as error:
-            raise _told(error) from error
-        found = _made(batch, made.result() if isinstance(made, Promise) else made, self.count)
-        self._made = batch, found
-        return found
 
     def taken(self, made: MadeBatch) -> bool:
         """Remove this batch if it is the first; return whether it was."""

@@ -63,6 +63,7 @@ from emlio.receiver.machine.instructions import (
     Say,
     SayCredit,
 )
+from emlio.receiver.machine.intake import Room
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.config import LoaderConfig
@@ -128,6 +129,7 @@ class Engine:
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
+        self._room = Room()  # when the last turn ended
         self._turns = 0
         self._woken = -1  # the turn after whose first look the thread was woken for room
         self._reads_on = False  # the last turn ended before everything was read
@@ -245,7 +247,7 @@ class Engine:
 
     def _gives_room(self) -> bool:
         freed_bytes = self._prefetch.delivered_bytes - self._heard_bytes
-        return self._machine.intake.gives_room(len(self._prefetch.delivered), freed_bytes)
+        return self._room.is_given_by(len(self._prefetch.delivered), freed_bytes)
 
     def use(self, address: Address) -> None:
         """Use the daemons of this address from now on."""
@@ -370,6 +372,7 @@ class Engine:
         self._handle(TimePassed(hungry=hungry, quiet=not ready))
         self.questions.tick()
         self._carry_out(self._machine.take())
+        self._room = self._machine.intake.room()
         self._work.end()
 
     def _handle(self, event: Event) -> None:

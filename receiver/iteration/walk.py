@@ -36,8 +36,21 @@ class BatchFlow(Protocol):
         """Drop everything on its way, and receive this epoch from `origin` on."""
         ...
 
-    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
-        """Return the next batch with the user's value; the same one until it is counted."""
+    def check_usable(self) -> None:
+        """Raise `ClosedError` if the loader is closed, or belongs to another process."""
+        ...
+
+    def enter(self, position: UserPosition) -> None:
+        """Wait until the batch at this position may be handed out.
+
+        Raises:
+            EmlioError: it never may.
+        """
+        ...
+
+    @property
+    def next(self) -> Callable[[Handed, Any], MadeBatch]:
+        """Returns the next batch at a position with the user's value; the same one until it is counted."""
         ...
 
 
@@ -88,11 +101,11 @@ class EpochWalk:
         """The number of batches left in the current epoch."""
         return self.position.steps - self.position.steps_done
 
-    def begin(self, take: Callable[[Handed], MadeBatch]) -> Iteration:
+    def begin(self, owner: object = None) -> Iteration:
         """Begin a pass over the next epoch, or the rest of a resumed one. A pass in progress ends.
 
         Args:
-            take: calls `next`, and keeps the loader alive.
+            owner: the loader, which lives as long as the pass.
         """
         if self._handed is not None:
             self._leave()
@@ -100,7 +113,7 @@ class EpochWalk:
         self._config.check_epoch(epoch)
         bar = Progress(f"epoch {epoch}", self.remaining, stream=sys.stderr) if self._shows_progress else None
         observer = self._observer.epoch_begun(epoch, resumes=self.remaining < self.position.whole_steps)
-        iteration = Iteration(take, self.position, self._tally, bar, observer)
+        iteration = Iteration(self.enter, self._flow.next, self.position, self._tally, bar, observer, owner)
         if self._flows_at != self.position.flow:
             self._flows_at = None
             self._flow.go_to(*self.position.flow)
@@ -108,13 +121,14 @@ class EpochWalk:
         self._flows_at, self._handed = None, iteration.handed
         return iteration
 
-    def next(self, handed: Handed) -> MadeBatch:
-        """Return the next batch of a pass.
+    def enter(self, handed: Handed) -> None:
+        """Wait until a pass may have its next batch.
 
         Raises:
             StopIteration: the epoch is over.
-            ClosedError: another pass began.
+            ClosedError: another pass began, or the loader is closed.
         """
+        self._flow.check_usable()
         if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")
         position = self.position
@@ -125,7 +139,7 @@ class EpochWalk:
             self.position, self._flows_at, self._handed = following, flow, None
             handed.ended = True
             raise StopIteration
-        return self._flow.next(handed, position)
+        self._flow.enter(position)
 
     def _leave(self) -> None:
         """Give up the rest of the epoch, unless no batch of it was taken yet: the user began anew."""

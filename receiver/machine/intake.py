@@ -24,7 +24,7 @@ from emlio.tfrecord import FrameFault
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader
 
-__all__ = ["Intake", "IntakeTotals"]
+__all__ = ["Intake", "IntakeTotals", "Room"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +46,20 @@ _UNASKED_BYTES = 16 << 20
 the round trips until then."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The batches, or the bytes of them, that the user must take until credit is given."""
+
+    batches: int = 1
+    size_bytes: int = 0
+
+    def is_given_by(self, batches: int, size_bytes: int) -> bool:
+        """Return whether so many batches of this size are enough."""
+        return batches > 0 and (batches >= self.batches or size_bytes >= self.size_bytes)
+
+
 class Intake:
-    """The intake of one loader. `gives_room` is also used by the user's thread.
+    """The intake of one loader.
 
     Attributes:
         totals: totals so far.
@@ -173,13 +185,12 @@ class Intake:
         self.grants.handed_over(held_bytes)
         self._freed_bytes += held_bytes
 
-    def gives_room(self, batches: int, size_bytes: int) -> bool:
-        """Return whether the batches that the user just took are a reason to give credit."""
-        if not batches:
-            return False
-        if batches >= self._left_of_epoch or (self._waits and len(self._pending) - batches <= MOST_FILLED // 2):
-            return True
-        return self._freed_bytes + size_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
+    def room(self) -> "Room":
+        """Return how much the user must take, from now on, to be a reason to give credit."""
+        batches = self._left_of_epoch
+        if self._waits:
+            batches = min(batches, len(self._pending) - MOST_FILLED // 2)
+        return Room(batches, self._bound_bytes // _PARTS_OF_A_BOUND - self._freed_bytes)
 
     def give_credit(self, *, opened: bool = False) -> None:
         """Divide the free room, if that is worth telling the daemons or a stream was `opened`.

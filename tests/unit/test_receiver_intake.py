@@ -140,7 +140,7 @@ class Rank:
 
     def gives_room(self) -> bool:
         """What the user's thread is told."""
-        return self.intake.gives_room(len(self._taken), sum(self._taken))
+        return self.intake.room().is_given_by(len(self._taken), sum(self._taken))
 
     def turn(self) -> bool:
         """As the receive thread's; whether credit was given."""

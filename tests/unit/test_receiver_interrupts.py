@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import NameWatch, daemons_at
-from emlio.receiver.batches.makers import Made
+from emlio.receiver.batches.makers import ColumnMaker, Made
 from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
 from emlio.receiver.batches.workers import Workers
 from emlio.receiver.engine.engine import Engine
@@ -93,6 +94,10 @@ class _Counted:
     steps_done = 0
 
 
+def _enter(_: Handed) -> None:
+    """A pass may go on."""
+
+
 # ---- handing out --------------------------------------------------------------------------------------------------
 
 
@@ -124,13 +129,13 @@ def test_python_changes_no_thread_between_the_look_for_another_one_and_the_mark_
 def test_a_second_thread_inside_next_gets_an_error_at_once_and_the_first_one_its_batch() -> None:
     entered, goes_on = Event(), Event()
 
-    def take(handed: Handed) -> MadeBatch:
+    def take(handed: Handed, _: object) -> MadeBatch:
         entered.set()
         assert goes_on.wait(20)
         return _made(handed.count)
 
     position, got = _Counted(), list[int]()
-    iteration = Iteration(take, position, Tally(skips=False), None)
+    iteration = Iteration(_enter, take, position, Tally(skips=False), None)
     first = Thread(target=lambda: got.append(next(iteration)))
     first.start()
     assert entered.wait(20)
@@ -148,14 +153,14 @@ def test_a_batch_that_was_fetched_and_not_handed_out_is_not_counted_and_comes_ne
     """As where a copy to a device fails, or a pipeline behind the fetch."""
     errors = [error]
 
-    def take(handed: Handed) -> MadeBatch:
+    def take(handed: Handed, _: object) -> MadeBatch:
         handed.ready = handed.ready or _made(handed.count)
         if handed.count == 1 and errors:
             raise errors.pop()
         return handed.ready
 
     position, tally = _Counted(), Tally(skips=False)
-    iteration = Iteration(take, position, tally, None)
+    iteration = Iteration(_enter, take, position, tally, None)
     assert next(iteration) == 0
     with pytest.raises(type(error)):
         next(iteration)
@@ -165,14 +170,33 @@ def test_a_batch_that_was_fetched_and_not_handed_out_is_not_counted_and_comes_ne
 
 
 def test_a_pass_that_ended_stays_ended() -> None:
-    def take(handed: Handed) -> MadeBatch:
+    def enter(handed: Handed) -> None:
         handed.ended = True
         raise KeyboardInterrupt  # after the end was noted, and before the user was told
 
-    iteration = Iteration(take, _Counted(), Tally(skips=False), None)
+    iteration = Iteration(enter, lambda handed, _: _made(handed.count), _Counted(), Tally(skips=False), None)
     with pytest.raises(KeyboardInterrupt):
         next(iteration)
     assert list(iteration) == []
+
+
+def test_between_the_loop_and_what_makes_a_batch_are_three_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "data", records=20, shards=2)
+    found, make = list[str](), ColumnMaker.make
+
+    def made(maker: ColumnMaker, batch: WholeBatch) -> Made:
+        frame = sys._getframe().f_back
+        while frame is not None and frame.f_code is not Iteration.__next__.__code__:
+            found.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        return make(maker, batch)
+
+    monkeypatch.setattr(ColumnMaker, "make", made)
+    with EmlioLoader(tmp_path / "data", batch_size=20, raw=True, to="numpy") as loader:
+        next(iter(loader))
+    assert found == ["Prefetch.first", "PatientBatches.first", "RecordBatches.next"]
 
 
 # ---- the queue ----------------------------------------------------------------------------------------------------
