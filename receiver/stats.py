@@ -1,7 +1,7 @@
 """The figures of a run and what bounds it, in numbers and in one line.
 
 Covers: the value that `EmlioLoader.stats()` returns, its collection, differences between two of
-them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.figures), the
+them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.rank), the
 verdict (emlio.receiver.timing.verdict).
 """
 
@@ -15,7 +15,7 @@ from emlio import native
 from emlio.notebook import table
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
-from emlio.receiver.machine.figures import ReceivingFigures
+from emlio.receiver.machine.rank import ReceivingFigures
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.timing.verdict import Waits
 from emlio.units import counted, format_duration, format_size

@@ -45,7 +45,6 @@ from emlio.receiver.machine.events import (
     TargetsChanged,
     TimePassed,
 )
-from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import (
     Answered,
     Call,
@@ -64,7 +63,7 @@ from emlio.receiver.machine.instructions import (
     SayCredit,
 )
 from emlio.receiver.machine.intake import Room
-from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.machine.rank import RankMachine, ReceivingFigures
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.bell import Bell

@@ -13,7 +13,7 @@ from emlio.errors import RemoteProtocolError
 from emlio.planner.catalog import Catalog
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.auto_window import AutoWindow
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
@@ -228,7 +228,7 @@ class Intake:
     def _allowed(self) -> list[Allowance]:
         return [self.grants.allowance(stream) for stream in self.grants.streams()]
 
-    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool:
+    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool | RemoteProtocolError:
         """Check a message's records, put them in their places, and hand out complete batches.
 
         Args:
@@ -237,17 +237,22 @@ class Intake:
             here: it was read from this host's disks.
 
         Returns:
-            Whether any of its records was missing.
+            Whether any of its records was missing, or what is wrong with the message.
         """
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return False
-        run = message.checked(verify=self._config.recovery.verifies)
-        if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
-            return False
-        placed_bytes = reorder.place(
-            stream, header, payload, run.starts, run.ends, message.sizes, run.faults, run.notes
-        )
+        try:
+            run = message.checked(verify=self._config.recovery.verifies)
+            if run.faults and not here:
+                doubt = self._doubt(reorder, stream, header, run.faults)
+                if doubt is not None:
+                    return doubt
+            placed_bytes = reorder.place(
+                stream, header, payload, run.starts, run.ends, message.sizes, run.faults, run.notes
+            )
+        except RemoteProtocolError as error:
+            return error
         self.grants.came(stream, header.count, len(payload), placed_bytes)
         if not placed_bytes:
             return False
@@ -274,16 +279,18 @@ class Intake:
         if found:
             self._out.add(HandOut(self._generation, found))
 
-    def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
-        """Return whether records that fail their check are really bad in the file.
+    def _doubt(
+        self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]
+    ) -> bool | RemoteProtocolError | None:
+        """Return what `accept` returns for records that fail their check; None if they are really bad in the file.
 
         They may have been changed in transit, so they are requested once more. If a record of a
-        shard fails a second time, the shard is requested from another daemon that has it, and False
-        is returned. Only if there is none, the file is blamed.
+        shard fails a second time, the shard is requested from another daemon that has it. Only if
+        there is none, the file is blamed.
         """
         slots = reorder.slots_of(stream, header)
         if len(slots) != header.count:
-            return True  # placing them reports what is wrong
+            return None  # placing them reports what is wrong
         records: list[int] = reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist()
         for record, fault in zip(records, faults, strict=True):
             shard = reorder.shard_of(record)
@@ -291,8 +298,8 @@ class Intake:
                 continue
             if record not in self._doubted:
                 self._doubted.update(records)
-                raise RemoteProtocolError(f"a received record fails its check: {fault.reason}")
+                return RemoteProtocolError(f"a received record fails its check: {fault.reason}")
             self._blamed.add((stream, shard))
             if self._move_shard(stream, shard):
                 return False
-        return True
+        return None

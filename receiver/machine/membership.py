@@ -15,10 +15,9 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
-from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.source import Source, Sources
+from emlio.receiver.machine.surroundings import Outbox
 
 __all__ = ["Membership"]
 

@@ -32,14 +32,13 @@ from emlio.receiver.machine.generation import GenerationRead, GenerationsRead
 from emlio.receiver.machine.intake import Intake, IntakeTotals
 from emlio.receiver.machine.lane_keeper import LaneKeeper
 from emlio.receiver.machine.membership import Membership
-from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.quorum import Quorum
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.routes import Routes
 from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
-from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.machine.source import Source, Sources
+from emlio.receiver.machine.stream import PeerStream
+from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.epoch_places import EpochPlaces
 from emlio.receiver.placement.grants import Grants
 from emlio.receiver.placement.reorder import Reorder
@@ -69,6 +68,7 @@ _PARTS = (
     GenerationsRead,
     Sources,
     Source,
+    PeerStream,
     Contact,
     Routes,
     Intake,
@@ -198,12 +198,11 @@ class RankState:
         intake.totals = IntakeTotals()
         intake.grants.peak_bytes = 0
         for source in pool.sources:
-            source.patience_ns = min(source.patience_ns, HEARTBEAT_NS)
-            source.lanes._failures = source.lanes._due_ns = 0
-            source.was_ordered = False
-            for retry in (source.retry, source.trouble):
-                if retry is not None:
-                    retry.attempts, retry.error, retry.since = min(retry.attempts, 1), _LOST, None
+            source.stream.patience_ns = min(source.stream.patience_ns, HEARTBEAT_NS)
+            source.stream.lanes._failures = source.stream.lanes._due_ns = 0
+            if source.retry is not None:
+                source.retry.attempts, source.retry.since = min(source.retry.attempts, 1), None
+                source.retry.error = _LOST
         for places in self._places:
             self._chunks.setdefault(_key(places), OrderedDict()).update(places._chunks)
 

@@ -23,7 +23,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
