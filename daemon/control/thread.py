@@ -13,7 +13,6 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.arrivals import Arrivals
-from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.session_host import SessionHost
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.status.report import DaemonFigures
@@ -22,6 +21,7 @@ from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.failures import Failures
 from emlio.daemon.last_resort import INTERNAL, guarded
+from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Waiter
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.ranks.claims import Caller
@@ -36,7 +36,39 @@ from emlio.wire.control import (
     decode_control,
 )
 
-__all__ = ["Control"]
+__all__ = ["Control", "DutyCycle"]
+
+
+class DutyCycle:
+    """A limit that gives messages at most half of the thread's time, however many come."""
+
+    def __init__(self) -> None:
+        self._began_ns = 0
+        self._rest_until_ns = 0
+
+    def begin(self, now_ns: int) -> bool:
+        """Return whether messages may be read now; if so, a turn begins."""
+        self._began_ns = now_ns
+        return now_ns >= self._rest_until_ns
+
+    def over(self, now_ns: int) -> bool:
+        """Return whether the turn is used up, though more may be waiting.
+
+        After such a turn, the thread pauses for as long as it has read.
+        """
+        took_ns = now_ns - self._began_ns
+        if took_ns < MOST_TURN_NS:
+            return False
+        self._rest_until_ns = now_ns + min(took_ns, MOST_REST_NS)
+        return True
+
+    def rest_ns(self, now_ns: int) -> int:
+        """Return the rest of the pause; 0 if messages may be read now."""
+        return max(self._rest_until_ns - now_ns, 0)
+
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """Return the end of the pause; None if messages may be read now."""
+        return self._rest_until_ns if now_ns < self._rest_until_ns else None
 
 
 class Control:

@@ -34,10 +34,7 @@ class Receiving(Protocol):
 
 
 class PatientBatches:
-    """The batches made, for the user's thread.
-
-    See `emlio.receiver.batches.prefetch.MadeBatches`.
-    """
+    """The batches made, in order, for the user's thread."""
 
     def __init__(
         self, prefetch: Prefetch, receiving: Receiving, timeout_ns: int, work: WorkObserver = UNOBSERVED_WORK
@@ -57,11 +54,11 @@ class PatientBatches:
 
     @property
     def ready(self) -> bool:
-        """See `MadeBatches`."""
+        """Return whether `first` would return at once."""
         return self._prefetch.ready
 
     def first(self) -> MadeBatch:
-        """See `MadeBatches`.
+        """Wait for the next batch, which stays first until it is taken.
 
         Raises:
             PeerLostError: the batch was not complete in time.
@@ -77,7 +74,7 @@ class PatientBatches:
         return made
 
     def taken(self, made: MadeBatch) -> None:
-        """See `MadeBatches`. From here on the batch takes no room in the window.
+        """Remove this batch, unless that was done: from here on it takes no room in the window.
 
         A DALI pipeline bounds what it holds itself.
         """

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 from emlio.receiver.timing.turn_work import TurnWork
 
-__all__ = ["MadeBatch", "MadeBatches", "Prefetch", "again"]
+__all__ = ["MadeBatch", "Prefetch", "again"]
 
 _LOG = logging.getLogger("emlio.receiver")
 
@@ -67,26 +67,6 @@ class MadeBatch:
     def held_bytes(self) -> int:
         """The bytes of the window that it took."""
         return self.size_bytes + PLACE_BYTES * self.count
-
-
-class MadeBatches(Protocol):
-    """Made batches, in order, for the user's thread."""
-
-    @property
-    def ready(self) -> bool:
-        """Return whether `first` would return at once."""
-        ...
-
-    def first(self) -> MadeBatch:
-        """Wait for the next batch and return it.
-
-        It stays first until it is taken. An error may be raised again by the next call.
-        """
-        ...
-
-    def taken(self, made: MadeBatch) -> None:
-        """Remove this batch, so that the next one is first. A second call does nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

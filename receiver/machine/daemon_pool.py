@@ -108,11 +108,10 @@ class DaemonPool:
             self.sources,
             self.assignment,
             self._numbers,
+            intake,
             call=self._call,
             call_again=self._call_again,
             lose=self.lose,
-            dismiss=Source.dismiss,
-            on_free=intake.forget,
         )
 
     @property
@@ -123,6 +122,12 @@ class DaemonPool:
     def stream_names(self) -> Sequence[str]:
         """Return a name for every stream, by its number."""
         return self._numbers.names
+
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the pool's state."""
+        daemons = [part for source in self.sources for part in source.parts()]
+        own = (self, self.sources, self.lanes, self.membership, self._numbers, self._quorum, self._generations)
+        return (*own, *self.assignment.parts(), *daemons)
 
     # ---- the beginning --------------------------------------------------------------------------------------------
 
@@ -227,10 +232,7 @@ class DaemonPool:
         if isinstance(message, Welcome):
             if not self.membership.meet(source):
                 return
-            wrong = source.stream.welcomed()
-            if wrong is not None:
-                self.lose(source, wrong)
-                return
+            self.judge(source, source.stream.welcomed())
         self.carry_out(source, instructions)
         self._around.gate.keep(*self.sources.limits())
 
@@ -317,8 +319,7 @@ class DaemonPool:
                 case StreamOpened():
                     source.stream.opened(instruction)
                 case Failed(error=error):
-                    dismissed = session.dismissed
-                    self.judge(source, source.bid_farewell(error) if dismissed else error)
+                    self.judge(source, source.bid_farewell(error) if session.dismissed else error)
 
     def _ask_digests(self, source: Source, holding: Holding) -> None:
         """Have predicates evaluated, one after the other, and ask for digests of what they hold for.
@@ -415,8 +416,7 @@ class DaemonPool:
         was_here = source.is_agreed or source.state is SourceState.PARTING
         was_lost, was_unfit = source.is_lost, source.unfit is not None
         knew_it = was_here or source.late or (was_lost and source.holding is not None)
-        before = source.retry if was_lost else None
-        if is_of_other_ranks(error) or (not knew_it and is_for_the_user(error, before)):
+        if is_of_other_ranks(error) or (not knew_it and is_for_the_user(error, source.retry if was_lost else None)):
             raise error
         source.in_vain += source.conversation.in_vain
         source.disconnect()
@@ -444,7 +444,7 @@ class DaemonPool:
         if self.assignment.agreement is None and retry.is_over(now_ns, self._config.recovery.timeout_ns):
             return  # the error raised next says it
         if was_here or not was_lost or (not passing and not was_unfit):
-            self._out.note("warning", self._loss(source, error, was_here=was_here))
+            self._out.note("warning", self.assignment.loss(source, error, was_here=was_here))
         else:
             self._out.note("debug", f"the daemon at {source.peer} is still lost: {error}")
 
@@ -455,39 +455,14 @@ class DaemonPool:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never listed its shards: its answer says why, or another service is there
-            raise PeerLostError(self._given_up(source, retry))
+            raise PeerLostError(self.assignment.given_up(source, retry, self._quorum.doubt()))
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             self._call_again(source)
 
     def _until_ns(self, source: Source, retry: Retry) -> int | None:
         """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
         awaited = self.assignment.agreement is None or self.assignment.needs(source)
-        waits = source.finds_matches or not awaited
-        return None if waits else retry.lost_ns + self._config.recovery.timeout_ns
-
-    def _loss(self, source: Source, error: EmlioError, *, was_here: bool) -> str:
-        """Return that a daemon is lost, why, and what is done about it."""
-        daemon, follows = f"the daemon at {source.peer}", self.assignment.what_follows(source)
-        if not was_here and str(error).startswith(f"{daemon} cannot be reached"):
-            return f"{error}; {follows}"  # it names the daemon and says what is wrong
-        return f"{daemon} is {'lost' if was_here else 'not connected'}: {error}; {follows}"
-
-    def _given_up(self, source: Source, retry: Retry) -> str:
-        """Return why the job ends."""
-        timeout = format_duration(self._config.recovery.timeout_ns)
-        if source.holding is None:
-            obstacle, why = source.obstacle(), self._quorum.doubt()
-            doubt = f"; it may hold shards that no other daemon has: {why}" if why else ""
-            return (
-                f"the daemon at {source.peer} must answer within {timeout}, {obstacle.words} (attempts: "
-                f"{retry.attempts + 1}){doubt}. {obstacle.advice}"
-            )
-        last = f", the last: {retry.since}" if retry.since is not None else ""
-        attempts = f"in {retry.attempts} more attempts{last}"
-        return (
-            f"{retry.error}; no other daemon sends {self.assignment.shards_of(source)}, and it did not reconnect "
-            f"within {timeout} {attempts}; {self.assignment.position()}"
-        )
+        return retry.lost_ns + self._config.recovery.timeout_ns if awaited and not source.finds_matches else None
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

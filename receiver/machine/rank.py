@@ -186,6 +186,12 @@ class RankMachine:
             protection=pool.sources.protection(),
         )
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the machine's state, each once. Those that they share stay the same."""
+        reorder = self.intake.reorder
+        received = reorder.parts() if reorder is not None else ()
+        return (self, self._out, self.intake, self.intake.grants, *received, *self.pool.parts())
+
     def _hear(self, event: Event) -> None:
         match event:
             case FrameCame() | FrameBroken() | LaneChanged() | LaneFull():

@@ -15,7 +15,7 @@ from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.receiver.addresses.lane_count import lanes_each, lanes_for, lanes_of_rank
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.machine.intake import Intake
-from emlio.receiver.machine.retry import MISUNDERSTANDINGS, is_misunderstanding
+from emlio.receiver.machine.retry import MISUNDERSTANDINGS, Retry, is_misunderstanding
 from emlio.receiver.machine.source import Source, Sources
 from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.reorder import Reorder
@@ -92,6 +92,10 @@ class ShardAssignment:
         self._waits_since_ns = 0
         self._hungry_since_ns = 0
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the assignment's state."""
+        return (self, self._stragglers)
+
     def settle(self, agreement: Agreement) -> None:
         """Take over the agreement."""
         self.agreement = agreement
@@ -119,6 +123,30 @@ class ShardAssignment:
         if not self.needs(source):
             return "other daemons send its shards" if source.holding is not None else "it is not needed"
         return f"no other daemon holds {self.shards_of(source)}, so it must reconnect within {timeout}"
+
+    def loss(self, source: Source, error: EmlioError, *, was_here: bool) -> str:
+        """Return that a daemon is lost, why, and what is done about it."""
+        daemon, follows = f"the daemon at {source.peer}", self.what_follows(source)
+        if not was_here and str(error).startswith(f"{daemon} cannot be reached"):
+            return f"{error}; {follows}"  # it names the daemon and says what is wrong
+        return f"{daemon} is {'lost' if was_here else 'not connected'}: {error}; {follows}"
+
+    def given_up(self, source: Source, retry: Retry, doubt: str) -> str:
+        """Return why the job ends; `doubt` is why the other daemons may not be enough, if they are not known to be."""
+        timeout = format_duration(self._config.recovery.timeout_ns)
+        if source.holding is None:
+            obstacle = source.obstacle()
+            doubt = f"; it may hold shards that no other daemon has: {doubt}" if doubt else ""
+            return (
+                f"the daemon at {source.peer} must answer within {timeout}, {obstacle.words} (attempts: "
+                f"{retry.attempts + 1}){doubt}. {obstacle.advice}"
+            )
+        last = f", the last: {retry.since}" if retry.since is not None else ""
+        attempts = f"in {retry.attempts} more attempts{last}"
+        return (
+            f"{retry.error}; no other daemon sends {self.shards_of(source)}, and it did not reconnect within "
+            f"{timeout} {attempts}; {self.position()}"
+        )
 
     def position(self) -> str:
         """Return the next batch, in words."""

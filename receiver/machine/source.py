@@ -87,7 +87,7 @@ def moved(state: SourceState, move: str) -> SourceState:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """Why a daemon left, and when."""
+    """The reason for which a daemon left, and the time."""
 
     error: EmlioError
     at_ns: int
@@ -149,6 +149,10 @@ class Source:
         self.asked_generation: int | None = None
         self._out = out
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the daemon's state."""
+        return (self, self.contact, self.contact.routes, self.stream)
+
     @property
     def number(self) -> int:
         """Its stream's number."""
@@ -187,7 +191,7 @@ class Source:
 
     @property
     def unfit(self) -> EmlioError | None:
-        """Why no shard is assigned to it while others hold it; it may be tried again."""
+        """The reason for which no shard is assigned to it while others hold it; it may be tried again."""
         return self.retry.error if self.retry is not None and self.retry.is_unfit else None
 
     @property

@@ -1,4 +1,4 @@
-"""What lies around the rank's machine: facts and random numbers that it asks for, the time, its instructions."""
+"""The surroundings of the rank's machine: facts and random numbers that it asks for, the time, its instructions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ __all__ = ["BadRecordPolicy", "OnError", "RecordFault", "RecordPlace", "first_fa
 
 
 class OnError(StrEnum):
-    """What is done about a bad record: an error, a shorter batch, or another record of the batch in its place."""
+    """The treatment of a bad record: an error, a shorter batch, or another record of the batch in its place."""
 
     RAISE = "raise"
     SKIP = "skip"

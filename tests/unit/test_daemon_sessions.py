@@ -12,8 +12,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
+from emlio.daemon.control.session_host import Tidying
 from emlio.daemon.control.sessions import Sessions
-from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.streams import Streams

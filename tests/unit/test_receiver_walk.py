@@ -1,26 +1,32 @@
 """A loader's walk through epochs: where records flow from, what is left, and what an observer is told."""
 
 import dis
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emlio import EmlioLoader
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.batches.makers import ColumnMaker, Made
 from emlio.receiver.batches.prefetch import MadeBatch
-from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.position import Position, UserPosition
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.observer import Unobserved
+from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
+from emlio_testing.datasets import make_dataset
 
 _STEPS = 4
 
@@ -212,3 +218,22 @@ def test_what_belongs_together_changes_without_a_call_in_between(change: Any) ->
     assert {"position", "_handed"} <= {codes[at].argval for at in stored}
     between = [code.opname for code in codes[stored[0] : stored[-1] + 1]]
     assert [name for name in between if "CALL" in name or "BACKWARD" in name] == []
+
+
+def test_between_the_loop_and_what_makes_a_batch_are_three_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "data", records=20, shards=2)
+    found, make = list[str](), ColumnMaker.make
+
+    def made(maker: ColumnMaker, batch: WholeBatch) -> Made:
+        frame = sys._getframe().f_back
+        while frame is not None and frame.f_code is not Iteration.__next__.__code__:
+            found.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        return make(maker, batch)
+
+    monkeypatch.setattr(ColumnMaker, "make", made)
+    with EmlioLoader(tmp_path / "data", batch_size=20, raw=True, to="numpy") as loader:
+        next(iter(loader))
+    assert found == ["Prefetch.first", "PatientBatches.first", "RecordBatches.next"]
