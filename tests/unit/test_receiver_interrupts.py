@@ -40,8 +40,8 @@ from emlio.shards.tfrecord.store import IndexStore
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 
-_LONG_NS = 20_000_000_000
-_LONG_S = 20.0
+_LONG_NS, _LONG_S = 20_000_000_000, 20.0
+_enter: Callable[[Handed], None] = lambda _: None  # noqa: E731  # a pass may always go on
 
 
 class _AlarmError(Exception):
@@ -91,9 +91,6 @@ class _Maker:
 
 class _Counted:
     steps_done = 0
-
-
-_enter: Callable[[Handed], None] = lambda _: None  # noqa: E731  # a pass may always go on
 
 
 # ---- handing out --------------------------------------------------------------------------------------------------
