@@ -4,7 +4,7 @@ Finding them may mean to read all records, so each dataset has a thread for it w
 a job ask the same, and get one result.
 
 Covers: the threads, results kept for other ranks, refusing. Does not cover: finding the records
-(emlio.shards.columns.matches), the protocol (emlio.session.daemon).
+(emlio.reading.columns.matches), the protocol (emlio.session.daemon).
 """
 
 import logging
@@ -18,8 +18,8 @@ from emlio.daemon.control.client import Client
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_MATCH_BYTES, MOST_WAITING_PREDICATES
 from emlio.errors import EmlioError
+from emlio.reading.columns.matches import Found, find_matches
 from emlio.session.instructions import DaemonInstruction
-from emlio.shards.columns.matches import Found, find_matches
 from emlio.wire.contents import MatchRequest
 from emlio.wire.limits import MAX_CONTENT_BYTES
 
