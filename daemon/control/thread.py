@@ -25,6 +25,7 @@ from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Waiter
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.ranks.claims import Caller
+from emlio.daemon.reading.stream import StreamFailure
 from emlio.daemon.streams import Streams
 from emlio.errors import RemoteProtocolError
 from emlio.waker import Waker
@@ -98,8 +99,8 @@ class Control:
                 network.lanes(config.data_endpoint, self._socket.endpoint.port),
                 zap_thread,
                 clock,
-                on_failure=lambda failure: self.call(partial(self._host.failed, failure)),
-                on_fault=lambda session, error: self.call(partial(self._host.misbehaved, session, error)),
+                on_failure=self._on_failure,
+                on_fault=self._on_fault,
             )
         except BaseException:
             self._socket.close(linger_ms=0)
@@ -182,6 +183,14 @@ class Control:
     def stop(self) -> None:
         """End without waiting."""
         self._stop = True
+
+    # ---- from other threads -------------------------------------------------------------------------------------------
+
+    def _on_failure(self, failure: StreamFailure) -> None:
+        self.call(lambda: self._host.failed(failure))
+
+    def _on_fault(self, session: int, error: RemoteProtocolError) -> None:
+        self.call(lambda: self._host.misbehaved(session, error))
 
     # ---- receiving ------------------------------------------------------------------------------------------------
 
