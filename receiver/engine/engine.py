@@ -86,6 +86,9 @@ _TURN_NS = 50_000_000
 
 _ANSWER_S = 5.0
 
+_BUSY = Room(1 << 62, 1 << 62)
+"""During a turn."""
+
 _REPORT_NS = 100_000_000
 """Between the reports that daemons are asked for while the user waits: what do their streams wait for?"""
 
@@ -128,7 +131,7 @@ class Engine:
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
-        self._room = Room()  # when the last turn ended
+        self._room = _BUSY  # how much the user must free to wake the thread
         self._turns = 0
         self._woken = -1  # the turn after whose first look the thread was woken for room
         self._reads_on = False  # the last turn ended before everything was read
@@ -347,7 +350,8 @@ class Engine:
         self._calls.hear()
         if self._stop:
             return
-        self._turns += 1  # before looking: what is taken from now on may wake the thread again
+        self._turns += 1
+        self._room = _BUSY  # no need to wake it before it looks for room again, see `_timeout_ms`
         delivered, taken = self._prefetch.delivered, dict[int, list[int]]()
         while delivered:
             generation, size_bytes = delivered.popleft()

@@ -50,8 +50,8 @@ the round trips until then."""
 class Room:
     """The batches, or the bytes of them, that the user must take until credit is given."""
 
-    batches: int = 1
-    size_bytes: int = 0
+    batches: int
+    size_bytes: int
 
     def is_given_by(self, batches: int, size_bytes: int) -> bool:
         """Return whether so many batches of this size are enough."""
