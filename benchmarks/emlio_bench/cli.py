@@ -23,6 +23,7 @@ from emlio.units import format_duration
 from emlio_bench.allreduce import run as allreduce
 from emlio_bench.attacks import run as attacks
 from emlio_bench.convergence import run as convergence
+from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
 from emlio_bench.energy import run as energy
@@ -197,6 +198,7 @@ COMMANDS: Final = {
         allreduce,
         attacks,
         convergence,
+        counters,
         decode,
         delivery,
         energy,

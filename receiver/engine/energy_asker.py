@@ -9,8 +9,9 @@ from typing import Any
 
 from emlio.clocks.exchange import Exchange
 from emlio.clocks.fit import ClockFit, fit_clock
+from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import PeerLostError
-from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
+from emlio.receiver.engine.daemon_energy import Gathered, energy_of
 from emlio.receiver.engine.energy_questions import EnergyQuestions
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
@@ -41,7 +42,7 @@ class EnergyAsker:
         """See `DaemonQuestions`."""
         return {name: fit_clock(exchanges) for _, name, exchanges in self._compared()}
 
-    def ask(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
+    def ask(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[StorageEnergy, ...]:
         """See `DaemonQuestions.energy`."""
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
         answer = Promise()

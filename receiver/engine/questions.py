@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emlio.clock import Clock
 from emlio.clocks.fit import ClockFit
+from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
 from emlio.receiver.engine.energy_asker import EnergyAsker
 from emlio.receiver.engine.energy_questions import EnergyQuestions
 from emlio.receiver.engine.record_questions import RecordQuestions, SoughtRecord
@@ -82,7 +82,7 @@ class DaemonQuestions:
         """
         return self._asker.clocks()
 
-    def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
+    def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[StorageEnergy, ...]:
         """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
 
         Waits for the answers.
