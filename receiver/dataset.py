@@ -16,7 +16,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from emlio.arguments import flag, suggests_arguments
-from emlio.errors import ClosedError, DatasetError
+from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.formats.contents import FieldType
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
@@ -26,9 +26,8 @@ from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.looking.singles import SingleRecords, all_ids_of, id_of
 from emlio.receiver.observer import Unobserved
-from emlio.receiver.placement.auto_window import parse_prefetch
-from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.records.bad_records import BadRecordPolicy, OnError
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.world import draw_job
 from emlio.receiver.shell import LoaderShell
@@ -94,7 +93,7 @@ class EmlioDataset:
             raw: samples are {"record": bytes}.
             ids: add the number of each record as "__id__".
             transform: function applied to each sample.
-            recovery: timeouts; `on_error` has no effect.
+            recovery: timeouts. Its `on_error` must be "raise": a bad record is an error of the access to it.
             security: keys and encryption.
         """
         self._options = BatchOptions(
@@ -110,6 +109,11 @@ class EmlioDataset:
             to="numpy",
             device=None,
         )
+        if recovery.on_error != OnError.RAISE:
+            raise ConfigError(
+                f'on_error must be "raise" for an EmlioDataset, got {recovery.on_error!r}: a record that is asked for by its '
+                "number cannot be left out or replaced"
+            )
         self._recovery = recovery
         self._security = security
         self._address = Address.parse(address, local)
@@ -134,7 +138,7 @@ class EmlioDataset:
             world_size=1,
             job=draw_job(),
             in_order=True,
-            prefetch_bytes=parse_prefetch("auto"),
+            prefetch=PrefetchBound.parse("auto"),
             recovery=self._recovery,
             streams=False,
         )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
-from emlio.errors import ClosedError, ConfigError, RefusedError
+from emlio.errors import ConfigError
 from emlio.formats.contents import FieldType
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.weighted import Weighted
@@ -27,18 +27,15 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
-from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.energy.observer import begin_energy
-from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.looking.singles import SingleRecords
 from emlio.receiver.other_ranks import OtherRanks, further_options
-from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import name_record
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.foreign_arguments import ATTRIBUTE_HINTS, explains_foreign_arguments
 from emlio.receiver.setup.mixture import Mixture, mixed_address
 from emlio.receiver.setup.recovery import Recovery
@@ -153,8 +150,6 @@ class EmlioLoader:
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/operate/energy.md.
             progress: show a progress bar for each epoch, on a terminal or in a notebook.
         """
-        self._pid = os.getpid()
-        self._closed = False
         self._singles: SingleRecords | None = None
         self._before: LoaderStats | None = None  # at the beginning of the epoch
         world = find_world(rank, world_size, os.environ)
@@ -187,18 +182,17 @@ class EmlioLoader:
             world_size=world.world_size,
             job=world.job,
             in_order=in_order,
-            prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
-            prefetch_follows=prefetch == "auto",
+            prefetch=parsed("prefetch", PrefetchBound.parse, prefetch),
             recovery=recovery,
             epochs=epochs,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
             options=further_options(batch_size, tokens, epochs),
         )
         progress = flag("progress", progress)
-        self._tally = Tally(skips=recovery.on_error == "skip")
+        policy = self._policy = BadRecordPolicy(recovery.on_error)
+        self._tally = Tally(skips=policy.skips)
         observer = begin_energy(energy, os.environ, self._tally, device=options.device)
         self._observer = observer
-        policy = BadRecordPolicy(recovery.on_error)
         self._config = config
         others = self._others = OtherRanks(config, world_was_given=rank is not None, run_is_named=world.named)
         try:
@@ -207,7 +201,9 @@ class EmlioLoader:
             self._plan, position = self._shell.start(policy)
             others.made(self._plan, self._shell.engine.gate)
             name = partial(name_record, self._plan.catalog, datasets=self._address.mixed_names)
-            self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress, name=name)
+            self._walk = EpochWalk(
+                position, self._shell, config, self._tally, observer, progress=progress, policy=policy, name=name
+            )
         except BaseException:
             if hasattr(self, "_finalizer"):
                 self._shut(PATIENCE_S)
@@ -306,7 +302,7 @@ class EmlioLoader:
             RecordIndexError: there is no such record.
             CorruptRecordError: a record is bad, whatever `on_error` says.
         """
-        self._check_usable()
+        self._shell.check_usable()
         if self._singles is None:
             questions, contents = self._shell.engine.questions, self._shell.contents(self._plan)
             options = self._options.for_single_records()
@@ -317,17 +313,17 @@ class EmlioLoader:
         """Begin this epoch at the next `iter`. If it is the one that comes anyway, a resumed epoch continues."""
         epoch = whole("an epoch", epoch, least=0)
         self._config.check_epoch(epoch)
-        self._check_usable()
+        self._shell.check_usable()
         self._walk.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: the samples handed out so far, over all ranks. All ranks return the same at the same step."""
-        self._check_usable()
+        self._shell.check_usable()
         return self._walk.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from this state, with this loader's own world and batch size. Takes effect at the next `iter`."""
-        self._check_usable()
+        self._shell.check_usable()
         self._walk.load(state)
 
     def use_daemons(self, address: str) -> None:
@@ -336,7 +332,7 @@ class EmlioLoader:
         A new daemon is connected, and gets shards once it has agreed to the plan. A daemon that is no longer named is released
         as soon as no shard is left that only it holds. The address must be of the same dataset.
         """
-        self._check_usable()
+        self._shell.check_usable()
         meant = self._config.trust.with_keys(Address.parse(address))
         for peer in meant.peers:
             self._config.trust.credentials(peer)  # a key that is needed but missing is an error here
@@ -347,19 +343,10 @@ class EmlioLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches of the next epoch, or the rest of a resumed one. An iteration in progress ends."""
-        self._check_usable()
+        self._shell.check_usable()
         self._others.check(self._walk.position.flow)
         self._before = self.stats()
-        return self._walk.begin(self._next)
-
-    def _next(self, handed: Handed) -> MadeBatch:
-        self._check_usable()
-        try:
-            return self._walk.next(handed)
-        except RefusedError as error:
-            if error.code == "ranks-differ":
-                self._others.forget()
-            raise
+        return self._walk.begin(self)
 
     def __repr__(self) -> str:
         """Return address, rank, epoch, and batches handed out since the epoch began or was resumed. Never waits."""
@@ -370,7 +357,7 @@ class EmlioLoader:
         return (
             f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
             f"{counted(position.steps_done, 'batch', 'batches')} handed out"
-            f"{self._choice_words()}{', closed' if self._closed else ''}>"
+            f"{self._choice_words()}{', closed' if self._shell.closed else ''}>"
         )
 
     def _choice_words(self) -> str:
@@ -407,7 +394,7 @@ class EmlioLoader:
             assemble_ns=shell.prefetch.worked_ns + shell.kind.waited_ns,
             receive_ns=shell.engine.worked_ns,
             repeated_records=self._walk.position.repeated,
-            on_error=self._config.recovery.on_error,
+            policy=self._policy,
             with_replacement=isinstance(self._plan.spec.sampling, Weighted),
             names=self._address.mixed_names,
         )
@@ -420,15 +407,6 @@ class EmlioLoader:
         """Return the energy of ended epochs, as far as this rank knows; see docs/operate/energy.md. Waits for answers."""
         return self._observer.figures()
 
-    def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                f"a loader belongs to the process that made it ({self._pid}), this is process {os.getpid()}: "
-                "make one after the fork; it needs no worker processes"
-            )
-        if self._closed:
-            raise ClosedError("the loader is closed")
-
     def close(self) -> None:
         """Stop the threads and close the connections. A transform that does not return is left running, with a warning.
 
@@ -438,12 +416,12 @@ class EmlioLoader:
         self._close(_patience_s(sys.exc_info()[0]))
 
     def _close(self, patience_s: float) -> None:
-        if not self._closed and os.getpid() == self._pid:
+        if not self._shell.closed and os.getpid() == self._shell.pid:
             self._walk.end()
         self._shut(patience_s)
 
     def _shut(self, patience_s: float) -> None:
-        self._closed = True
+        self._shell.closed = True
         self._others.close()
         if self._finalizer.alive:
             self._shell.close(patience_s)

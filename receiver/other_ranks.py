@@ -179,7 +179,7 @@ class OtherRanks:
 
     def _made_before(self, dataset: str) -> list[Made]:
         found = self._own.made((self._config.job, dataset, self._config.rank))
-        if self._noted is None:
+        if self._noted is None or self._noted.is_refused():
             return found
         mine = self._noted.terms.digest
         return [msgspec.structs.replace(one, living=one.living - 1) if one.digest == mine else one for one in found]
@@ -195,6 +195,7 @@ class OtherRanks:
             terms=terms,
             lives=lambda: (there := this()) is not None and not there._closed,
             place=gate.place,
+            is_refused=lambda: gate.differs,
             start=lambda: there._start if (there := this()) is not None else None,
         )
         self._own.note(self._kinds, self._noted)

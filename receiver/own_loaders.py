@@ -29,12 +29,14 @@ class OwnLoader:
         lives: whether it is in use.
         place: where its user is.
         start: where its user began its first pass, if it has.
+        is_refused: returns whether a daemon refused it, because it differs from those of other ranks.
     """
 
     terms: Terms
     lives: Callable[[], bool]
     place: Callable[[], Place | UnsetType] = lambda: UNSET
     start: Callable[[], Point | None] = lambda: None
+    is_refused: Callable[[], bool] = lambda: False
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class _Made:
     closed: OrderedDict[str, Made] = field(default_factory=OrderedDict[str, Made])
 
     def settle(self) -> None:
-        """Move those that do not live any more."""
+        """Move those that do not live any more, and forget those that were refused, as if they had not been made."""
+        self.living = [one for one in self.living if not one.is_refused()]
         for one in [one for one in self.living if not one.lives()]:
             self.living.remove(one)
             digest, place = one.terms.digest, one.place()

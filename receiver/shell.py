@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any, Self
 
 from emlio.clock import SystemClock
+from emlio.errors import ClosedError
 from emlio.planner.choice.weighted import Weighted
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import Sampling
@@ -43,7 +44,7 @@ _LOG = logging.getLogger("emlio.receiver")
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class LoaderShell:
     """The parts of one loader. See `emlio.receiver.iteration.walk.BatchFlow`.
 
@@ -53,8 +54,9 @@ class LoaderShell:
         prefetch: keeps them until the user asks.
         engine: receives records.
         observer: observes the loader.
-        batches: the user's end of `prefetch`.
+        next: makes the next batch ready, see `BatchFlow`.
         pid: the process that made the parts.
+        closed: whether they are closed, or being closed.
     """
 
     config: LoaderConfig
@@ -62,8 +64,9 @@ class LoaderShell:
     prefetch: Prefetch
     engine: Engine
     observer: LoaderObserver
-    batches: PatientBatches
+    next: Callable[[Handed, Any], MadeBatch]
     pid: int
+    closed: bool = False
 
     @classmethod
     def make(
@@ -98,7 +101,7 @@ class LoaderShell:
                     prefetch=prefetch,
                     engine=engine,
                     observer=observer,
-                    batches=batches,
+                    next=partial(kind.next, batches),
                     pid=os.getpid(),
                 )
             except BaseException:
@@ -145,12 +148,21 @@ class LoaderShell:
         self.kind.drop()
         self.engine.go_to(epoch, origin, self.prefetch.restart())
 
-    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
+    def check_usable(self) -> None:
+        """See `BatchFlow`."""
+        if os.getpid() != self.pid:
+            raise ClosedError(
+                f"a loader belongs to the process that made it ({self.pid}), this is process {os.getpid()}: "
+                "make one after the fork; it needs no worker processes"
+            )
+        if self.closed:
+            raise ClosedError("the loader is closed")
+
+    def enter(self, position: UserPosition) -> None:
         """See `BatchFlow`."""
         error = self.engine.gate.wait(position)
         if error is not None:
             raise again(error)
-        return self.kind.next(self.batches, handed, position)
 
     def close(self, patience_s: float) -> None:
         """Close the parts, in the process that made them.
@@ -160,6 +172,7 @@ class LoaderShell:
         Args:
             patience_s: how long to wait for users' functions that are running.
         """
+        self.closed = True
         # In a forked child the threads do not exist; waiting for them would never end.
         if os.getpid() == self.pid:
             self.engine.gate.close()

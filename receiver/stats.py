@@ -1,7 +1,7 @@
 """The figures of a run and what bounds it, in numbers and in one line.
 
 Covers: the value that `EmlioLoader.stats()` returns, its collection, differences between two of
-them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.figures), the
+them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.rank), the
 verdict (emlio.receiver.timing.verdict).
 """
 
@@ -15,7 +15,8 @@ from emlio import native
 from emlio.notebook import table
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
-from emlio.receiver.machine.figures import ReceivingFigures
+from emlio.receiver.machine.rank import ReceivingFigures
+from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.timing.verdict import Waits
 from emlio.units import counted, format_duration, format_size
 
@@ -129,7 +130,7 @@ class LoaderStats:
         assemble_ns: int,
         receive_ns: int,
         repeated_records: int,
-        on_error: str,
+        policy: BadRecordPolicy,
         with_replacement: bool = False,
         names: Sequence[str] = (),
     ) -> Self:
@@ -142,7 +143,7 @@ class LoaderStats:
             assemble_ns: as the attribute.
             receive_ns: as the attribute.
             repeated_records: as the attribute.
-            on_error: how bad records are handled.
+            policy: how bad records are handled.
             with_replacement: as the attribute.
             names: of the datasets of a mixture.
         """
@@ -157,8 +158,8 @@ class LoaderStats:
             records_wait_ns=hunger.wait_ns,
             records_receive_ns=hunger.receive_ns,
             first_batch_ns=handed.first_batch_ns,
-            skipped_records=handed.bad if on_error == "skip" else 0,
-            replaced_records=handed.bad if on_error == "replace" else 0,
+            skipped_records=handed.bad if policy.skips else 0,
+            replaced_records=handed.bad if policy.replaces else 0,
             assemble_ns=assemble_ns,
             receive_ns=receive_ns,
             repeated_records=repeated_records,

@@ -38,6 +38,7 @@ class Admission:
 
     Attributes:
         generations: the datasets.
+        is_draining: the daemon takes no new sessions and begins no streams.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Admission:
         most_sessions_each: int = MOST_SESSIONS_EACH,
     ) -> None:
         self.generations = datasets.generations
+        self.is_draining = False
         self._permissions = permissions
         self._protections = accepted(
             config.encryption,

@@ -31,11 +31,7 @@ _Place = tuple[object, ...]
 
 
 class Arrivals:
-    """The loaders that wait for a check of their dataset. Used by the control thread.
-
-    Attributes:
-        draining: whether every loader is refused.
-    """
+    """The loaders that wait for a check of their dataset. Used by the control thread."""
 
     def __init__(
         self,
@@ -59,7 +55,6 @@ class Arrivals:
             failures: the last failures, which refusals are added to.
             most: the number of loaders that may wait.
         """
-        self.draining = False
         self._admission = admission
         self._inspections = inspections
         self._refuse = refuse
@@ -77,7 +72,7 @@ class Arrivals:
 
     def greet(self, caller: Caller) -> None:
         """Take a hello from a connection that has no session and does not wait."""
-        if self.draining:
+        if self._admission.is_draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
             return
         try:
@@ -115,7 +110,7 @@ class Arrivals:
         if self._callers.get(caller.connection) is not caller:
             return  # the loader called again, or has gone
         self.gone(caller.connection)
-        if self.draining:
+        if self._admission.is_draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
         elif error is not None:
             self._turn_down(caller, code_of_files(error), str(error))

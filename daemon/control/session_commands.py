@@ -13,6 +13,7 @@ from functools import partial
 
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.access.descriptors import Descriptors
+from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import code_of_files
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.sent_catalogs import SentCatalogs
@@ -36,17 +37,14 @@ CarryOut = Callable[[Client, Sequence[DaemonInstruction]], None]
 
 
 class SessionCommands:
-    """Carries out orders of ranks. Used by the control thread.
-
-    Attributes:
-        draining: whether nothing new is begun.
-    """
+    """Carries out orders of ranks. Used by the control thread."""
 
     def __init__(
         self,
         datasets: Datasets,
         inspections: Inspections,
         streams: Streams,
+        admission: Admission,
         call: Callable[[Callable[[], None]], None],
         carry_out: CarryOut,
         compare: Callable[[Client, PlanOffer], None],
@@ -57,11 +55,12 @@ class SessionCommands:
             datasets: the datasets that are served.
             inspections: checks their files.
             streams: the running streams.
+            admission: says whether anything new is begun.
             call: runs a function in the control thread.
             carry_out: carries out what a session's machine asks for.
             compare: answers a valid offer, once it is compared with those of the other ranks.
         """
-        self.draining = False
+        self._admission = admission
         self._datasets = datasets
         self._inspections = inspections
         self._streams = streams
@@ -128,7 +127,7 @@ class SessionCommands:
             # The session ended while the answer before this was sent: the stream would never be
             # stopped.
             return
-        if self.draining:
+        if self._admission.is_draining:
             self._carry_out(client, machine.refuse("draining", _LEAVING))
             return
         if agreed is None:

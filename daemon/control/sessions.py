@@ -20,14 +20,17 @@ __all__ = ["Sessions"]
 
 
 class Sessions:
-    """Makes sessions, each with a number that is never used again. Used by the control thread.
-
-    Attributes:
-        identity: this daemon's name.
-    """
+    """Makes sessions, each with a number that is never used again. Used by the control thread."""
 
     def __init__(
-        self, config: DaemonConfig, admission: Admission, streams: Streams, clock: Clock, *, data_offset: int
+        self,
+        config: DaemonConfig,
+        admission: Admission,
+        streams: Streams,
+        identity: Identity,
+        clock: Clock,
+        *,
+        data_offset: int,
     ) -> None:
         """See the class.
 
@@ -35,6 +38,7 @@ class Sessions:
             config: the daemon's configuration.
             admission: decides who gets a session.
             streams: owns the lanes of sessions.
+            identity: this daemon's name.
             clock: for heartbeats.
             data_offset: the data port's number minus the control port's.
         """
@@ -43,7 +47,7 @@ class Sessions:
         self._streams = streams
         self._clock = clock
         self._data_offset = data_offset
-        self.identity = Identity()
+        self._identity = identity
         # Not from 1: what belongs to a session of a former daemon must not be taken for another
         # session's.
         self._next = secrets.randbits(60)
@@ -71,7 +75,7 @@ class Sessions:
                 served,
                 self._config,
                 session=session,
-                daemon=self.identity,
+                daemon=self._identity,
                 protection=protection,
                 data_offset=self._data_offset,
                 generations=self._admission.generations.numbers(served.name),

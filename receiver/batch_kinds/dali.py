@@ -10,7 +10,8 @@ from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.records import first_position
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import PipeMaker
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.dali.adapter import DaliPipe, Draw
 from emlio.receiver.dali.graph import PipeOptions
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -77,7 +78,7 @@ class DaliBatches:
         """See `BatchKind`."""
         return first_position(plan)
 
-    def next(self, batches: MadeBatches, handed: Handed, position: Position) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed, position: Position) -> MadeBatch:
         """See `BatchKind`."""
         return handed.ready or self._pipe.next(batches, handed)
 

@@ -7,7 +7,8 @@ from typing import Protocol, TypeVar
 
 from emlio.planner.plan import Plan
 from emlio.receiver.batches.makers import Maker
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import UserPosition
 from emlio.receiver.records.mixture import KnownContents
@@ -47,7 +48,7 @@ class BatchKind(Protocol[_P]):
         """Return the beginning of the plan's first epoch; `ask` returns the sizes of records."""
         ...
 
-    def next(self, batches: MadeBatches, handed: Handed, position: _P) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed, position: _P) -> MadeBatch:
         """Return the next batch with the user's value; the same one until it is counted.
 
         Args:

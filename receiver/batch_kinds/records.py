@@ -10,7 +10,8 @@ from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import Maker
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.records.mixture import KnownContents
@@ -55,7 +56,7 @@ class RecordBatches:
         """See `BatchKind`."""
         return first_position(plan)
 
-    def next(self, batches: MadeBatches, handed: Handed, position: Position) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed, position: Position) -> MadeBatch:
         """See `BatchKind`."""
         ready = handed.ready
         if ready is None:

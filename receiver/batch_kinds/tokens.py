@@ -5,7 +5,8 @@ Covers: handing them out. Does not cover: making them (emlio.receiver.tokens.fee
 
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import Ask
@@ -40,7 +41,7 @@ class TokenKind:
         """Find the lengths of all records. See `BatchKind`."""
         return self._work.begin(plan, ask)
 
-    def next(self, batches: MadeBatches, handed: Handed, position: TokenPosition) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed, position: TokenPosition) -> MadeBatch:
         """See `BatchKind`."""
         return self._destination.brought(self._work.next(batches, position))
 

@@ -254,7 +254,7 @@ class _Job:
     def _note(self, place: int, error: BaseException) -> None:
         # An error that is no Exception, such as SystemExit, says nothing about the record: no
         # policy may swallow it.
-        is_fatal = self._policy.on_error == "raise" or not isinstance(error, Exception)
+        is_fatal = self._policy.raises or not isinstance(error, Exception)
         with self._lock:
             self._failures[place] = error
             if is_fatal and (self._fatal is None or place < self._fatal):

@@ -34,10 +34,7 @@ class Receiving(Protocol):
 
 
 class PatientBatches:
-    """The batches made, for the user's thread.
-
-    See `emlio.receiver.batches.prefetch.MadeBatches`.
-    """
+    """The batches made, in order, for the user's thread."""
 
     def __init__(
         self, prefetch: Prefetch, receiving: Receiving, timeout_ns: int, work: WorkObserver = UNOBSERVED_WORK
@@ -57,11 +54,11 @@ class PatientBatches:
 
     @property
     def ready(self) -> bool:
-        """See `MadeBatches`."""
+        """Return whether `first` would return at once."""
         return self._prefetch.ready
 
     def first(self) -> MadeBatch:
-        """See `MadeBatches`.
+        """Wait for the next batch, which stays first until it is taken.
 
         Raises:
             PeerLostError: the batch was not complete in time.
@@ -69,22 +66,25 @@ class PatientBatches:
         if not self._prefetch.ready:
             self._receiving.use_room()  # `taken` may have been interrupted before it did this
         self._work.end()
-        made = self._wait()
+        patience_ns = min(_WARN_AFTER_NS, self._timeout_ns // 2)
+        made = self._prefetch.first(patience_ns)
+        if made is None:
+            made = self._wait_on(patience_ns)
         self._work.begin()
         return made
 
     def taken(self, made: MadeBatch) -> None:
-        """See `MadeBatches`. From here on the batch takes no room in the window.
+        """Remove this batch, unless that was done: from here on it takes no room in the window.
 
         A DALI pipeline bounds what it holds itself.
         """
         if self._prefetch.taken(made):
             self._receiving.use_room()
 
-    def _wait(self) -> MadeBatch:
-        prefetch, timeout_ns = self._prefetch, self._timeout_ns
-        waited_ns, patience_ns = 0, min(_WARN_AFTER_NS, timeout_ns // 2)
-        made = prefetch.first(patience_ns)
+    def _wait_on(self, patience_ns: int) -> MadeBatch:
+        """Wait on, after as long as this."""
+        prefetch, timeout_ns, made = self._prefetch, self._timeout_ns, None
+        waited_ns = 0
         while made is None and waited_ns + patience_ns < timeout_ns and not prefetch.making:
             waited_ns += patience_ns
             _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._receiving.describe_wait())

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 from emlio.receiver.timing.turn_work import TurnWork
 
-__all__ = ["MadeBatch", "MadeBatches", "Prefetch", "again"]
+__all__ = ["MadeBatch", "Prefetch", "again"]
 
 _LOG = logging.getLogger("emlio.receiver")
 
@@ -67,26 +67,6 @@ class MadeBatch:
     def held_bytes(self) -> int:
         """The bytes of the window that it took."""
         return self.size_bytes + PLACE_BYTES * self.count
-
-
-class MadeBatches(Protocol):
-    """Made batches, in order, for the user's thread."""
-
-    @property
-    def ready(self) -> bool:
-        """Return whether `first` would return at once."""
-        ...
-
-    def first(self) -> MadeBatch:
-        """Wait for the next batch and return it.
-
-        It stays first until it is taken. An error may be raised again by the next call.
-        """
-        ...
-
-    def taken(self, made: MadeBatch) -> None:
-        """Remove this batch, so that the next one is first. A second call does nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,19 +196,27 @@ class Prefetch:
             finally:
                 self.hunger.now = False  # no call, so no interrupt can come before it
                 self.hunger.end()
-        return found
+        if isinstance(found, MadeBatch):
+            return found
+        try:
+            made = self._make_batch(found)
+        except StopIteration as error:
+            raise _told(error) from error
+        batch = _made(found, made.result() if isinstance(made, Promise) else made, self.count)
+        self._made = found, batch
+        return batch
 
-    def _find(self) -> MadeBatch | None:
-        """Return the next batch, if it is here and can be made."""
+    def _find(self) -> MadeBatch | WholeBatch | None:
+        """Return the next batch if it is made, or its records if it is to be made now."""
         if self._closed:
             self._user.ring()  # for other waiting threads
             raise ClosedError("the loader was closed while it waited for a batch")
         if self._spoiled is not None:
             raise again(self._spoiled)
         if not self._maker.ahead:
-            batch = _first(self._whole)
-            if batch is not None:
-                return self._make(batch)
+            whole, kept = _first(self._whole), self._made
+            if whole is not None:
+                return kept[1] if kept is not None and kept[0] is whole else whole
         elif (head := _first(self._pending)) is not None:
             if not head.made.done():
                 return None
@@ -244,18 +232,6 @@ class Prefetch:
         if error is not None and not self.making:
             raise again(error)
         return None
-
-    def _make(self, batch: WholeBatch) -> MadeBatch:
-        kept = self._made
-        if kept is not None and kept[0] is batch:
-            return kept[1]
-        try:
-            made = self._make_batch(batch)
-        except StopIteration as error:
-            raise _told(error) from error
-        found = _made(batch, made.result() if isinstance(made, Promise) else made, self.count)
-        self._made = batch, found
-        return found
 
     def taken(self, made: MadeBatch) -> bool:
         """Remove this batch if it is the first; return whether it was."""

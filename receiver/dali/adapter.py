@@ -26,7 +26,8 @@ import numpy as np
 
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError, EmlioError
 from emlio.interrupts import interrupt_behind
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.dali.graph import PipeOptions, build, build_for_one, name_outputs
 from emlio.receiver.dali.inputs import Inputs
 from emlio.receiver.dali.probe import find_faults
@@ -156,7 +157,7 @@ class DaliPipe:
 
     # ---- for the loader -------------------------------------------------------------------------------------------
 
-    def next(self, batches: MadeBatches, handed: Handed) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed) -> MadeBatch:
         """Return the next batch with its finished outputs, and keep the pipeline's queue filled.
 
         Args:
@@ -171,7 +172,7 @@ class DaliPipe:
                 raise ClosedError("the loader was closed while a batch was made") from error
             raise
 
-    def _next_batch(self, batches: MadeBatches, handed: Handed) -> MadeBatch:
+    def _next_batch(self, batches: PatientBatches, handed: Handed) -> MadeBatch:
         if self._at_work:
             self._start_over()
         if self._untaken is not None:
@@ -205,7 +206,7 @@ class DaliPipe:
             self._at_work = False
             return made
 
-    def _await_one(self, batches: MadeBatches) -> bool:
+    def _await_one(self, batches: PatientBatches) -> bool:
         """Return whether there is a batch to feed.
 
         An error in its place is raised once no batch is in progress before it.
@@ -225,7 +226,7 @@ class DaliPipe:
             raise
         return True
 
-    def _fetch(self, batches: MadeBatches) -> None:
+    def _fetch(self, batches: PatientBatches) -> None:
         batch = batches.first()
         coming = [_UnderWay(batch=batch, decoded=batch.value)]
         untaken = replace(batch, value=None)  # its columns are freed once DALI has them

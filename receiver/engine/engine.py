@@ -45,7 +45,6 @@ from emlio.receiver.machine.events import (
     TargetsChanged,
     TimePassed,
 )
-from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import (
     Answered,
     Call,
@@ -63,7 +62,8 @@ from emlio.receiver.machine.instructions import (
     Say,
     SayCredit,
 )
-from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.machine.intake import Room
+from emlio.receiver.machine.rank import RankMachine, ReceivingFigures
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.bell import Bell
@@ -85,6 +85,9 @@ _TURN_NS = 50_000_000
 """A turn that reads for longer ends: what daemons say is read, and they are answered, in each turn."""
 
 _ANSWER_S = 5.0
+
+_BUSY = Room(1 << 62, 1 << 62)
+"""During a turn."""
 
 _REPORT_NS = 100_000_000
 """Between the reports that daemons are asked for while the user waits: what do their streams wait for?"""
@@ -128,6 +131,7 @@ class Engine:
         self._work = prefetch.receiving
         self._report_ns = 0
         self._heard_bytes = 0  # of the batches that were taken, those that the machine was told of
+        self._room = _BUSY  # how much the user must free to wake the thread
         self._turns = 0
         self._woken = -1  # the turn after whose first look the thread was woken for room
         self._reads_on = False  # the last turn ended before everything was read
@@ -152,7 +156,7 @@ class Engine:
                         self._waker,
                         clock,
                         verify=config.recovery.verifies,
-                        window_bytes=config.prefetch_bytes,
+                        window_bytes=config.prefetch.most_bytes,
                         progress=progress,
                         options=options,
                         questions=questions_of(config.sampling),
@@ -245,7 +249,7 @@ class Engine:
 
     def _gives_room(self) -> bool:
         freed_bytes = self._prefetch.delivered_bytes - self._heard_bytes
-        return self._machine.intake.gives_room(len(self._prefetch.delivered), freed_bytes)
+        return self._room.is_given_by(len(self._prefetch.delivered), freed_bytes)
 
     def use(self, address: Address) -> None:
         """Use the daemons of this address from now on."""
@@ -346,7 +350,8 @@ class Engine:
         self._calls.hear()
         if self._stop:
             return
-        self._turns += 1  # before looking: what is taken from now on may wake the thread again
+        self._turns += 1
+        self._room = _BUSY  # no need to wake it before it looks for room again, see `_timeout_ms`
         delivered, taken = self._prefetch.delivered, dict[int, list[int]]()
         while delivered:
             generation, size_bytes = delivered.popleft()
@@ -370,6 +375,7 @@ class Engine:
         self._handle(TimePassed(hungry=hungry, quiet=not ready))
         self.questions.tick()
         self._carry_out(self._machine.take())
+        self._room = self._machine.intake.room()
         self._work.end()
 
     def _handle(self, event: Event) -> None:

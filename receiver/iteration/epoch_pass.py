@@ -76,24 +76,29 @@ class Iteration(Iterator[Any]):
 
     def __init__(
         self,
-        take: Callable[[Handed], MadeBatch],
+        enter: Callable[[Handed], None],
+        take: Callable[[Handed, Any], MadeBatch],
         position: Counted,
         tally: Tally,
         bar: Progress | None,
         observer: PassObserver = UNOBSERVED_PASS,
+        owner: object = None,
     ) -> None:
         """Begin a pass.
 
         Args:
-            take: returns the next batch of this pass, the same one until it is counted; raises
-                StopIteration after the last.
+            enter: waits until this pass may have another batch; raises StopIteration after the last.
+            take: returns the next batch at the position, the same one until it is counted.
             position: counts the batches.
             tally: counts them, too, and the time.
             bar: shows the progress.
             observer: told when a batch is requested and handed out.
+            owner: the loader, which lives as long as this.
         """
         self.handed = Handed()
+        self._enter = enter
         self._take = take
+        self._owner = owner
         self._position = position
         self._tally = tally
         self._bar = bar
@@ -111,7 +116,8 @@ class Iteration(Iterator[Any]):
         self._inside = True
         try:
             observer.asked(came_ns)
-            made = self._take(handed)
+            self._enter(handed)
+            made = self._take(handed, self._position)
             if self._bar is not None:
                 self._bar.add(1)
             now_ns = time.monotonic_ns()

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 from emlio.errors import ClosedError, ConfigError
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
-from emlio.receiver.iteration.bad_record_words import bad_records_warning
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.position import UserPosition, moved
 from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.observers import EpochObserver
+from emlio.units import counted
 
 __all__ = ["BatchFlow", "EpochWalk"]
 
@@ -35,8 +36,21 @@ class BatchFlow(Protocol):
         """Drop everything on its way, and receive this epoch from `origin` on."""
         ...
 
-    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
-        """Return the next batch with the user's value; the same one until it is counted."""
+    def check_usable(self) -> None:
+        """Raise `ClosedError` if the loader is closed, or belongs to another process."""
+        ...
+
+    def enter(self, position: UserPosition) -> None:
+        """Wait until the batch at this position may be handed out.
+
+        Raises:
+            EmlioError: it never may.
+        """
+        ...
+
+    @property
+    def next(self) -> Callable[[Handed, Any], MadeBatch]:
+        """Returns the next batch at a position with the user's value; the same one until it is counted."""
         ...
 
 
@@ -56,6 +70,7 @@ class EpochWalk:
         observer: EpochObserver,
         *,
         progress: bool,
+        policy: BadRecordPolicy,
         name: Callable[[int], str] = str,
     ) -> None:
         """Begin at a position.
@@ -67,6 +82,7 @@ class EpochWalk:
             tally: counts the batches handed out.
             observer: told of passes.
             progress: whether each pass shows a progress bar.
+            policy: how bad records are handled.
             name: returns the place of a record in words, by its global id.
         """
         self.position = position
@@ -75,6 +91,7 @@ class EpochWalk:
         self._tally = tally
         self._observer = observer
         self._shows_progress = progress
+        self._policy = policy
         self._name = name
         self._handed: Handed | None = None  # the pass in progress
         self._flows_at: tuple[int, int] | None = None
@@ -84,11 +101,11 @@ class EpochWalk:
         """The number of batches left in the current epoch."""
         return self.position.steps - self.position.steps_done
 
-    def begin(self, take: Callable[[Handed], MadeBatch]) -> Iteration:
+    def begin(self, owner: object = None) -> Iteration:
         """Begin a pass over the next epoch, or the rest of a resumed one. A pass in progress ends.
 
         Args:
-            take: calls `next`, and keeps the loader alive.
+            owner: the loader, which lives as long as the pass.
         """
         if self._handed is not None:
             self._leave()
@@ -96,7 +113,7 @@ class EpochWalk:
         self._config.check_epoch(epoch)
         bar = Progress(f"epoch {epoch}", self.remaining, stream=sys.stderr) if self._shows_progress else None
         observer = self._observer.epoch_begun(epoch, resumes=self.remaining < self.position.whole_steps)
-        iteration = Iteration(take, self.position, self._tally, bar, observer)
+        iteration = Iteration(self.enter, self._flow.next, self.position, self._tally, bar, observer, owner)
         if self._flows_at != self.position.flow:
             self._flows_at = None
             self._flow.go_to(*self.position.flow)
@@ -104,13 +121,14 @@ class EpochWalk:
         self._flows_at, self._handed = None, iteration.handed
         return iteration
 
-    def next(self, handed: Handed) -> MadeBatch:
-        """Return the next batch of a pass.
+    def enter(self, handed: Handed) -> None:
+        """Wait until a pass may have its next batch.
 
         Raises:
             StopIteration: the epoch is over.
-            ClosedError: another pass began.
+            ClosedError: another pass began, or the loader is closed.
         """
+        self._flow.check_usable()
         if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")
         position = self.position
@@ -121,7 +139,7 @@ class EpochWalk:
             self.position, self._flows_at, self._handed = following, flow, None
             handed.ended = True
             raise StopIteration
-        return self._flow.next(handed, position)
+        self._flow.enter(position)
 
     def _leave(self) -> None:
         """Give up the rest of the epoch, unless no batch of it was taken yet: the user began anew."""
@@ -147,8 +165,7 @@ class EpochWalk:
         handed.told = True
         fault = handed.fault
         place = "not known" if fault is None else self._name(fault.record)
-        on_error = self._config.recovery.on_error
-        _LOG.warning("%s", bad_records_warning(handed, self.position.epoch, on_error, place))
+        _LOG.warning("epoch %d: %s", self.position.epoch, _bad_records(handed, self._policy, place))
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next pass. If it is the one that comes anyway, a resumed one continues."""
@@ -172,3 +189,20 @@ class EpochWalk:
         if self._handed is not None:
             self._tell_of_bad(self._handed)
         self.position, self._handed = position, None
+
+
+def _bad_records(handed: Handed, policy: BadRecordPolicy, place: str) -> str:
+    """Return how many records of a pass were bad, and the first of them, which is at `place`."""
+    fault, one = handed.fault, handed.bad == 1
+    done = "bad"
+    if policy.skips:
+        done = "left out"
+    elif policy.replaces:
+        done = f"replaced by {'another record of its batch' if one else 'other records of their batches'}"
+    reason = "" if fault is None else f": {fault.reason}"
+    advice = "`emlio inspect --verify --decode DIR` lists such records"
+    if fault is not None and fault.of_transform:
+        advice = f"`loader.get({fault.record})` repeats this error with its traceback"
+    are, were = ("is", "was") if one else ("are", "were")
+    records = f"{handed.bad:,} of {counted(handed.records, 'record')}"
+    return f"{records} {are} bad and {were} {done}. The first is {place}{reason}. {advice}"

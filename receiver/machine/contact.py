@@ -1,29 +1,93 @@
 """The control connection to one daemon: the address in use, and messages sent before it connected.
 
 Covers: connecting, going on to the next address, the obstacle if no address could be connected.
-Does not cover: which address is next (emlio.receiver.machine.routes), words for obstacles
-(emlio.receiver.machine.obstacles), the messages (emlio.session.rank), lanes (emlio.receiver.machine.source).
+Does not cover: which address is next (emlio.receiver.machine.routes), the messages (emlio.session.rank),
+lanes (emlio.receiver.machine.stream).
 """
 
+import errno
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import chain
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent, Refusal
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.instructions import Call, Disconnect, Say
-from emlio.receiver.machine.obstacles import CLOSES, SILENCE, UNANSWERED, Obstacle, refusal, unknown_host
-from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.routes import Routes
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.wire.control import ControlMessage
 
-__all__ = ["Contact"]
+__all__ = ["CLOSES", "SILENCE", "UNANSWERED", "Contact", "Obstacle", "refusal", "unknown_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """An obstacle.
+
+    Attributes:
+        words: what happens, to follow a colon or a comma.
+        advice: what to check, as a sentence.
+    """
+
+    words: str
+    advice: str
+
+
+CLOSES = Obstacle(
+    "it closed the connection without an answer, so the port may belong to another service or be a data port",
+    "Check that emlio-daemon is running there and that this is its control port",
+)
+SILENCE = Obstacle(
+    "no answer came, not even a refusal",
+    "Check that the host is up and that no firewall drops connections to it",
+)
+UNANSWERED = Obstacle(
+    "no answer came, although the port accepts connections",
+    "Check that emlio-daemon is running there and that the port is not another service's",
+)
+
+_NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+_NETWORK = "Check the address, and the network and firewalls between the hosts"
+
+
+def unknown_host(host: str, trouble: str) -> Obstacle:
+    """Return the obstacle that a host name cannot be resolved, for this reason."""
+    return Obstacle(
+        f"the host name {host!r} cannot be resolved ({trouble})",
+        "Check the name in the loader's address",
+    )
+
+
+def refusal(way: Peer, reason: Refusal | None) -> Obstacle:
+    """Return the obstacle that connections to an address fail.
+
+    Args:
+        way: the address.
+        reason: the reason; None if it is not known.
+    """
+    if reason is None:
+        return Obstacle("connections are refused, or there is no route to the host", _NETWORK)
+    if reason.code == errno.ECONNREFUSED:
+        return Obstacle(
+            f"connections are refused: nothing listens at {way.place}",
+            "Check that emlio-daemon is running there and that its --bind names this address: by default it listens on "
+            "its own host only",
+        )
+    if reason.code in _NO_ROUTE:
+        return Obstacle(f"{way.place} cannot be reached ({reason.text})", _NETWORK)
+    if reason.code in _FORBIDDEN:
+        return Obstacle(f"this host forbids connections to {way.place} ({reason.text})", "Check this host's firewall")
+    return Obstacle(f"connections to {way.place} fail ({reason.text})", _NETWORK)
 
 
 class Contact:
     """The control connection to one daemon.
 
     Attributes:
+        number: the daemon's number.
+        peer: its name.
         targets: the targets that mean this daemon, by their peer; more than one if it has several
             addresses.
         routes: its addresses.
@@ -33,19 +97,19 @@ class Contact:
         refusals: why addresses refuse, as far as that is known.
     """
 
-    def __init__(self, source: int, target: Target, out: Outbox) -> None:
+    def __init__(self, number: int, target: Target, out: Outbox) -> None:
         """Connect to the daemon.
 
         Args:
-            source: the daemon's number.
+            number: the daemon's number.
             target: the daemon as named in the loader's address.
             out: takes instructions.
         """
         self.targets = {target.peer: target}
         self.routes = Routes(target.ways)
         self.closed = self.connected = self.refused = False
-        self._source = source
-        self._peer = target.peer
+        self.number = number
+        self.peer = target.peer
         self._out = out
         self._said: list[ControlMessage] = []
         self.refusals: dict[Peer, Refusal] = {}
@@ -57,7 +121,7 @@ class Contact:
     @property
     def way(self) -> Peer:
         """The address in use."""
-        return self.routes.way or self._peer
+        return self.routes.way or self.peer
 
     def leads_elsewhere(self) -> bool:
         """Record that another daemon answers at the address in use.
@@ -84,7 +148,7 @@ class Contact:
         self._note_attempt()
         self._connect(way)
         for message in self._said:
-            self._out.add(Say(self._source, message))
+            self._out.add(Say(self.number, message))
 
     def deadline_ns(self) -> int | None:
         """The latest time at which `find_way` must be called."""
@@ -98,13 +162,13 @@ class Contact:
         """
         if not self.connected:
             self._said.append(message)
-        self._out.add(Say(self._source, message))
+        self._out.add(Say(self.number, message))
 
     def disconnect(self, linger_ms: int) -> None:
         """Disconnect, after giving the last messages a moment to leave."""
         if not self.closed:
             self.closed = True
-            self._out.add(Disconnect(self._source, linger_ms))
+            self._out.add(Disconnect(self.number, linger_ms))
 
     def meant_by(self, targets: Iterable[Target]) -> None:
         """Record that these targets, too, mean this daemon."""
@@ -122,7 +186,7 @@ class Contact:
         The first one is kept. The addresses are kept until there are others.
         """
         listed = [peer for peer in self.targets if peer in peers]
-        self.targets = {peer: one for peer, one in self.targets.items() if peer in peers or peer == self._peer}
+        self.targets = {peer: one for peer, one in self.targets.items() if peer in peers or peer == self.peer}
         self._know(listed or self.targets)
 
     def _know(self, peers: Iterable[Peer]) -> None:
@@ -145,7 +209,7 @@ class Contact:
         """Return the obstacle to connecting; None if none is known, and it just does not answer."""
         trouble = next((one.trouble for one in self.targets.values() if one.trouble), "")
         if trouble and not self.routes.ways:
-            return unknown_host(self._peer.host, trouble)
+            return unknown_host(self.peer.host, trouble)
         if (self.refused or self._was_refused) and not self.connected:
             way = next((way for way in (self.way, *self.routes.ways) if way in self.refusals), self.way)
             return refusal(way, self.refusals.get(way))
@@ -161,4 +225,4 @@ class Contact:
 
     def _connect(self, way: Peer | None) -> None:
         self.closed = self.connected = self.refused = False
-        self._out.add(Call(self._source, way))
+        self._out.add(Call(self.number, way))

@@ -11,7 +11,6 @@ cover: the rules of a session (emlio.session.rank), which daemons there are
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from msgspec import structs
 
@@ -27,16 +26,12 @@ from emlio.receiver.machine.generation import GenerationsRead
 from emlio.receiver.machine.instructions import Answered, LookUpNames
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.lane_keeper import LaneKeeper
-from emlio.receiver.machine.loss_words import farewell, loss
 from emlio.receiver.machine.membership import Membership
-from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.quorum import Quorum
 from emlio.receiver.machine.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
 from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.source_state import SourceState
-from emlio.receiver.machine.sources import Sources
-from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.machine.source import Source, Sources, SourceState
+from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.instructions import (
     Agreed,
@@ -93,10 +88,10 @@ class DaemonPool:
         """
         self.sources = Sources()
         self.assignment = ShardAssignment(
-            config, out, around, self.sources, self.stream_names, self.carry_out, self.guard, intake
+            config, out, around, self.sources, self.stream_names, self.carry_out, self.judge, intake
         )
         self.local_numbers = range(len(targets), len(targets) + len(here))
-        self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.guard, self.local_numbers)
+        self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.local_numbers)
         self._lost = 0
         self._generations = GenerationsRead([one.dataset for one in config.address.parts or (config.address,)])
         self._config = config
@@ -113,11 +108,10 @@ class DaemonPool:
             self.sources,
             self.assignment,
             self._numbers,
+            intake,
             call=self._call,
             call_again=self._call_again,
             lose=self.lose,
-            dismiss=Source.dismiss,
-            on_free=intake.forget,
         )
 
     @property
@@ -128,6 +122,12 @@ class DaemonPool:
     def stream_names(self) -> Sequence[str]:
         """Return a name for every stream, by its number."""
         return self._numbers.names
+
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the pool's state."""
+        daemons = [part for source in self.sources for part in source.parts()]
+        own = (self, self.sources, self.lanes, self.membership, self._numbers, self._quorum, self._generations)
+        return (*own, *self.assignment.parts(), *daemons)
 
     # ---- the beginning --------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class DaemonPool:
         Daemons that are late or lost are not waited for.
         """
         return self.assignment.agreement is not None and all(
-            source.is_agreed or source.late or source.retry is not None for source in self.sources
+            source.is_agreed or source.late or source.is_lost for source in self.sources
         )
 
     def _call(self, number: int, target: Target) -> Source:
@@ -158,7 +158,7 @@ class DaemonPool:
     def _call_again(self, source: Source) -> None:
         """Start another session with the daemon."""
         answer_ns = self._config.recovery.heartbeat_ns
-        if source.retry is not None:
+        if source.retry is not None and source.is_lost:
             answer_ns = source.retry.answer_within_ns(answer_ns, self._config.recovery.timeout_ns)
             source.retry.try_now(self._out.now_ns)
         source.call_again(self._session(source.conversation.peer, answer_ns, source.conversation.clocks))
@@ -171,7 +171,7 @@ class DaemonPool:
         hello = self._around.hello(source.number, source.peer)
         hello = self._generations.said_in(hello, source, self.assignment.agreement)
         self.carry_out(source, source.conversation.greet(hello, self._out.now_ns))
-        source.greeted(self._config.world_size)
+        source.stream.begin(self._config.world_size)
 
     def _propose(self) -> None:
         """Offer the plan, once enough daemons have listed what they hold."""
@@ -213,25 +213,26 @@ class DaemonPool:
             offer = structs.replace(offer, compared=self._around.compared(dataset, self._config.options))
         self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first, agreement.contents_named()))
         if first is not None:
-            source.ordered()
+            source.stream.ordered()
 
     # ---- the sessions ---------------------------------------------------------------------------------------------
 
     def connected(self, source: Source, round_trip_ns: int | None) -> None:
         """TCP has connected the control connection."""
-        source.connected(round_trip_ns, daemons=len(self.sources), ranks=self._config.world_size)
+        source.stream.path_found(round_trip_ns, daemons=len(self.sources), ranks=self._config.world_size)
 
     def hear(self, source: Source, data: bytes) -> None:
         """Handle a control message from the daemon."""
         try:
             message = decode_control(data)
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"the daemon at {source.peer}: {error}") from error
+            self.lose(source, RemoteProtocolError(f"the daemon at {source.peer}: {error}"))
+            return
         instructions = source.conversation.receive(message, self._out.now_ns)
         if isinstance(message, Welcome):
             if not self.membership.meet(source):
                 return
-            source.have_lanes(source.lanes.wanted)  # at the port it named, if they are elsewhere
+            self.judge(source, source.stream.welcomed())
         self.carry_out(source, instructions)
         self._around.gate.keep(*self.sources.limits())
 
@@ -240,19 +241,17 @@ class DaemonPool:
         self._around.gate.told()
         for source in self.sources:
             if not source.contact.closed:
-                self.guard(source, partial(self.carry_out, source, source.conversation.tell_place(self._out.now_ns)))
+                self.carry_out(source, source.conversation.tell_place(self._out.now_ns))
         self._around.gate.keep(*self.sources.limits())
 
     def cut_off(self, source: Source, event: LinkEvent) -> None:
-        """Handle the end of the control connection.
-
-        Raises:
-            EmlioError: the reason, if it is known.
-        """
-        reason = self._config.trust.reason(source.clearest(event), source.peer)
+        """Handle the end of the control connection."""
+        agreed = source.is_agreed or source.state is SourceState.PARTING
+        reason = self._config.trust.reason(source.contact.clearest(event, agreed=agreed), source.peer)
         if reason is not None:
-            raise reason
-        self.carry_out(source, source.conversation.cut_off())
+            self.lose(source, reason)
+        else:
+            self.carry_out(source, source.conversation.cut_off())
 
     def tick(self, *, hungry: bool) -> None:
         """Time has passed: send pings, notice silence, reconnect, give up.
@@ -261,22 +260,22 @@ class DaemonPool:
         """
         self._propose()
         for source in self.sources:
-            if source.retry is not None:
+            if source.retry is not None and source.is_lost:
                 self._try_again(source, source.retry)
             source.find_way()
             self.lanes.look(source)
             if not source.contact.closed:
-                self.guard(source, partial(self._tick, source))
+                self._tick(source)
         self.assignment.watch(hungry=hungry)
 
     def _tick(self, source: Source) -> None:
         now_ns = self._out.now_ns
+        heartbeat_ns = self._config.recovery.heartbeat_ns
         self.carry_out(source, source.conversation.tick(now_ns))
-        if source.farewell is not None and now_ns - source.farewell_ns >= self._config.recovery.heartbeat_ns:
-            raise source.farewell  # the data announced as in flight does not come
-        settled = now_ns - source.moved_ns >= self._config.recovery.heartbeat_ns and source.is_agreed
-        if source.trouble is not None and settled:
-            source.trouble = None
+        if source.farewell is not None and now_ns - source.farewell.at_ns >= heartbeat_ns:
+            self.lose(source, source.farewell.error)  # the data announced as in flight does not come
+        elif source.is_agreed and now_ns - source.stream.moved_ns >= heartbeat_ns:
+            source.works()
 
     def deadline_ns(self, *, hungry: bool) -> int | None:
         """The latest time at which `tick` must be called."""
@@ -284,15 +283,18 @@ class DaemonPool:
         if self.assignment.agreement is None:
             found.append(self._quorum.deadline_ns(self._out.now_ns))
         for source in self.sources:
-            if source.retry is not None:
+            if source.retry is not None and source.is_lost:
                 found += [source.retry.due_ns, self._until_ns(source, source.retry)]
             if source.farewell is not None:
-                found.append(source.farewell_ns + self._config.recovery.heartbeat_ns)
+                found.append(source.farewell.at_ns + self._config.recovery.heartbeat_ns)
         return min((at for at in found if at is not None), default=None)
 
     def carry_out(self, source: Source, instructions: list[RankInstruction]) -> None:
-        """Carry out the instructions of a session."""
+        """Carry out the instructions of a session; lose the daemon where the session has failed."""
+        session = source.conversation
         for instruction in instructions:
+            if source.contact.closed or source.conversation is not session:
+                return  # an instruction before this one ended the session
             match instruction:
                 case Send(message=message):
                     source.contact.send(message)
@@ -315,11 +317,9 @@ class DaemonPool:
                 case SizesCame() | RecordsCame() | EnergyCame():
                     self._out.add(Answered(source.number, instruction))
                 case StreamOpened():
-                    source.opened(instruction)
+                    source.stream.opened(instruction)
                 case Failed(error=error):
-                    if not source.conversation.dismissed:
-                        raise error
-                    source.bid_farewell(error)
+                    self.judge(source, source.bid_farewell(error) if session.dismissed else error)
 
     def _ask_digests(self, source: Source, holding: Holding) -> None:
         """Have predicates evaluated, one after the other, and ask for digests of what they hold for.
@@ -345,54 +345,60 @@ class DaemonPool:
             source.holding = holding
             self._propose()
             return
+        try:
+            agreement = self._joined(source, holding, agreement)
+        except DatasetError as error:
+            self.lose(source, error)
+            return
+        if known is None:
+            self.assignment.agreement, source.holding = agreement, holding
+        self._offer(source, agreement)
+
+    def _joined(self, source: Source, holding: Holding, agreement: Agreement) -> Agreement:
+        """Return the agreement with a daemon that listed its shards after the plan was made.
+
+        Raises:
+            DatasetError: they are not what the job reads.
+        """
         # A daemon that was started again may hold more, after shards were added to the folder.
+        known = source.holding
         if known is not None and holding.rows != known.rows and not set(known.rows) <= set(holding.rows):
             raise DatasetError(
                 f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
                 f"now holds {len(holding.rows)} or different ones"
             )
         check_matches(self._config.address.dataset, questions_of(self._config.sampling), (*agreement.told, holding))
-        if known is None:
-            self._generations.check_joining(source)
-            self.assignment.agreement = agreement = agreement.joined(holding, source.number)
-            source.holding = holding
-        self._offer(source, agreement)
+        if known is not None:
+            return agreement
+        self._generations.check_joining(source)
+        return agreement.joined(holding, source.number)
 
     def _agreed(self, source: Source) -> None:
-        retry = source.retry
+        was_lost, recovery = source.is_lost, self._config.recovery
         source.agree()
-        silent_ns = source.may_be_silent_ns(self._config.recovery.heartbeat_ns, self._config.recovery.timeout_ns)
-        source.conversation.expect_within(silent_ns)
-        if retry is not None:
-            away = format_duration(self._out.now_ns - retry.lost_ns)
+        # The more often it was lost before it sent anything, the longer it may be silent.
+        silent_ns = min(recovery.heartbeat_ns << min(max(source.in_vain - 1, 0), 20), recovery.timeout_ns)
+        source.conversation.expect_within(max(recovery.heartbeat_ns, silent_ns))
+        if was_lost and source.retry is not None:
+            away = format_duration(self._out.now_ns - source.retry.lost_ns)
             self._out.note("info", f"the daemon at {source.peer} is back after {away}")
-            source.trouble, source.moved_ns = retry, self._out.now_ns
-        if retry is not None or source.late or source.stale:
-            source.late = source.stale = False
+            source.stream.moved_ns = self._out.now_ns
+        if was_lost or source.late or source.stream.is_stale:
+            source.late = source.stream.is_stale = False
             self.assignment.share_out(also=source)
             self.membership.release()
 
     # ---- losing a daemon ------------------------------------------------------------------------------------------
 
-    def guard(self, source: Source, action: Callable[[], None]) -> None:
-        """Run an action on a daemon; if it fails, lose the daemon."""
-        try:
-            action()
-        except EmlioError as error:
-            self.lose(source, error)
-
-    def guard_data(self, source: Source, action: Callable[[], None]) -> None:
-        """Process data from a daemon; if the data is wrong, reopen the daemon's stream."""
-        try:
-            action()
-        except RemoteProtocolError as error:
-            self.guard(source, partial(self.assignment.mend, source, error))
-        except EmlioError as error:
+    def judge(self, source: Source, error: EmlioError | None) -> None:
+        """Lose a daemon by this error, if there is one."""
+        if error is not None:
             self.lose(source, error)
 
     def brought(self, source: Source) -> None:
         """Record that the daemon sent something that was missing, so it works."""
-        source.mends, source.trouble = 0, None
+        source.stream.mends = 0
+        source.works()
         # Lanes may bring data before the answer to the order. That says nothing about the daemon's
         # speed in answering.
         if source.in_vain and source.conversation.state is RankState.STREAMING:
@@ -400,20 +406,22 @@ class DaemonPool:
             source.conversation.expect_within(self._config.recovery.heartbeat_ns)
 
     def lose(self, source: Source, error: EmlioError) -> None:
-        """Lose a daemon: disconnect, have others send its part, and reconnect later."""
+        """Lose a daemon: disconnect, have others send its part, and reconnect later.
+
+        Raises:
+            EmlioError: the job cannot go on without it.
+        """
         error = source.clearer(error)
         self._out.add(LookUpNames())
-        agreed = source.is_agreed or source.state is SourceState.PARTING
-        knew_it = agreed or source.late or (source.retry is not None and source.holding is not None)
-        if is_of_other_ranks(error) or (not knew_it and is_for_the_user(error, source.retry)):
+        was_here = source.is_agreed or source.state is SourceState.PARTING
+        was_lost, was_unfit = source.is_lost, source.unfit is not None
+        knew_it = was_here or source.late or (was_lost and source.holding is not None)
+        if is_of_other_ranks(error) or (not knew_it and is_for_the_user(error, source.retry if was_lost else None)):
             raise error
         source.in_vain += source.conversation.in_vain
-        was_here = agreed
-        is_news = was_here or source.retry is None
         source.disconnect()
         self._around.gate.keep(*self.sources.limits())
-        now_ns = self._out.now_ns
-        retry = source.retry or source.trouble
+        now_ns, retry = self._out.now_ns, source.retry
         passing = may_pass(error, retry, reopens=source.conversation.stream > 1)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so its files have changed since. A stream that meets
@@ -422,23 +430,21 @@ class DaemonPool:
         if not passing and self.assignment.agreement is None:
             raise error
         if not passing:
-            is_news = is_news or source.unfit is None
-            source.unfit, source.retry = error, Retry(error, now_ns, self._around.chances, slow=True)
+            retry = Retry(error, now_ns, self._around.chances, slow=True)
         elif retry is None:
             lost_ns = None if was_here else source.called_ns
-            source.retry = Retry(error, now_ns, self._around.chances, lost_ns=lost_ns)
+            retry = Retry(error, now_ns, self._around.chances, lost_ns=lost_ns)
         else:
             retry.failed(error, now_ns)
-            source.retry = retry
-        source.trouble = None
+        source.retry = retry
         if was_here:
             self._lost += 1
             self.assignment.forgive(source)
         self.assignment.share_out()
-        if self.assignment.agreement is None and source.retry.is_over(now_ns, self._config.recovery.timeout_ns):
+        if self.assignment.agreement is None and retry.is_over(now_ns, self._config.recovery.timeout_ns):
             return  # the error raised next says it
-        if is_news:
-            self._out.note("warning", loss(self._config, self.assignment, source, error, was_here=was_here))
+        if was_here or not was_lost or (not passing and not was_unfit):
+            self._out.note("warning", self.assignment.loss(source, error, was_here=was_here))
         else:
             self._out.note("debug", f"the daemon at {source.peer} is still lost: {error}")
 
@@ -449,15 +455,14 @@ class DaemonPool:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never listed its shards: its answer says why, or another service is there
-            raise PeerLostError(farewell(self._config, self.assignment, self._quorum, source, retry))
+            raise PeerLostError(self.assignment.given_up(source, retry, self._quorum.doubt()))
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             self._call_again(source)
 
     def _until_ns(self, source: Source, retry: Retry) -> int | None:
         """The time at which this daemon is given up; None while the loader can go on without it, or it evaluates a predicate."""
         awaited = self.assignment.agreement is None or self.assignment.needs(source)
-        waits = source.finds_matches or not awaited
-        return None if waits else retry.lost_ns + self._config.recovery.timeout_ns
+        return retry.lost_ns + self._config.recovery.timeout_ns if awaited and not source.finds_matches else None
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

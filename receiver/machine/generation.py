@@ -15,11 +15,11 @@ from emlio.receiver.assignment.generations import GivenGeneration, common_genera
 from emlio.receiver.machine.source import Source
 from emlio.wire.control import Hello
 
-__all__ = ["GenerationRead", "GenerationsRead"]
+__all__ = ["GenerationsRead"]
 
 
 class GenerationsRead:
-    """The generations that the rank reads, one of each dataset."""
+    """The generations that the rank reads, one of each dataset, as soon as its daemons have answered."""
 
     def __init__(self, datasets: Sequence[str]) -> None:
         """Know none yet.
@@ -27,7 +27,8 @@ class GenerationsRead:
         Args:
             datasets: the datasets as the address names them, one unless the loader mixes several.
         """
-        self._each = [GenerationRead(dataset) for dataset in datasets]
+        self._datasets = datasets
+        self._numbers: list[int | None] = [None] * len(datasets)
 
     def settle(self, sources: Iterable[Source]) -> list[Source]:
         """Choose the generations; return the daemons that gave another one and must be asked again.
@@ -36,15 +37,31 @@ class GenerationsRead:
             DatasetError: the daemons of a dataset have none in common.
         """
         known = list(sources)
-        return [
-            other
-            for part, one in enumerate(self._each)
-            for other in one.settle(source for source in known if source.peer.part == part)
-        ]
+        return [other for part in range(len(self._datasets)) for other in self._settle(part, known)]
+
+    def _settle(self, part: int, sources: list[Source]) -> list[Source]:
+        dataset = self._datasets[part]
+        gave = {source: given for source in sources if source.peer.part == part and (given := _given(source))}
+        number = self._numbers[part] = common_generation(dataset, list(gave.values()))
+        others = [source for source, given in gave.items() if given.given != number]
+        for source in others:
+            if source.asked_generation == number:
+                raise DatasetError(
+                    f"the daemon at {source.peer} must give generation {number} of {dataset!r}, which it has, it gave "
+                    f"{gave[source].given}"
+                )
+        return others
 
     def said_in(self, hello: Hello, source: Source, agreement: Agreement | None) -> Hello:
         """Return the hello with the generation that is read, and with what the daemon listed before."""
-        return self._each[source.peer.part].said_in(hello, source, agreement)
+        number = self._numbers[source.peer.part]
+        if number is not None:
+            hello = msgspec.structs.replace(hello, generation=number)
+            source.asked_generation = number
+        if agreement is not None and source.holding is not None:
+            held = source.holding.fingerprint(agreement.plan.catalog)
+            hello = msgspec.structs.replace(hello, held=held)
+        return hello
 
     def check_joining(self, source: Source) -> None:
         """Check a daemon that answers for the first time after the plan was made.
@@ -52,46 +69,11 @@ class GenerationsRead:
         Raises:
             DatasetError: it does not have the generation that the job reads.
         """
-        self._each[source.peer.part].check_joining(source)
-
-
-class GenerationRead:
-    """The generation of one dataset, as soon as its daemons have answered. See `GenerationsRead`."""
-
-    def __init__(self, dataset: str) -> None:
-        self._dataset = dataset
-        self._number: int | None = None
-
-    def settle(self, sources: Iterable[Source]) -> list[Source]:
-        """See `GenerationsRead`."""
-        gave = {source: given for source in sources if (given := _given(source)) is not None}
-        self._number = common_generation(self._dataset, list(gave.values()))
-        others = [source for source, given in gave.items() if given.given != self._number]
-        for source in others:
-            if source.asked_generation == self._number:
-                raise DatasetError(
-                    f"the daemon at {source.peer} must give generation {self._number} of {self._dataset!r}, which it "
-                    f"has, it gave {gave[source].given}"
-                )
-        return others
-
-    def said_in(self, hello: Hello, source: Source, agreement: Agreement | None) -> Hello:
-        """See `GenerationsRead`."""
-        if self._number is not None:
-            hello = msgspec.structs.replace(hello, generation=self._number)
-            source.asked_generation = self._number
-        if agreement is not None and source.holding is not None:
-            held = source.holding.fingerprint(agreement.plan.catalog)
-            hello = msgspec.structs.replace(hello, held=held)
-        return hello
-
-    def check_joining(self, source: Source) -> None:
-        """See `GenerationsRead`."""
-        given = _given(source)
-        if given is not None and self._number not in (None, given.given):
+        given, number = _given(source), self._numbers[source.peer.part]
+        if given is not None and number not in (None, given.given):
             raise DatasetError(
-                f"the daemon at {source.peer} must have generation {self._number} of {self._dataset!r}, which this job "
-                f"reads, it has {', '.join(map(str, given.available))}. Publish that generation there too"
+                f"the daemon at {source.peer} must have generation {number} of {self._datasets[source.peer.part]!r}, "
+                f"which this job reads, it has {', '.join(map(str, given.available))}. Publish that generation there too"
             )
 
 

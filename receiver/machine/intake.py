@@ -13,7 +13,7 @@ from emlio.errors import RemoteProtocolError
 from emlio.planner.catalog import Catalog
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.auto_window import AutoWindow
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
@@ -24,7 +24,7 @@ from emlio.tfrecord import FrameFault
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader
 
-__all__ = ["Intake", "IntakeTotals"]
+__all__ = ["Intake", "IntakeTotals", "Room"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +46,20 @@ _UNASKED_BYTES = 16 << 20
 the round trips until then."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The batches, or the bytes of them, that the user must take until credit is given."""
+
+    batches: int
+    size_bytes: int
+
+    def is_given_by(self, batches: int, size_bytes: int) -> bool:
+        """Return whether so many batches of this size are enough."""
+        return batches > 0 and (batches >= self.batches or size_bytes >= self.size_bytes)
+
+
 class Intake:
-    """The intake of one loader. `gives_room` is also used by the user's thread.
+    """The intake of one loader.
 
     Attributes:
         totals: totals so far.
@@ -66,7 +78,7 @@ class Intake:
         """
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
-        self.grants = Grants(config.prefetch_bytes, place_bytes=PLACE_BYTES)
+        self.grants = Grants(config.prefetch.most_bytes, place_bytes=PLACE_BYTES)
         self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
         self._config = config
@@ -78,8 +90,8 @@ class Intake:
         self._waits = False  # records are here, and their batches are filled when the user has taken others
         self._left_of_epoch = 0  # of the batches passed on, those of the user's epoch
         self._generation: int | None = None
-        self._window = AutoWindow() if config.prefetch_follows else None
-        self._bound_bytes = config.prefetch_bytes if self._window is None else self._window.size_bytes
+        self._window = AutoWindow() if config.prefetch.follows_path else None
+        self._bound_bytes = config.prefetch.most_bytes if self._window is None else self._window.size_bytes
         self._move_shard = move_shard
         self._doubted: set[int] = set()  # records that failed their check once
         self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
@@ -113,12 +125,12 @@ class Intake:
         """The most bytes that may be held and in flight now."""
         return self._bound_bytes
 
-    def follow_path(self, round_trip_ns: int) -> None:
-        """Adapt the bound to the path, if the user set none."""
+    def follow_path(self, round_trip_ns: Callable[[], int | None]) -> None:
+        """Adapt the bound to the path, if the user set none; `round_trip_ns` returns that of the longest path."""
         if self._window is None or self.unasked:
             return
         held_bytes = int(self.totals.received_bytes / self.data_part)
-        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns):
+        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns() or 0):
             self._freed_bytes += self._window.size_bytes  # there is room to be given
         self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes
 
@@ -173,13 +185,12 @@ class Intake:
         self.grants.handed_over(held_bytes)
         self._freed_bytes += held_bytes
 
-    def gives_room(self, batches: int, size_bytes: int) -> bool:
-        """Return whether the batches that the user just took are a reason to give credit."""
-        if not batches:
-            return False
-        if batches >= self._left_of_epoch or (self._waits and len(self._pending) - batches <= MOST_FILLED // 2):
-            return True
-        return self._freed_bytes + size_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
+    def room(self) -> "Room":
+        """Return how much the user must take, from now on, to be a reason to give credit."""
+        batches = self._left_of_epoch
+        if self._waits:
+            batches = min(batches, len(self._pending) - MOST_FILLED // 2)
+        return Room(batches, self._bound_bytes // _PARTS_OF_A_BOUND - self._freed_bytes)
 
     def give_credit(self, *, opened: bool = False) -> None:
         """Divide the free room, if that is worth telling the daemons or a stream was `opened`.
@@ -217,7 +228,7 @@ class Intake:
     def _allowed(self) -> list[Allowance]:
         return [self.grants.allowance(stream) for stream in self.grants.streams()]
 
-    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool:
+    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool | RemoteProtocolError:
         """Check a message's records, put them in their places, and hand out complete batches.
 
         Args:
@@ -226,17 +237,22 @@ class Intake:
             here: it was read from this host's disks.
 
         Returns:
-            Whether any of its records was missing.
+            Whether any of its records was missing, or what is wrong with the message.
         """
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return False
-        run = message.checked(verify=self._config.recovery.verifies)
-        if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
-            return False
-        placed_bytes = reorder.place(
-            stream, header, payload, run.starts, run.ends, message.sizes, run.faults, run.notes
-        )
+        try:
+            run = message.checked(verify=self._config.recovery.verifies)
+            if run.faults and not here:
+                doubt = self._doubt(reorder, stream, header, run.faults)
+                if doubt is not None:
+                    return doubt
+            placed_bytes = reorder.place(
+                stream, header, payload, run.starts, run.ends, message.sizes, run.faults, run.notes
+            )
+        except RemoteProtocolError as error:
+            return error
         self.grants.came(stream, header.count, len(payload), placed_bytes)
         if not placed_bytes:
             return False
@@ -263,16 +279,18 @@ class Intake:
         if found:
             self._out.add(HandOut(self._generation, found))
 
-    def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
-        """Return whether records that fail their check are really bad in the file.
+    def _doubt(
+        self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]
+    ) -> bool | RemoteProtocolError | None:
+        """Return what `accept` returns for records that fail their check; None if they are really bad in the file.
 
         They may have been changed in transit, so they are requested once more. If a record of a
-        shard fails a second time, the shard is requested from another daemon that has it, and False
-        is returned. Only if there is none, the file is blamed.
+        shard fails a second time, the shard is requested from another daemon that has it. Only if
+        there is none, the file is blamed.
         """
         slots = reorder.slots_of(stream, header)
         if len(slots) != header.count:
-            return True  # placing them reports what is wrong
+            return None  # placing them reports what is wrong
         records: list[int] = reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist()
         for record, fault in zip(records, faults, strict=True):
             shard = reorder.shard_of(record)
@@ -280,8 +298,8 @@ class Intake:
                 continue
             if record not in self._doubted:
                 self._doubted.update(records)
-                raise RemoteProtocolError(f"a received record fails its check: {fault.reason}")
+                return RemoteProtocolError(f"a received record fails its check: {fault.reason}")
             self._blamed.add((stream, shard))
             if self._move_shard(stream, shard):
                 return False
-        return True
+        return None

@@ -4,18 +4,14 @@ Covers: when to send credit, the consequences of lost lanes. Does not cover: the
 (emlio.receiver.machine.lane_set), the amount of credit (emlio.receiver.placement.grants).
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from emlio.errors import PeerLostError
 from emlio.receiver.machine.instructions import SayCredit
 from emlio.receiver.machine.intake import Intake
-from emlio.receiver.machine.loss_words import what_follows
-from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.source_state import SourceState
-from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.source import Source, Sources, SourceState
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.setup.config import LoaderConfig
 
 __all__ = ["LaneKeeper"]
@@ -37,7 +33,6 @@ class LaneKeeper:
         sources: Sources,
         assignment: ShardAssignment,
         intake: Intake,
-        guard: Callable[[Source, Callable[[], None]], None],
         local_numbers: Sequence[int],
     ) -> None:
         """Prepare the maintenance.
@@ -48,7 +43,6 @@ class LaneKeeper:
             sources: the daemons.
             assignment: their streams.
             intake: gives credit.
-            guard: runs an action on a daemon, and loses the daemon if it fails.
             local_numbers: the streams that are read from this host's disks.
         """
         self.losses = 0
@@ -58,7 +52,6 @@ class LaneKeeper:
         self._sources = sources
         self._assignment = assignment
         self._intake = intake
-        self._guard = guard
         self._local_numbers = local_numbers
 
     def tell_credit(self, *, hungry: bool, quiet: bool) -> None:
@@ -74,20 +67,20 @@ class LaneKeeper:
             if source.contact.closed:
                 continue
             credit = self._intake.credit(source.number, source.conversation.stream)
-            source.lanes.say(credit, changed=changed, quiet=quiet)
-            if source.watch_lanes(hungry=hungry):
-                self._guard(source, partial(self._assignment.reopen, source))
+            source.stream.lanes.say(credit, changed=changed, quiet=quiet)
+            if source.stream.watch(hungry=hungry):
+                self._assignment.reopen(source)
 
     def make_room(self, source: Source) -> None:
         """Take a lane from the daemon with the most, if this one still has none for lack of open files.
 
         Without a lane nothing comes from it, while others lose little with one of several.
         """
-        if not source.lanes.starved or not source.is_heard:
+        if not source.stream.lanes.starved or not source.is_heard:
             return
-        richest = max(self._sources, key=lambda other: len(other.lanes), default=None)
-        if richest is not None and len(richest.lanes) > 1:
-            richest.give_up_lane()
+        richest = max(self._sources, key=lambda other: len(other.stream.lanes), default=None)
+        if richest is not None and len(richest.stream.lanes) > 1:
+            richest.stream.give_up_lane()
 
     def look(self, source: Source) -> None:
         """Treat a daemon without lanes as lost, although it answers.
@@ -98,7 +91,7 @@ class LaneKeeper:
             PeerLostError: no other daemon can send its part, and this has lasted too long.
         """
         without_ns = source.without_lanes_ns()
-        if source.state is SourceState.BLOCKED and (source.lanes.up or not source.lanes.wanted):
+        if source.state is SourceState.BLOCKED and (source.stream.lanes.up or not source.stream.lanes.wanted):
             source.unblock()
             self._out.note("info", f"the data port of the daemon at {source.peer} is reachable again")
             self._assignment.share_out(also=source)
@@ -111,7 +104,9 @@ class LaneKeeper:
                 told_ns is None or self._out.now_ns - told_ns >= _TOLD_AGAIN_NS
             ):  # this may happen many times in a second
                 self._told_ns[source.number] = self._out.now_ns
-                follows = what_follows(self._config, self._assignment, source)
-                self._out.note("warning", f"{source.data_obstacle()}; {follows}")
+                follows = self._assignment.what_follows(source)
+                self._out.note("warning", f"{source.stream.obstacle()}; {follows}")
         if without_ns >= self._config.recovery.timeout_ns and self._assignment.needs(source):
-            raise PeerLostError(f"{source.data_obstacle()}; no other daemon sends {self._assignment.shards_of(source)}")
+            raise PeerLostError(
+                f"{source.stream.obstacle()}; no other daemon sends {self._assignment.shards_of(source)}"
+            )

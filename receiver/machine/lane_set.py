@@ -7,19 +7,17 @@ much credit a stream gets (emlio.receiver.placement.grants), when streams are op
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.lane_pass import LanePass
 from emlio.receiver.machine.instructions import CloseLane, ConnectLane, SayCredit
-from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.machine.surroundings import Chances
+from emlio.receiver.machine.message import Message, StreamReader
+from emlio.receiver.machine.surroundings import Chances, Outbox
 from emlio.receiver.placement.reorder import LaneOrder
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataFrame, split_data_frame
 
-__all__ = ["NO_FILE_LEFT", "LaneReader", "LaneSet", "OpensMessages"]
+__all__ = ["NO_FILE_LEFT", "LaneReader", "LaneSet"]
 
 _FIRST_NS = 50_000_000
 _LONGEST_NS = 2_000_000_000
@@ -35,14 +33,6 @@ NO_FILE_LEFT = (
 
 _TOLD_PARTS = 3
 """A lane's credit is returned in this many parts."""
-
-
-class OpensMessages(Protocol):
-    """A stream that is being received."""
-
-    def open(self, frame: DataFrame, payload: memoryview) -> Message | None:
-        """Return the message, or None if it belongs to an earlier stream."""
-        ...
 
 
 class LaneReader:
@@ -75,7 +65,7 @@ class LaneReader:
         """Bytes that were read and that the daemon was not told of."""
         return self.read_bytes - self.said_bytes
 
-    def take(self, frame: memoryview, stream: OpensMessages) -> Message | None:
+    def take(self, frame: memoryview, stream: StreamReader) -> Message | None:
         """Return the message that this frame completes.
 
         None if it completes none, or one of an earlier stream.

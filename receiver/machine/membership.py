@@ -15,10 +15,10 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.source import Source, Sources
+from emlio.receiver.machine.surroundings import Outbox
 
 __all__ = ["Membership"]
 
@@ -32,12 +32,11 @@ class Membership:
         sources: Sources,
         assignment: ShardAssignment,
         numbers: StreamNumbers,
+        intake: Intake,
         *,
         call: Callable[[int, Target], Source],
         call_again: Callable[[Source], None],
         lose: Callable[[Source, EmlioError], None],
-        dismiss: Callable[[Source], None],
-        on_free: Callable[[int], None],
     ) -> None:
         """Prepare for changes.
 
@@ -46,21 +45,19 @@ class Membership:
             sources: the daemons.
             assignment: their streams.
             numbers: the numbers of the streams.
+            intake: handles what they send.
             call: starts a session with a new daemon.
             call_again: starts another session, at the next address.
             lose: disconnects a daemon that was part of the plan.
-            dismiss: says goodbye.
-            on_free: called with a stream number that another daemon may get.
         """
         self._out = out
         self._sources = sources
         self._assignment = assignment
         self._numbers = numbers
+        self._intake = intake
         self._call = call
         self._call_again = call_again
         self._lose = lose
-        self._dismiss = dismiss
-        self._on_free = on_free
 
     # ---- added and removed daemons --------------------------------------------------------------------------------
 
@@ -109,10 +106,10 @@ class Membership:
 
     def _remove(self, source: Source) -> None:
         self._sources.remove(source)
-        self._dismiss(source)
+        source.dismiss()
         self._assignment.forget(source)
         self._numbers.give_back(source.number)
-        self._on_free(source.number)
+        self._intake.forget(source.number)  # another daemon may get it
 
     # ---- several that turn out to be one --------------------------------------------------------------------------
 
@@ -133,7 +130,7 @@ class Membership:
             self._lose(dropped, PeerLostError(text))
             self.release()
             return kept is source
-        self._dismiss(dropped)
+        dropped.dismiss()
         if dropped.contact.leads_elsewhere():
             self._call_again(dropped)
         else:

@@ -1,7 +1,6 @@
-"""A data message with a decoded header, received from a daemon or read on this host.
+"""Data messages with decoded headers, read on this host or received as a stream.
 
-Covers: the value. Does not cover: the wire (emlio.wire.data), reading on this host
-(emlio.receiver.local.shard_reader).
+Does not cover: the order on a lane (emlio.receiver.placement.reorder).
 """
 
 from dataclasses import dataclass, replace
@@ -9,12 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import RemoteProtocolError
 from emlio.formats.notes import find_notes
 from emlio.formats.plain import check_plain
+from emlio.receiver.placement.message_numbers import MessageNumbers
 from emlio.tfrecord import FrameRun, check_frames
-from emlio.wire.data import DataHeader
+from emlio.wire.data import DataFrame, DataHeader, decode_data_header
+from emlio.wire.seal import TAG_BYTES, StreamSeal
 
-__all__ = ["Message"]
+__all__ = ["Message", "StreamReader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,3 +52,52 @@ class Message:
             return check_frames(payload, self.sizes, verify=verify)
         run = check_plain(payload, self.sizes, header.record_crcs(), verify=verify)
         return replace(run, notes=find_notes(payload, header.notes, header.count)) if header.notes else run
+
+
+class StreamReader:
+    """Reads the messages of one stream: decodes and decrypts each one once.
+
+    Attributes:
+        received_bytes: bytes of those received so far.
+        furthest: the epoch and place of the one that is furthest ahead.
+    """
+
+    def __init__(self, *, session: int, stream: int, seal: StreamSeal | None, label: str) -> None:
+        """Begin before the first message.
+
+        Args:
+            session: the session it belongs to.
+            stream: its number there.
+            seal: opens its payloads; None if they come in the clear.
+            label: the daemon, for errors.
+        """
+        self._session = session
+        self._stream = stream
+        self._seal = seal
+        self._label = label
+        self._numbers = MessageNumbers(label)
+        self.received_bytes = 0
+        self.furthest = (0, -1)
+
+    def open(self, frame: DataFrame, payload: memoryview) -> Message | None:
+        """Return the message, or None if it belongs to an earlier stream of the session.
+
+        Raises:
+            RemoteProtocolError: it belongs to another session or to a stream that was not ordered,
+                came before, or was changed.
+        """
+        header = decode_data_header(frame.header, len(payload) - (TAG_BYTES if self._seal is not None else 0))
+        if header.session == self._session and header.stream < self._stream:
+            return None
+        if (header.session, header.stream) != (self._session, self._stream):
+            raise RemoteProtocolError(
+                f"{self._label}: a message must be of (session, stream) {(self._session, self._stream)}, "
+                f"got one of {(header.session, header.stream)}"
+            )
+        self._numbers.check(header.number)
+        if self._seal is not None:
+            payload = self._seal.open_here(header.number, frame.header, payload)
+        self._numbers.add(header.number)  # only now: a number that the sender did not write must not count
+        self.received_bytes += len(payload)
+        self.furthest = max(self.furthest, (header.epoch, header.slot))
+        return Message(header=header, payload=payload, sizes=header.record_sizes())

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree, by_part, questions_of
 from emlio.receiver.assignment.completeness import why_not_whole
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.source import Source, Sources
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState

@@ -6,9 +6,9 @@ emlio.receiver.connection.planes).
 """
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 
-from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.errors import EmlioError
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.target import Target
@@ -37,19 +37,44 @@ from emlio.receiver.machine.events import (
     TargetsChanged,
     TimePassed,
 )
-from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
 from emlio.receiver.machine.intake import Intake
-from emlio.receiver.machine.lane_set import LaneReader
-from emlio.receiver.machine.loss_words import waiting_for
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.message import Message
+from emlio.receiver.machine.shard_assignment import few
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.stream_waits import StreamWaits
-from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.setup.config import LoaderConfig
 
-__all__ = ["RankMachine"]
+__all__ = ["RankMachine", "ReceivingFigures"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivingFigures:
+    """Totals of receiving since the loader was made. See `LoaderStats` for those of the same name.
+
+    Attributes:
+        received_bytes, local_bytes, bad_records, network_blocked_ns, credit_withheld_ns,
+        storage_starved_ns, away_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
+        reopened_streams, moved_shards, protection: as there.
+    """
+
+    received_bytes: int
+    local_bytes: int
+    bad_records: int
+    network_blocked_ns: int
+    credit_withheld_ns: int
+    storage_starved_ns: int
+    away_ns: int
+    round_trip_ns: int | None
+    lanes: int
+    window_bytes: int
+    peak_window_bytes: int
+    lost_daemons: int
+    reopened_streams: int
+    moved_shards: int
+    protection: str
 
 
 class RankMachine:
@@ -128,7 +153,17 @@ class RankMachine:
     def describe_wait(self, now_ns: int) -> str:
         """Return the records and daemons that the next batch waits for, in words."""
         self._out.now_ns = now_ns
-        return waiting_for(self.intake.reorder, self.pool.assignment, self.pool.sources)
+        reorder, agreement = self.intake.reorder, self.agreement
+        if reorder is None:
+            return "no stream was opened"
+        names = ", ".join(reorder.missing_from()) or "nothing"
+        if agreement is not None:
+            shards = agreement.plan.catalog.shards
+            missing: list[int] = reorder.missing_shards().tolist()
+            names += f" of {few([shards[shard].name for shard in missing])}" if missing else ""
+        states = self.pool.sources.describe()
+        wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
+        return f"{wait} ({states})" if states else wait
 
     def figures(self) -> ReceivingFigures:
         """Return totals since the machine was made. Any thread may call this."""
@@ -151,12 +186,20 @@ class RankMachine:
             protection=pool.sources.protection(),
         )
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the machine's state, each once. Those that they share stay the same."""
+        reorder = self.intake.reorder
+        received = reorder.parts() if reorder is not None else ()
+        return (self, self._out, self.intake, self.intake.grants, *received, *self.pool.parts())
+
     def _hear(self, event: Event) -> None:
         match event:
             case FrameCame() | FrameBroken() | LaneChanged() | LaneFull():
                 self._lane_event(event)
             case MessageRead(source=number, message=message):
-                self.intake.accept(number, message, here=True)
+                verdict = self.intake.accept(number, message, here=True)
+                if isinstance(verdict, EmlioError):
+                    raise verdict
             case TimePassed(hungry=hungry, quiet=quiet):
                 self._tick(hungry=hungry, quiet=quiet)
             case BatchesTaken(generation=generation, batches=batches, held_bytes=held_bytes):
@@ -178,8 +221,7 @@ class RankMachine:
                 self.pool.greet()
 
     def _tick(self, *, hungry: bool, quiet: bool) -> None:
-        if self._config.prefetch_follows:
-            self.intake.follow_path(self.pool.sources.round_trip_ns() or 0)
+        self.intake.follow_path(self.pool.sources.round_trip_ns)
         self.intake.hand_on()
         self.intake.give_credit()
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
@@ -194,7 +236,7 @@ class RankMachine:
             asking = source.conversation.ask_report(self._out.now_ns)
             if asking and not source.contact.closed:
                 self._waits.ask(source, self._out.now_ns)
-                self.pool.guard(source, partial(self.pool.carry_out, source, asking))
+                self.pool.carry_out(source, asking)
 
     def _control_event(self, event: ControlEvent) -> None:
         source = self.pool.sources.number(event.source)
@@ -202,12 +244,12 @@ class RankMachine:
             return
         match event:
             case Said(data=data):
-                self.pool.guard(source, partial(self.pool.hear, source, data))
+                self.pool.hear(source, data)
                 self._waits.hear(source, self._out.now_ns)
             case CallFailed(error=error):
                 self.pool.lose(source, error)
             case LinkEnded(event=ended):
-                self.pool.guard(source, partial(self.pool.cut_off, source, ended))
+                self.pool.cut_off(source, ended)
             case Connected(round_trip_ns=round_trip_ns):
                 self.pool.connected(source, round_trip_ns)
             case AddressRefused():
@@ -219,37 +261,33 @@ class RankMachine:
 
     def _lane_event(self, event: FrameCame | FrameBroken | LaneChanged | LaneFull) -> None:
         source = self.pool.sources.number(event.source)
-        lane_reader = source.lanes.find(event.lane) if source is not None else None
+        lane_reader = source.stream.lanes.find(event.lane) if source is not None else None
         if source is None or lane_reader is None:
             return  # it was closed meanwhile
         match event:
             case FrameCame(frame=frame):
-                self.pool.guard_data(source, partial(self._read, source, lane_reader, frame))
+                found = source.stream.receive(lane_reader, frame)
+                if isinstance(found, Message):
+                    self._accept(source, found)
+                elif found is not None:
+                    self.pool.assignment.mend(source, found)
             case LaneFull():
-                source.lanes.full(lane_reader.number)
+                source.stream.lanes.full(lane_reader.number)
             case LaneChanged(event=changed):
-                source.lane_changed(lane_reader.number, changed)
+                source.stream.lane_changed(lane_reader.number, changed)
                 if changed is LaneEvent.NO_FILE:
                     self.pool.lanes.make_room(source)
             case FrameBroken(error=error):
-                self.pool.guard_data(source, partial(self._doubt, source, lane_reader, error))
+                self.pool.assignment.mend(source, source.stream.misread(lane_reader, error))
 
-    def _read(self, source: Source, lane_reader: LaneReader, frame: memoryview) -> None:
-        message = source.understand(lane_reader, frame)
-        if message is None:
+    def _accept(self, source: Source, message: Message) -> None:
+        verdict = self.intake.accept(source.number, message)
+        if isinstance(verdict, EmlioError):
+            self.pool.assignment.mend(source, verdict)
             return
-        header = message.header
-        # Before the message is processed: that may reopen the stream, which resets these counts.
-        source.received_bytes += len(message.payload)
-        source.moved_ns = self._out.now_ns
-        source.furthest = max(source.furthest, (header.epoch, header.slot))
-        if self.intake.accept(source.number, message):
+        if verdict:
             self.pool.brought(source)
-        source.part()
-
-    @staticmethod
-    def _doubt(source: Source, lane_reader: LaneReader, error: RemoteProtocolError) -> None:
-        raise source.misread(lane_reader, error)
+        self.pool.judge(source, source.parted())
 
     # ---- streaming ----------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ class Retry:
         since: the result of the last attempt, or None before the first.
         attempts: the number of attempts so far.
         misunderstandings: the number of losses so far by a misunderstanding.
+        agreed: the daemon has agreed to the plan since; the loss is not certain to be over.
+        is_unfit: an operator must fix the fault before the daemon sends anything that others hold.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Retry:
         self.since: EmlioError | None = None
         self.attempts = 0
         self.misunderstandings = int(is_misunderstanding(error))
+        self.agreed = False
+        self.is_unfit = slow
         self._chances = chances
         self._slow = slow
         self._began_ns = now_ns
@@ -99,7 +103,8 @@ class Retry:
         self._due_ns = None
 
     def failed(self, error: EmlioError, now_ns: int) -> None:
-        """Record that the attempt failed."""
+        """Record that the attempt failed, or that it is lost again."""
+        self.agreed = False
         self.since = error if self.attempts else None
         self.misunderstandings += bool(self.attempts) and is_misunderstanding(error)
         longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)

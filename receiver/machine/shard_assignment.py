@@ -11,14 +11,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import RemoteProtocolError
+from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.receiver.addresses.lane_count import lanes_each, lanes_for, lanes_of_rank
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.machine.intake import Intake
-from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
-from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.machine.retry import MISUNDERSTANDINGS, Retry, is_misunderstanding
+from emlio.receiver.machine.source import Source, Sources
+from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.placement.stragglers import SAMPLE_EVERY_NS, Stragglers
 from emlio.receiver.setup.config import LoaderConfig
@@ -57,7 +56,7 @@ class ShardAssignment:
         sources: Sources,
         names: Callable[[], Sequence[str]],
         carry_out: Callable[[Source, list[RankInstruction]], None],
-        guard: Callable[[Source, Callable[[], None]], None],
+        judge: Callable[[Source, EmlioError | None], None],
         intake: Intake,
     ) -> None:
         """Prepare the assignment.
@@ -69,7 +68,7 @@ class ShardAssignment:
             sources: the daemons.
             names: returns the names of all streams, by number.
             carry_out: carries out the instructions of a session.
-            guard: runs an action on a daemon, and loses the daemon if it fails.
+            judge: loses a daemon by this error, if there is one.
             intake: gives credit.
         """
         self.agreement: Agreement | None = None
@@ -82,7 +81,7 @@ class ShardAssignment:
         self._sources = sources
         self._names = names
         self._carry_out = carry_out
-        self._guard = guard
+        self._judge = judge
         self._intake = intake
         self._reorder: Reorder | None = None
         self._stragglers = Stragglers()
@@ -92,6 +91,10 @@ class ShardAssignment:
         self._key = (-1, -1)
         self._waits_since_ns = 0
         self._hungry_since_ns = 0
+
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the assignment's state."""
+        return (self, self._stragglers)
 
     def settle(self, agreement: Agreement) -> None:
         """Take over the agreement."""
@@ -109,6 +112,42 @@ class ShardAssignment:
         shards = self.agreement.plan.catalog.shards
         return few([shards[number].name for number in np.flatnonzero(self.owners == source.number)])
 
+    def what_follows(self, source: Source) -> str:
+        """Return what is done about the loss of a daemon, in words."""
+        timeout = format_duration(self._config.recovery.timeout_ns)
+        if self.agreement is None:
+            retry = source.retry
+            if source.holding is None and retry is not None and is_misunderstanding(retry.error):
+                return f"reconnecting, at most {MISUNDERSTANDINGS} times"
+            return f"reconnecting, for {timeout} in all"
+        if not self.needs(source):
+            return "other daemons send its shards" if source.holding is not None else "it is not needed"
+        return f"no other daemon holds {self.shards_of(source)}, so it must reconnect within {timeout}"
+
+    def loss(self, source: Source, error: EmlioError, *, was_here: bool) -> str:
+        """Return that a daemon is lost, why, and what is done about it."""
+        daemon, follows = f"the daemon at {source.peer}", self.what_follows(source)
+        if not was_here and str(error).startswith(f"{daemon} cannot be reached"):
+            return f"{error}; {follows}"  # it names the daemon and says what is wrong
+        return f"{daemon} is {'lost' if was_here else 'not connected'}: {error}; {follows}"
+
+    def given_up(self, source: Source, retry: Retry, doubt: str) -> str:
+        """Return why the job ends; `doubt` is why the other daemons may not be enough, if they are not known to be."""
+        timeout = format_duration(self._config.recovery.timeout_ns)
+        if source.holding is None:
+            obstacle = source.obstacle()
+            doubt = f"; it may hold shards that no other daemon has: {doubt}" if doubt else ""
+            return (
+                f"the daemon at {source.peer} must answer within {timeout}, {obstacle.words} (attempts: "
+                f"{retry.attempts + 1}){doubt}. {obstacle.advice}"
+            )
+        last = f", the last: {retry.since}" if retry.since is not None else ""
+        attempts = f"in {retry.attempts} more attempts{last}"
+        return (
+            f"{retry.error}; no other daemon sends {self.shards_of(source)}, and it did not reconnect within "
+            f"{timeout} {attempts}; {self.position()}"
+        )
+
     def position(self) -> str:
         """Return the next batch, in words."""
         if self._reorder is None:
@@ -122,7 +161,7 @@ class ShardAssignment:
         self._reorder = reorder
         self._stragglers.forget()
         for source in self._sources:
-            self._guard(source, source.stopped)
+            self._judge(source, source.stopped())
         self._begin([source for source in self._sources if source.is_here], lambda _: (epoch, origin, 0))
 
     def prepare(self, reorder: Reorder) -> None:
@@ -136,7 +175,7 @@ class ShardAssignment:
     def first_order(self, source: Source) -> StreamWanted | None:
         """Return the order that a daemon starts on agreement; None if it has nothing to send yet."""
         reorder = self._reorder
-        if reorder is None or source.retry is not None or not self._intake.unasked or not self.needs(source):
+        if reorder is None or source.is_lost or not self._intake.unasked or not self.needs(source):
             return None
         self._expect(source)
         return self._wanted(source, reorder.next_epoch, 0, 0)
@@ -167,17 +206,17 @@ class ShardAssignment:
         self._intake.give_credit(opened=True)
         for source in sources:
             if source.is_here and source in places:
-                self._guard(source, partial(self._open, source, *places[source]))
+                self._open(source, *places[source])
             elif source.is_here:
-                self._guard(source, partial(self._stop, source))
+                self._stop(source)
 
     def _stop(self, source: Source) -> None:
         self._carry_out(source, source.conversation.stop())
-        source.stopped()
-        source.lanes.close()
+        source.stream.drop()
+        source.stream.lanes.close()
 
     def _reopened(self, reorder: Reorder, source: Source) -> tuple[int, int, int]:
-        self.reopened += source.was_ordered  # the first stream of a daemon that came late repairs nothing
+        self.reopened += source.stream.patience_ns > 0  # the first stream of a daemon that came late repairs nothing
         return self._missing_from(reorder, source)
 
     @staticmethod
@@ -215,19 +254,16 @@ class ShardAssignment:
                 # A leaving daemon's data in flight was reassigned, and the stream that a connecting
                 # one was to begin with is stale.
                 self._intake.close(source.number)
-                source.stale = True
-                self._guard(source, source.stopped)
+                source.stream.is_stale = True
+                self._judge(source, source.stopped())
         self._begin([source for source in again if source.is_here], partial(self._reopened, reorder))
 
     def mend(self, source: Source, error: RemoteProtocolError) -> None:
-        """Reopen a stream after messages were lost or changed.
-
-        Raises `error` if that does not help.
-        """
-        reorder = self._reorder
-        source.mends += 1
-        if reorder is None or source.mends > _MENDS or not source.is_here:
-            raise error
+        """Reopen a stream after messages were lost or changed; lose the daemon if that does not help."""
+        source.stream.mends += 1
+        if self._reorder is None or source.stream.mends > _MENDS or not source.is_here:
+            self._judge(source, error)
+            return
         self._out.note(
             "warning", f"the stream of the daemon at {source.peer} was interrupted and is opened again: {error}"
         )
@@ -241,24 +277,25 @@ class ShardAssignment:
     def _open(self, source: Source, epoch: int, origin: int, slot: int) -> None:
         wanted = self._wanted(source, epoch, origin, slot)
         self._carry_out(source, source.conversation.open(wanted, self._expect(source)))
-        source.ordered()
+        source.stream.ordered()
 
     def _expect(self, source: Source) -> int:
         """Start to expect data from the daemon; return the time."""
-        source.moved_ns = self._out.now_ns
-        source.patience_ns = source.patience_ns or self._config.recovery.heartbeat_ns
-        return source.moved_ns
+        stream = source.stream
+        stream.moved_ns = self._out.now_ns
+        stream.patience_ns = stream.patience_ns or self._config.recovery.heartbeat_ns
+        return stream.moved_ns
 
     def _wanted(self, source: Source, epoch: int, origin: int, slot: int) -> StreamWanted:
         welcome = source.conversation.welcome
         most, send_bytes = (welcome.max_lanes, welcome.send_buffer_bytes) if welcome is not None else (0, 0)
         senders = sum(self.needs(sender) for sender in self._sources)
         needed = lanes_each(
-            lanes_for(source.round_trip_ns(), send_bytes, self._around.receive_buffer_bytes, max(most, 1)),
+            lanes_for(source.stream.round_trip_ns(), send_bytes, self._around.receive_buffer_bytes, max(most, 1)),
             daemons=senders,
             ranks=self._config.world_size,
         )
-        source.have_lanes(lanes_of_rank(needed, self._config.world_size))
+        source.stream.have_lanes(lanes_of_rank(needed, self._config.world_size))
         return StreamWanted(
             epoch=epoch,
             origin=origin,
@@ -267,7 +304,8 @@ class ShardAssignment:
             lanes=max(needed, 1),
             credit=self._intake.credit(source.number, 0),
             message_bytes=max(
-                int(self._config.prefetch_bytes * self._intake.data_part) // (_MESSAGES_IN_BOUND * max(senders, 1)),
+                int(self._config.prefetch.most_bytes * self._intake.data_part)
+                // (_MESSAGES_IN_BOUND * max(senders, 1)),
                 _LEAST_MESSAGE_BYTES,
             ),
             end=self._config.epochs,
@@ -289,10 +327,10 @@ class ShardAssignment:
             # A daemon that has used its credit is doubted only if the user waits: it may send the
             # next batch's data at once.
             held_ns = self._hungry_since_ns if self._intake.grants.waits(source.number) else 0
-            idle_ns = now_ns - max(source.moved_ns, self._waits_since_ns, held_ns)
+            idle_ns = now_ns - max(source.stream.moved_ns, self._waits_since_ns, held_ns)
             running = source.is_here and source.conversation.state is RankState.STREAMING
-            if running and idle_ns >= source.patience_ns:
-                self._guard(source, partial(self._doubt, source, reorder, now_ns))
+            if running and idle_ns >= source.stream.patience_ns:
+                self._doubt(source, reorder, now_ns)
         if now_ns >= self._next_sample_ns and len(self._sources) > 1:
             self._next_sample_ns = now_ns + SAMPLE_EVERY_NS
             relieved = self._stragglers.note(self._blamed(reorder) if hungry else None)
@@ -309,15 +347,16 @@ class ShardAssignment:
 
     def _doubt(self, source: Source, reorder: Reorder, now_ns: int) -> None:
         """Handle a daemon that is silent for too long, although it reports no fault."""
-        waited = format_duration(now_ns - max(source.moved_ns, self._waits_since_ns))
-        source.moved_ns = now_ns  # whatever follows, look again only after as long a time
+        stream = source.stream
+        waited = format_duration(now_ns - max(stream.moved_ns, self._waits_since_ns))
+        stream.moved_ns = now_ns  # whatever follows, look again only after as long a time
         if source.number not in reorder.missing_streams():
             return
-        sent_bytes, came_bytes = source.conversation.report.sent_bytes, source.received_bytes
+        sent_bytes, came_bytes = source.conversation.report.sent_bytes, stream.received_bytes
         # A slow link takes its time for a message, too: wait longer the next time.
-        source.patience_ns = min(2 * source.patience_ns, max(self._config.recovery.timeout_ns // 2, source.patience_ns))
-        source.lanes.renew()  # they may be dead without either end noticing
-        if sent_bytes <= came_bytes and reorder.first_missing(source.number) > source.furthest:
+        stream.patience_ns = min(2 * stream.patience_ns, max(self._config.recovery.timeout_ns // 2, stream.patience_ns))
+        stream.lanes.renew()  # they may be dead without either end noticing
+        if sent_bytes <= came_bytes and reorder.first_missing(source.number) > stream.furthest:
             self._relieve(source, now_ns)  # nothing is in flight: the daemon itself is slow, or no credit reaches it
             return
         self.mend(

@@ -71,7 +71,7 @@ class StreamWaits:
         lane_ns = max((now.blocked_ns - now.withheld_ns) - (before.blocked_ns - before.withheld_ns), 0)
         credit_ns = max(now.withheld_ns - before.withheld_ns, 0)
         starved_ns = max(now.starved_ns - before.starved_ns, 0)
-        if now.sent_bytes > source.received_bytes:
+        if now.sent_bytes > source.stream.received_bytes:
             # A daemon that waits for nothing has sent all it may, or is just sending.
             lane_ns = max(now_ns - last.at_ns - credit_ns - starved_ns, lane_ns)
         self.lane_ns += lane_ns

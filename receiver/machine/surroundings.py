@@ -1,8 +1,4 @@
-"""Facts and random numbers from outside that the rank's machine may ask for.
-
-Covers: the value and its functions. Does not cover: where the answers come from
-(emlio.receiver.engine.engine).
-"""
+"""The surroundings of the rank's machine: facts and random numbers that it asks for, the time, its instructions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +8,11 @@ from msgspec import UNSET
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
+from emlio.receiver.machine.instructions import Instruction, Level, Note
 from emlio.receiver.threads.rank_gate import RankGate
 from emlio.wire.control import Compared, Hello, Made
 
-__all__ = ["Chances", "Surroundings"]
+__all__ = ["Chances", "Outbox", "Surroundings"]
 
 
 class Chances(Protocol):
@@ -50,3 +47,29 @@ class Surroundings:
     def compared(self, dataset: str, options: Mapping[str, str]) -> Compared:
         """Return what an offer says for the comparison with other ranks, beside the plan."""
         return Compared(options=dict(options), made=self.made(dataset), begun=self.gate.place() is not UNSET)
+
+
+class Outbox:
+    """The time of the current event and the instructions that follow, shared by the machine's parts.
+
+    Attributes:
+        now_ns: the time of the event.
+    """
+
+    def __init__(self) -> None:
+        """Begin without instructions."""
+        self.now_ns = 0
+        self._waiting: list[Instruction] = []
+
+    def add(self, instruction: Instruction) -> None:
+        """Add an instruction after those added before."""
+        self._waiting.append(instruction)
+
+    def note(self, level: Level, text: str) -> None:
+        """Add a line for the log."""
+        self._waiting.append(Note(level, text))
+
+    def take(self) -> list[Instruction]:
+        """Return the instructions added since the last call."""
+        waiting, self._waiting = self._waiting, []
+        return waiting

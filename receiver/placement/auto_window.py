@@ -7,20 +7,11 @@ Covers: the size, from the received bytes and the round trip. Pure. Does not cov
 (emlio.receiver.placement.grants).
 """
 
-from typing import Any
+from emlio.receiver.setup.config import LARGEST_WINDOW_BYTES
 
-from emlio.errors import ConfigError
-from emlio.units import SIZE_UNITS, parse_size
-
-__all__ = ["LARGEST_BYTES", "AutoWindow", "parse_prefetch"]
-
-LARGEST_BYTES = 256 << 20
-"""Fills 10 Gbit/s at a round trip of 100 ms, with another 64 MiB held here."""
+__all__ = ["AutoWindow"]
 
 _SMALLEST_BYTES = 128 << 20
-_LEAST_BYTES = 1 << 20
-"""The smallest window that a user may set."""
-
 _HERE_BYTES = 64 << 20
 """For the user, and for incomplete batches."""
 
@@ -29,19 +20,6 @@ _SPARE = 1.5
 
 _LEAST_NS = 250_000_000
 _ROUND_TRIPS = 2
-
-
-def parse_prefetch(text: Any) -> int:
-    """Return the most bytes that a user allows; for "auto", the largest automatic window."""
-    if isinstance(text, str) and text == "auto":
-        return LARGEST_BYTES
-    try:
-        size_bytes = parse_size(text)
-    except ConfigError:
-        size_bytes = 0
-    if size_bytes < _LEAST_BYTES:
-        raise ConfigError(f'must be "auto", or a size of at least 1 MiB in {SIZE_UNITS}, got {text!r}')
-    return size_bytes
 
 
 class AutoWindow:
@@ -74,5 +52,5 @@ class AutoWindow:
         on_its_way = (received_bytes - self._before_bytes) * round_trip_ns / elapsed_ns
         self._since_ns, self._before_bytes = now_ns, received_bytes
         before = self.size_bytes
-        self.size_bytes = min(max(_HERE_BYTES + round(_SPARE * on_its_way), _SMALLEST_BYTES), LARGEST_BYTES)
+        self.size_bytes = min(max(_HERE_BYTES + round(_SPARE * on_its_way), _SMALLEST_BYTES), LARGEST_WINDOW_BYTES)
         return self.size_bytes > before

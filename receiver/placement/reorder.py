@@ -188,6 +188,10 @@ class Reorder:
         self.next_epoch, self.next_step = epoch, 0
         self._skip_empty_epochs()
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the objects whose attributes are the state of what is received."""
+        return (self, *self._epochs.values())
+
     def epoch_slots(self, epoch: int) -> int:
         """Return how many samples the rank gets in an epoch."""
         return self._epoch(epoch).slots

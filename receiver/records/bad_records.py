@@ -9,13 +9,22 @@ finding bad records.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import CorruptRecordError
 
-__all__ = ["BadRecordPolicy", "RecordFault", "RecordPlace", "first_fault"]
+__all__ = ["BadRecordPolicy", "OnError", "RecordFault", "RecordPlace", "first_fault"]
+
+
+class OnError(StrEnum):
+    """The treatment of a bad record: an error, a shorter batch, or another record of the batch in its place."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+    REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +68,24 @@ def first_fault(
 
 
 class BadRecordPolicy:
-    """The `on_error` policy of one loader. Thread-safe."""
+    """The `on_error` policy of one loader. Thread-safe.
+
+    Attributes:
+        raises: a bad record is an error.
+        skips: it is left out.
+        replaces: another one comes in its place.
+    """
 
     def __init__(self, on_error: str, locate: Callable[[int], RecordPlace] | None = None) -> None:
         """Set the policy.
 
         Args:
-            on_error: "raise", "skip" or "replace".
+            on_error: an `OnError`, or its text.
             locate: see `locate_by`.
         """
-        self.on_error = on_error
+        self.raises = on_error == OnError.RAISE
+        self.skips = on_error == OnError.SKIP
+        self.replaces = on_error == OnError.REPLACE
         self._locate = locate if locate is not None else _nowhere
 
     def locate_by(self, locate: Callable[[int], RecordPlace]) -> None:
@@ -90,9 +107,9 @@ class BadRecordPolicy:
         """
         good = np.ones(len(ids), np.bool_)
         good[list(reasons)] = False
-        if self.on_error == "raise" or not good.any():
+        if self.raises or not good.any():
             raise self.error(ids, reasons)
-        if self.on_error == "skip":
+        if self.skips:
             return np.flatnonzero(good)
         # Another record of the same batch: it is here, and the order determines which, so all runs
         # choose alike.
@@ -111,7 +128,7 @@ class BadRecordPolicy:
         found = self._locate(int(ids[first]))
         more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
         way = 'to leave out bad records, pass Recovery(on_error="skip") or "replace"'
-        if self.on_error != "raise":
+        if not self.raises:
             all_of_them = "the only record" if len(ids) == 1 else f"all {len(ids)} records"
             way = f"{all_of_them} of the batch {'is' if len(ids) == 1 else 'are'} bad, so the batch would be empty"
         return CorruptRecordError(

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields
 
 from emlio.arguments import choice, named_only
 from emlio.errors import ConfigError
+from emlio.receiver.records.bad_records import OnError
 from emlio.units import DURATION_UNITS, parse_duration_ns
 
 __all__ = ["Recovery"]
 
-_ON_ERROR = ("raise", "skip", "replace")
 _VERIFY = ("all", "none")
 _LEAST_NS = 1_000_000
 
@@ -53,7 +53,7 @@ class Recovery:
         timeout_ns = _duration_ns("timeout", self.timeout)
         object.__setattr__(self, "timeout_ns", timeout_ns)
         object.__setattr__(self, "heartbeat_ns", min(_duration_ns("heartbeat", self.heartbeat), timeout_ns))
-        choice("on_error", self.on_error, _ON_ERROR)
+        choice("on_error", self.on_error, tuple(map(str, OnError)))
         choice("verify", self.verify, _VERIFY)
 
     @property

@@ -94,6 +94,11 @@ class RankGate:
         """Note that daemons are told now where the user is."""
         self._untold = False
 
+    @property
+    def differs(self) -> bool:
+        """Return whether a daemon refused the loader because it differs from those of other ranks."""
+        return getattr(self._error, "code", "") == "ranks-differ"
+
     def fail(self, error: EmlioError) -> None:
         """Let nobody wait any longer, since the receive thread ended with this error."""
         self._error = error
@@ -146,7 +151,7 @@ class RankGate:
             self._read = True
             self.tell()
         limit = self._limit
-        if self._error is not None and getattr(self._error, "code", "") == "ranks-differ":
+        if self.differs:
             return False  # whatever is here already
         if limit is None or self._allows(walker, limit):
             self._asks = False

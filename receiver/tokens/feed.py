@@ -29,7 +29,8 @@ from emlio.planner.token_lengths import token_lengths
 from emlio.planner.token_plan import TokenPlan
 from emlio.planner.token_state import TokenState
 from emlio.receiver.batches.makers import Made
-from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
 from emlio.receiver.records.decoded import IDS, SOURCES
@@ -184,7 +185,7 @@ class TokenWork:
             to_tensor: makes a tensor of an array; None leaves arrays.
             ids: whether to add the records' ids.
         """
-        if policy.on_error == "replace":
+        if policy.replaces:
             raise ConfigError(
                 'on_error must be "raise" or "skip" for tokens, since a replacement would have another length'
             )
@@ -251,7 +252,7 @@ class TokenWork:
         lengths = token_lengths(plan.catalog, sizes, self._assembler.token_bytes, self._frame_bytes, name=name)
         return TokenPosition(TokenPlan(plan, self._cut, lengths, name=name))
 
-    def next(self, pools: MadeBatches, position: TokenPosition) -> MadeBatch:
+    def next(self, pools: PatientBatches, position: TokenPosition) -> MadeBatch:
         """Return the batch at a position; a call after an interrupt or an error continues."""
         epoch, step = position.batches, position.steps_done
         begun_ns = time.monotonic_ns()
@@ -298,7 +299,7 @@ class TokenWork:
         self._share, self._of, self._pools_here = share, epoch, group.first_pool
         return share
 
-    def _receive(self, epoch: TokenEpoch, group: TokenGroup, pools: MadeBatches) -> None:
+    def _receive(self, epoch: TokenEpoch, group: TokenGroup, pools: PatientBatches) -> None:
         """Fetch the missing pools of a group.
 
         After an error, continue with the pool that did not come.

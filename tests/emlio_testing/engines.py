@@ -16,7 +16,7 @@ from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 
 __all__ = ["running_engine"]
@@ -41,7 +41,7 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
         "world_size": 1,
         "job": "test",
         "in_order": True,
-        "prefetch_bytes": 1 << 20,
+        "prefetch": PrefetchBound(most_bytes=1 << 20),
         "recovery": Recovery(timeout="20s", heartbeat="5s"),
     }
     config = LoaderConfig(address=Address.parse(address), **{**usual, **changes})

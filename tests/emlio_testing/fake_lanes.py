@@ -11,7 +11,7 @@ from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.lane_pass import LanePass
 from emlio.receiver.machine.instructions import CloseLane, ConnectLane, SayCredit
 from emlio.receiver.machine.lane_set import LaneReader, LaneSet
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.wire.credit import Credit
 
 __all__ = ["FakeLane", "LaneStage"]

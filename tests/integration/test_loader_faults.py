@@ -216,13 +216,13 @@ def test_a_loader_that_is_dropped_ends_its_threads_by_itself(folder: Path) -> No
 
 def test_a_loader_is_of_no_use_in_a_forked_child(folder: Path) -> None:
     with _daemon(folder) as daemon, _loader(daemon.endpoint) as loader:
-        pid = loader._pid
-        loader._pid = pid + 1  # what a child sees: os.getpid() is another
+        pid = loader._shell.pid
+        loader._shell.pid = pid + 1  # what a child sees: os.getpid() is another
         try:
             with pytest.raises(ClosedError, match="belongs to the process that made it"):
                 iter(loader)
         finally:
-            loader._pid = pid
+            loader._shell.pid = pid
         assert os.getpid() == pid
 
 

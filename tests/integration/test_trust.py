@@ -232,7 +232,7 @@ def test_nobody_else_gets_into_a_lane(house: House) -> None:
         batches = iter(loader)
         next(batches)
         (source,) = loader._shell.engine._machine.pool.sources
-        secret, data_port = source.conversation.secret, int(source.lanes.endpoint.rpartition(":")[2])
+        secret, data_port = source.conversation.secret, int(source.stream.lanes.endpoint.rpartition(":")[2])
         bare = stack.enter_context(context.socket(zmq.DEALER))
         bare.setsockopt(zmq.LINGER, 0)
         bare.connect(f"tcp://127.0.0.1:{data_port}")

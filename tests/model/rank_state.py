@@ -7,9 +7,8 @@ Covers: taking a state and putting it back, what does not count as a part of it.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import partial
 from operator import attrgetter
 from types import MethodType
 from typing import Any
@@ -25,26 +24,11 @@ from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.assignment.agreement import Agreement, Holding
-from emlio.receiver.assignment.stream_numbers import StreamNumbers
-from emlio.receiver.machine.contact import Contact
-from emlio.receiver.machine.daemon_pool import DaemonPool
-from emlio.receiver.machine.generation import GenerationRead, GenerationsRead
-from emlio.receiver.machine.intake import Intake, IntakeTotals
-from emlio.receiver.machine.lane_keeper import LaneKeeper
-from emlio.receiver.machine.membership import Membership
-from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.machine.quorum import Quorum
+from emlio.receiver.machine.intake import IntakeTotals
 from emlio.receiver.machine.rank import RankMachine
-from emlio.receiver.machine.routes import Routes
-from emlio.receiver.machine.shard_assignment import ShardAssignment
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.sources import Sources
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.placement.epoch_places import EpochPlaces
-from emlio.receiver.placement.grants import Grants
-from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.placement.schedule import PlanSchedule
-from emlio.receiver.placement.stragglers import Stragglers
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.wire.control import Hello
 
@@ -57,29 +41,6 @@ Frozen = tuple[int, ...]
 """The state of the machine: of each part which of its states it is in, by number."""
 
 _LOST = PeerLostError("it was lost")
-
-_PARTS = (
-    RankMachine,
-    DaemonPool,
-    ShardAssignment,
-    LaneKeeper,
-    Membership,
-    Quorum,
-    GenerationRead,
-    GenerationsRead,
-    Sources,
-    Source,
-    Contact,
-    Routes,
-    Intake,
-    Grants,
-    Reorder,
-    EpochPlaces,
-    Outbox,
-    Stragglers,
-    StreamNumbers,
-)
-"""Objects that stay, and whose attributes are the state."""
 
 _CONSTANT = (
     Plan,
@@ -144,14 +105,15 @@ class RankState:
         reorder: Any = machine.intake.reorder
         for epoch in range(4):
             reorder._epoch(epoch)  # those that anything looks at
-        self._parts = [part for part in _walk(machine, set()) if isinstance(part, _PARTS)]
+        self._parts = machine.parts()
+        self._values = _Values(self._parts)
         # What an attribute refers to for good is no part of the state.
-        self._names = [[name for name, value in part.__dict__.items() if not _is_fixed(value)] for part in self._parts]
+        fixed = self._values.is_fixed
+        self._names = [[name for name, value in part.__dict__.items() if not fixed(value)] for part in self._parts]
         self._places: list[Any] = [part for part in self._parts if isinstance(part, EpochPlaces)]
         for part, names in zip(self._parts, self._names, strict=True):
             if isinstance(part, EpochPlaces):
                 names[:] = ["_owners"]
-        self._values = _Values()
         self._now: Frozen = ()
         self._known: dict[Any, int] = {}
         self._states: list[Any] = []
@@ -198,12 +160,11 @@ class RankState:
         intake.totals = IntakeTotals()
         intake.grants.peak_bytes = 0
         for source in pool.sources:
-            source.patience_ns = min(source.patience_ns, HEARTBEAT_NS)
-            source.lanes._failures = source.lanes._due_ns = 0
-            source.was_ordered = False
-            for retry in (source.retry, source.trouble):
-                if retry is not None:
-                    retry.attempts, retry.error, retry.since = min(retry.attempts, 1), _LOST, None
+            source.stream.patience_ns = min(source.stream.patience_ns, HEARTBEAT_NS)
+            source.stream.lanes._failures = source.stream.lanes._due_ns = 0
+            if source.retry is not None:
+                source.retry.attempts, source.retry.since = min(source.retry.attempts, 1), None
+                source.retry.error = _LOST
         for places in self._places:
             self._chunks.setdefault(_key(places), OrderedDict()).update(places._chunks)
 
@@ -212,19 +173,14 @@ def _key(places: Any) -> tuple[int, bytes]:
     return places.plan.epoch, places._owners.tobytes()
 
 
-def _is_fixed(value: Any) -> bool:
-    return callable(value) or (
-        isinstance(value, (*_PARTS, *_CONSTANT)) and not isinstance(value, Enum | Peer | EmlioError)
-    )
-
-
 class _Values:
     """Objects as nested tuples, and back. The first item says how.
 
     Most of a search's time is spent here. So an atom inside another value costs no call, and how a type is taken is looked up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Iterable[object]) -> None:
+        self._stays = (*{type(part) for part in parts}, *_CONSTANT)
         self._kinds: list[tuple[type, tuple[str, ...]]] = []  # of objects, and their attributes
         self._kept: list[Any] = []  # what never changes
         self._kept_as: dict[Any, int] = {}
@@ -241,6 +197,10 @@ class _Values:
             range: lambda value: ("k", self._keep(value, value)),
         }
 
+    def is_fixed(self, value: Any) -> bool:
+        """Whether an attribute that refers to this does so for good."""
+        return callable(value) or (isinstance(value, self._stays) and not isinstance(value, Enum | Peer | EmlioError))
+
     def freeze(self, value: Any) -> Any:
         how = self._how.get(type(value))
         if how is None:
@@ -256,7 +216,7 @@ class _Values:
             return lambda value: ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
         if isinstance(value, MethodType):  # another object each time, but equal
             return lambda value: ("k", self._keep(value, value))
-        if isinstance(value, (*_PARTS, *_CONSTANT)) or callable(value):
+        if isinstance(value, self._stays) or callable(value):
             return lambda value: ("k", self._keep(id(value), value))
         slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
         names = tuple(value.__dict__) if hasattr(value, "__dict__") else tuple(slots)
@@ -305,23 +265,3 @@ class _Values:
             number = self._kept_as[key] = len(self._kept)
             self._kept.append(value.copy() if isinstance(value, np.ndarray) else value)
         return number
-
-
-def _walk(thing: Any, seen: set[int]) -> Iterator[Any]:
-    """All parts that can be reached."""
-    if id(thing) in seen or isinstance(thing, (*_CONSTANT, type, str, bytes, int)):
-        return
-    seen.add(id(thing))
-    if isinstance(thing, _PARTS):
-        yield thing
-        within: list[Any] = list(thing.__dict__.values())
-    elif isinstance(thing, dict):
-        within = list(thing.values())
-    elif isinstance(thing, list | tuple | set):
-        within = list(thing)
-    elif isinstance(thing, partial):
-        within = [thing.func, *thing.args]
-    else:
-        within = [getattr(thing, "__self__", None)] if callable(thing) else []
-    for value in within:
-        yield from _walk(value, seen)

@@ -17,7 +17,7 @@ from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
 from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 from emlio_testing.clock import ManualClock
@@ -130,7 +130,7 @@ class SimulatedJob:
             world_size=spec.world_size,
             job="job",
             in_order=True,
-            prefetch_bytes=1 << 20,
+            prefetch=PrefetchBound(most_bytes=1 << 20),
             recovery=Recovery(timeout=1_000_000, heartbeat=f"{_HEARTBEAT_NS}ns"),
         )
         paths = {} if known is None else {f"{daemon.host}:5555": known for daemon in self.daemons}

@@ -45,8 +45,7 @@ from emlio.receiver.machine.instructions import (
     Say,
     SayCredit,
 )
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.source_state import SourceState
+from emlio.receiver.machine.source import Source, SourceState
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.wire.control import (
     ControlMessage,
@@ -153,7 +152,7 @@ class Game:
     def _possible(self, state: State) -> Iterator[_Possible]:
         self.look(state)
         lent = bool(self._pool.assignment._lent)
-        sources = [(source.number, source.state, source.received_bytes) for source in self._pool.sources]
+        sources = [(source.number, source.state, source.stream.received_bytes) for source in self._pool.sources]
         if lent:
             yield "what was lent is given back", False, self._give_back
         for daemon, phase, received_bytes in sources:
@@ -247,7 +246,7 @@ class Game:
             self._broken = f"I3: the answer to order {stream} is taken for that to order {side.ordered}"
         if streams:
             # What of the new stream is lost already went wrong with that.
-            self._sides[daemon] = side._replace(excused=not side.known or vanished(side, source.received_bytes))
+            self._sides[daemon] = side._replace(excused=not side.known or vanished(side, source.stream.received_bytes))
 
     def _say(self, daemon: int, message: ControlMessage) -> None:
         self._tell(Said(daemon, encode_control(message)))
@@ -257,7 +256,7 @@ class Game:
         frame = frame_of(self.world, *message[:4], lane.number, message.sequence)
         due = len(lane.queue) and message.sequence
         self._sides[daemon] = with_lane(self._sides[daemon], lane._replace(queue=lane.queue[1:]))
-        before = self._source(daemon).lanes
+        before = self._source(daemon).stream.lanes
         expected = getattr(getattr(before.find(lane.number), "_order", None), "_next", due)
         if message.sequence != expected:
             # The gap itself is what went wrong, perhaps in the time of a former stream.
@@ -265,7 +264,7 @@ class Game:
         stale = message.stream != self._sides[daemon].ordered
         held = self._held()
         self._tell(FrameCame(daemon, lane.number, memoryview(frame)))
-        if message.sequence != expected and self._source(daemon).lanes.find(lane.number) is not None:
+        if message.sequence != expected and self._source(daemon).stream.lanes.find(lane.number) is not None:
             self._broken = "I5: messages were lost, the next one of the lane shows it, and the rank goes on"
         if stale and self._held() != held:
             self._broken = f"I3: a message of stream {message.stream} is placed after another was ordered"
@@ -282,8 +281,8 @@ class Game:
     def _end(self, daemon: int, lane: Lane) -> None:
         self._tell(LaneChanged(daemon, lane.number, LaneEvent.ENDED))
         source = self._source(daemon)
-        if source.broken_ns is not None:
-            source.broken_ns = NOW_NS - _SETTLED_NS
+        if source.stream.broken_ns is not None:
+            source.stream.broken_ns = NOW_NS - _SETTLED_NS
         self._pass_time()
 
     def _credit(self, daemon: int, side: Side, lane: Lane) -> "_Aside":
@@ -308,12 +307,12 @@ class Game:
         self._say(daemon, Pong(nonce=0, sent_bytes=0 if feed is None else feed.sent))
         source = self._source(daemon)
         assignment: Any = self._pool.assignment
-        long_ago_ns = NOW_NS - source.patience_ns
-        before = assignment._waits_since_ns, assignment._hungry_since_ns, source.moved_ns
-        assignment._waits_since_ns = assignment._hungry_since_ns = source.moved_ns = long_ago_ns
+        long_ago_ns = NOW_NS - source.stream.patience_ns
+        before = assignment._waits_since_ns, assignment._hungry_since_ns, source.stream.moved_ns
+        assignment._waits_since_ns = assignment._hungry_since_ns = source.stream.moved_ns = long_ago_ns
         self._sides[daemon] = self._sides[daemon]._replace(excused=True)
         self._pass_time()
-        assignment._waits_since_ns, assignment._hungry_since_ns, source.moved_ns = before
+        assignment._waits_since_ns, assignment._hungry_since_ns, source.stream.moved_ns = before
 
     def _lend(self, daemon: int) -> None:
         assignment: Any = self._pool.assignment
@@ -329,13 +328,13 @@ class Game:
         self._pass_time()
 
     def _block(self, daemon: int) -> None:
-        self._source(daemon).lanes.down_ns = NOW_NS - HEARTBEAT_NS
+        self._source(daemon).stream.lanes.down_ns = NOW_NS - HEARTBEAT_NS
         self._pass_time()
-        self._source(daemon).lanes.down_ns = NOW_NS
+        self._source(daemon).stream.lanes.down_ns = NOW_NS
 
     def _pass_time(self) -> None:
         for source in self._pool.sources:
-            source.lanes._due_ns = NOW_NS  # whatever delay there was between attempts
+            source.stream.lanes._due_ns = NOW_NS  # whatever delay there was between attempts
         self._tell(TimePassed(hungry=True, quiet=True))
 
     # ---- what it asks for ---------------------------------------------------------------------------------------------

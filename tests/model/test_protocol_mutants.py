@@ -14,11 +14,10 @@ from world import World
 
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.machine.lane_set import LaneReader, LaneSet
-from emlio.receiver.machine.message import Message
+from emlio.receiver.machine.message import Message, StreamReader
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.shard_assignment import ShardAssignment
 from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.stream_reader import StreamReader
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import LaneOrder, Reorder
 from emlio.session.credits import LaneCredit

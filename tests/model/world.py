@@ -15,7 +15,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.placement.reorder import PLACE_BYTES
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.tfrecord import frame
 from emlio.wire.control import ShardRow
@@ -107,7 +107,7 @@ class World:
             world_size=1,
             job="job",
             in_order=True,
-            prefetch_bytes=1 << 20,
+            prefetch=PrefetchBound(most_bytes=1 << 20),
             recovery=Recovery(timeout=1_000_000, heartbeat=f"{HEARTBEAT_NS}ns"),
             epochs=1,
         )

@@ -15,13 +15,13 @@ from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Holding, agree
 from emlio.receiver.assignment.completeness import why_not_whole
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 
 _CONFIG = LoaderConfig(
     address=Address.parse("emlio://a:1/data"), batch_size=5, rows=5, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
-    pad=False, rank=0, world_size=2, job="job", in_order=True, prefetch_bytes=1 << 20,
+    pad=False, rank=0, world_size=2, job="job", in_order=True, prefetch=PrefetchBound(most_bytes=1 << 20),
     recovery=Recovery(timeout="1s", heartbeat="1s"),
 )  # fmt: skip
 _NAMED = 2

@@ -23,9 +23,9 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import frame
@@ -72,7 +72,7 @@ class _Job:
             world_size=plan.spec.world_size,
             job="job",
             in_order=True,
-            prefetch_bytes=1 << 20,
+            prefetch=PrefetchBound(most_bytes=1 << 20),
             recovery=Recovery(timeout="10s", heartbeat="1s"),
         )
         self.reorder = Reorder(

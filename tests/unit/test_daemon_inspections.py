@@ -133,6 +133,8 @@ def test_a_look_that_no_disk_answers_does_not_hold_the_end_and_tells_nobody_then
 
 
 class _AdmitsAll:
+    is_draining = False
+
     def __init__(self, served: _Served) -> None:
         self._served = served
 
@@ -219,7 +221,7 @@ def test_too_many_who_wait_changed_files_and_a_draining_daemon_are_said() -> Non
     assert refused == ["no-session", "dataset-changed", "dataset-changed"]
     asked.clock.advance(_SECOND_NS)
     arrivals.greet(_caller(b"4"))
-    arrivals.draining = True
+    cast(_AdmitsAll, arrivals._admission).is_draining = True
     asked.finish()
     arrivals.greet(_caller(b"5"))
     assert refused[3:] == ["draining", "draining"]

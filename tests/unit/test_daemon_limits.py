@@ -15,9 +15,9 @@ from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.sent_catalogs import SentCatalogs
+from emlio.daemon.control.thread import DutyCycle
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.network.transport import Sent

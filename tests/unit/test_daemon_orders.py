@@ -30,9 +30,9 @@ class _Streams:
 def _client(streams: _Streams) -> tuple[SessionCommands, Client]:
     machine = daemon_in(DaemonState.JUDGING)
     machine.offer = msgspec.structs.replace(example_offer(7), first=example_wanted().order(7, 1))
-    nothing = cast("Any", SimpleNamespace())
+    nothing, serving = cast("Any", SimpleNamespace()), cast("Any", SimpleNamespace(is_draining=False))
     orders = SessionCommands(
-        nothing, nothing, cast("Any", streams), lambda _: None, lambda _, __: None, lambda _, __: None
+        nothing, nothing, cast("Any", streams), serving, lambda _: None, lambda _, __: None, lambda _, __: None
     )
     caller = cast("Any", SimpleNamespace(connection=b"c", owner=b"o", hello=machine.hello))
     served = cast("Any", SimpleNamespace(dataset=SimpleNamespace(name="x")))

@@ -10,9 +10,10 @@ import pytest
 from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
+from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
+from emlio.daemon.control.session_host import Tidying
 from emlio.daemon.control.sessions import Sessions
-from emlio.daemon.control.tidying import Tidying
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.streams import Streams
@@ -57,7 +58,7 @@ class Stage:
     def restart(self) -> None:
         """As another process of the daemon."""
         lanes = cast("Streams", self.lanes)
-        self.sessions = Sessions(self.config, self.admission, lanes, self.clock, data_offset=-7)
+        self.sessions = Sessions(self.config, self.admission, lanes, Identity(), self.clock, data_offset=-7)
 
     def begin(self, number: int, host: str = "10.0.0.1", **hello: object) -> Client:
         """A caller of its own, with a secret of its own unless the hello has one."""

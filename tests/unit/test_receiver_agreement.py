@@ -6,7 +6,7 @@ from emlio.errors import DatasetError
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 
@@ -35,7 +35,7 @@ def agreement(*holdings: Holding) -> Agreement:
         world_size=1,
         job="job",
         in_order=True,
-        prefetch_bytes=1 << 20,
+        prefetch=PrefetchBound(most_bytes=1 << 20),
         recovery=Recovery(timeout="1s", heartbeat="1s"),
     )
     return agree(config, holdings)

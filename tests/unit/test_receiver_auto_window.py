@@ -5,7 +5,8 @@ Covers: its limits, growing and shrinking. Does not cover: what is done with it.
 
 import pytest
 
-from emlio.receiver.placement.auto_window import LARGEST_BYTES, AutoWindow
+from emlio.receiver.placement.auto_window import AutoWindow
+from emlio.receiver.setup.config import LARGEST_WINDOW_BYTES
 
 _MS = 1_000_000
 _MIB = 1 << 20
@@ -47,4 +48,4 @@ def test_it_is_never_larger_than_its_bound() -> None:
     window = AutoWindow()
     window.note(0, 0, 10_000 * _MS)
     assert window.note(1 << 60, 20_000 * _MS, 10_000 * _MS)
-    assert window.size_bytes == LARGEST_BYTES
+    assert window.size_bytes == LARGEST_WINDOW_BYTES

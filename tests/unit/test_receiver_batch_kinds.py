@@ -25,7 +25,7 @@ from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
 from emlio.tokens import TokenBatches
@@ -69,7 +69,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "world_size": 1,
         "job": "j",
         "in_order": True,
-        "prefetch_bytes": 1 << 20,
+        "prefetch": PrefetchBound(most_bytes=1 << 20),
         "recovery": Recovery(timeout="1s", heartbeat="1s"),
     }
     return LoaderConfig(**(usual | changes))

@@ -7,7 +7,7 @@ import pytest
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 
 
 def _config(**changes: Any) -> LoaderConfig:
@@ -23,7 +23,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "world_size": 1,
         "job": "j",
         "in_order": True,
-        "prefetch_bytes": 1 << 20,
+        "prefetch": PrefetchBound(most_bytes=1 << 20),
     }
     return LoaderConfig(**(fields | changes))
 

@@ -13,9 +13,9 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
-from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import FRAME_BYTES, frame
@@ -73,7 +73,7 @@ class Rank:
             "world_size": 1,
             "job": "job",
             "in_order": True,
-            "prefetch_bytes": bound,
+            "prefetch": PrefetchBound(most_bytes=bound),
             "recovery": Recovery(timeout="10s", heartbeat="1s"),
         }
         return LoaderConfig(**(told | options))
@@ -140,7 +140,7 @@ class Rank:
 
     def gives_room(self) -> bool:
         """What the user's thread is told."""
-        return self.intake.gives_room(len(self._taken), sum(self._taken))
+        return self.intake.room().is_given_by(len(self._taken), sum(self._taken))
 
     def turn(self) -> bool:
         """As the receive thread's; whether credit was given."""

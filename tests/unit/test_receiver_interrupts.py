@@ -38,8 +38,8 @@ from emlio.receiver.threads.unended import running
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 
-_LONG_NS = 20_000_000_000
-_LONG_S = 20.0
+_LONG_NS, _LONG_S = 20_000_000_000, 20.0
+_enter: Callable[[Handed], None] = lambda _: None  # noqa: E731  # a pass may always go on
 
 
 class _AlarmError(Exception):
@@ -122,13 +122,13 @@ def test_python_changes_no_thread_between_the_look_for_another_one_and_the_mark_
 def test_a_second_thread_inside_next_gets_an_error_at_once_and_the_first_one_its_batch() -> None:
     entered, goes_on = Event(), Event()
 
-    def take(handed: Handed) -> MadeBatch:
+    def take(handed: Handed, _: object) -> MadeBatch:
         entered.set()
         assert goes_on.wait(20)
         return _made(handed.count)
 
     position, got = _Counted(), list[int]()
-    iteration = Iteration(take, position, Tally(skips=False), None)
+    iteration = Iteration(_enter, take, position, Tally(skips=False), None)
     first = Thread(target=lambda: got.append(next(iteration)))
     first.start()
     assert entered.wait(20)
@@ -146,14 +146,14 @@ def test_a_batch_that_was_fetched_and_not_handed_out_is_not_counted_and_comes_ne
     """As where a copy to a device fails, or a pipeline behind the fetch."""
     errors = [error]
 
-    def take(handed: Handed) -> MadeBatch:
+    def take(handed: Handed, _: object) -> MadeBatch:
         handed.ready = handed.ready or _made(handed.count)
         if handed.count == 1 and errors:
             raise errors.pop()
         return handed.ready
 
     position, tally = _Counted(), Tally(skips=False)
-    iteration = Iteration(take, position, tally, None)
+    iteration = Iteration(_enter, take, position, tally, None)
     assert next(iteration) == 0
     with pytest.raises(type(error)):
         next(iteration)
@@ -163,11 +163,11 @@ def test_a_batch_that_was_fetched_and_not_handed_out_is_not_counted_and_comes_ne
 
 
 def test_a_pass_that_ended_stays_ended() -> None:
-    def take(handed: Handed) -> MadeBatch:
+    def enter(handed: Handed) -> None:
         handed.ended = True
         raise KeyboardInterrupt  # after the end was noted, and before the user was told
 
-    iteration = Iteration(take, _Counted(), Tally(skips=False), None)
+    iteration = Iteration(enter, lambda handed, _: _made(handed.count), _Counted(), Tally(skips=False), None)
     with pytest.raises(KeyboardInterrupt):
         next(iteration)
     assert list(iteration) == []

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from emlio.receiver.machine.lane_keeper import LaneKeeper
-from emlio.receiver.machine.outbox import Outbox
-from emlio.receiver.machine.source_state import SourceState, moved
+from emlio.receiver.machine.source import SourceState, moved
+from emlio.receiver.machine.surroundings import Outbox
 
 HEARTBEAT_NS = 10
 BLOCKED, LOST = SourceState.BLOCKED, SourceState.LOST
@@ -36,7 +36,8 @@ class _Source(SimpleNamespace):
         self.state = moved(self.state, "unblock")
 
     def without_lanes_ns(self) -> int:
-        return 50 if self.state is BLOCKED and self.lanes.wanted and not self.lanes.up else 0
+        lanes = self.stream.lanes
+        return 50 if self.state is BLOCKED and lanes.wanted and not lanes.up else 0
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,9 @@ def test_it_is_reachable_again_when_a_lane_is_up_and_not_because_the_conversatio
 ) -> None:
     assignment = _Flow()
     config = SimpleNamespace(recovery=SimpleNamespace(heartbeat_ns=HEARTBEAT_NS, timeout_ns=100))
-    keeper = LaneKeeper(cast("Any", config), Outbox(), *cast("Any", ((), assignment, None, None, None)))
-    source = _Source(state=state, is_here=False, peer="store1:5555", lanes=SimpleNamespace(up=up, wanted=wanted))
+    keeper = LaneKeeper(cast("Any", config), Outbox(), *cast("Any", ((), assignment, None, ())))
+    stream = SimpleNamespace(lanes=SimpleNamespace(up=up, wanted=wanted))
+    source = _Source(state=state, is_here=False, peer="store1:5555", stream=stream)
     keeper.look(cast("Any", source))
     assert source.state is (SourceState.HERE if returns else state)
     assert assignment.also == ([source] if returns else [])

@@ -33,8 +33,7 @@ from emlio.receiver.machine.events import (
 )
 from emlio.receiver.machine.instructions import Fail, Instruction, Say
 from emlio.receiver.machine.rank import RankMachine
-from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.source_state import SourceState
+from emlio.receiver.machine.source import Source, SourceState
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.contents import pack
@@ -108,7 +107,7 @@ class Rank:
 
     def come_up(self) -> None:
         for daemon in (0, 1):
-            for lane_reader in self.source(daemon).lanes:
+            for lane_reader in self.source(daemon).stream.lanes:
                 self.tell(LaneChanged(daemon, lane_reader.number, LaneEvent.READY))
         self.open()
 
@@ -169,10 +168,10 @@ def test_a_lane_that_ends_before_the_plan_is_answered_keeps_nobody_busy() -> Non
     rank.tick()
     source = rank.source(0)
     assert source.conversation.state is RankState.OFFERING
-    for lane_reader in source.lanes:
+    for lane_reader in source.stream.lanes:
         rank.tell(LaneChanged(0, lane_reader.number, LaneEvent.READY))
         rank.tell(LaneChanged(0, lane_reader.number, LaneEvent.ENDED))
-    assert source.broken_ns is not None
+    assert source.stream.broken_ns is not None
     assert rank.wait(HEARTBEAT_NS // 2, 0, 1) < 100
 
 
@@ -183,12 +182,12 @@ def test_a_daemon_without_lanes_that_is_lost_then_is_lost_since_then() -> None:
     rank.now_ns += 3600 * S
     for daemon in (0, 1):
         source = rank.source(daemon)
-        source.conversation._heard_ns = source.moved_ns = rank.now_ns
+        source.conversation._heard_ns = source.stream.moved_ns = rank.now_ns
     rank.tick()
-    for lane_reader in rank.source(1).lanes:
+    for lane_reader in rank.source(1).stream.lanes:
         rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.ENDED))
     for _ in range(30):
-        for lane_reader in rank.source(1).lanes:
+        for lane_reader in rank.source(1).stream.lanes:
             rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.UNREACHABLE))
         rank.wait(HEARTBEAT_NS // 20, 0, 1)
     assert rank.source(1).state is SourceState.BLOCKED
@@ -204,7 +203,7 @@ def test_a_daemon_without_lanes_that_is_lost_then_is_lost_since_then() -> None:
 
 def without_files(rank: Rank, daemon: int) -> None:
     """No lane that is being connected to a daemon gets an open file; then the next attempt begins."""
-    lanes = rank.source(daemon).lanes
+    lanes = rank.source(daemon).stream.lanes
     for lane_reader in lanes:
         rank.tell(LaneChanged(daemon, lane_reader.number, LaneEvent.NO_FILE))
     while not len(lanes):
@@ -214,26 +213,26 @@ def without_files(rank: Rank, daemon: int) -> None:
 def test_a_daemon_that_comes_back_takes_the_lane_of_another_only_if_no_files_become_free() -> None:
     rank = Rank(EACH)
     rank.stream()
-    rank.source(0).have_lanes(4)
+    rank.source(0).stream.have_lanes(4)
     rank.come_up()
     rank.tell(LinkEnded(1, LinkEvent.BROKEN))
     rank.tick()
     rank.tell(Connected(1, 100_000))
-    (lane_reader,) = rank.source(1).lanes
+    (lane_reader,) = rank.source(1).stream.lanes
     rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.NO_FILE))
     rank.say(1, welcome(rank.world, 1, 2))
     rank.say(1, PlanReply(need_catalog=False))
-    assert not len(rank.source(1).lanes), "an answer is no reason to try again before it is time"
+    assert not len(rank.source(1).stream.lanes), "an answer is no reason to try again before it is time"
     without_files(rank, 1)
     without_files(rank, 1)
     reopened = rank.machine.figures().reopened_streams
-    assert len(rank.source(0).lanes) == 4
+    assert len(rank.source(0).stream.lanes) == 4
     without_files(rank, 1)
-    assert rank.source(0).lanes.up == 3
+    assert rank.source(0).stream.lanes.up == 3
     rank.come_up()
     rank.wait(S, 0, 1)
     rank.come_up()
-    assert (rank.source(0).lanes.up, rank.source(1).lanes.up) == (4, 1)
+    assert (rank.source(0).stream.lanes.up, rank.source(1).stream.lanes.up) == (4, 1)
     assert rank.machine.figures().reopened_streams == reopened + 1
 
 
@@ -245,7 +244,7 @@ def test_a_daemon_that_answers_late_has_a_heartbeat_for_its_lanes_from_then_on()
     while source.retry is None or source.retry.attempts < 3:  # an answer may take longer with each attempt
         rank.wait(1, 0)
     rank.tell(Connected(1, 100_000))
-    down_ns = source.lanes.down_ns
+    down_ns = source.stream.lanes.down_ns
     assert down_ns is not None
     while rank.now_ns < down_ns + HEARTBEAT_NS:
         rank.wait(1, 0)
@@ -265,11 +264,11 @@ def test_a_lane_that_brings_something_before_it_is_known_to_be_up_ends_the_time_
     rank = Rank(EACH)
     rank.stream()
     source = rank.source(1)
-    for lane_reader in source.lanes:
+    for lane_reader in source.stream.lanes:
         rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.ENDED))
     rank.wait(HEARTBEAT_NS + S // 10, 0, 1)
     assert source.state is SourceState.BLOCKED
-    for lane_reader in source.lanes:
+    for lane_reader in source.stream.lanes:
         lane_reader.read_bytes = 1
     losses = rank.machine.figures().lost_daemons
     rank.tick()

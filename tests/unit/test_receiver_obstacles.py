@@ -10,7 +10,7 @@ import pytest
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import Refusal
-from emlio.receiver.machine.obstacles import CLOSES, SILENCE, UNANSWERED, refusal, unknown_host
+from emlio.receiver.machine.contact import CLOSES, SILENCE, UNANSWERED, refusal, unknown_host
 
 _WAY = Peer(host="10.0.0.3", port=5555, dataset="code")  # of a mixture; an address of a port has no dataset
 

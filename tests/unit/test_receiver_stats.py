@@ -8,7 +8,8 @@ import pytest
 from emlio import native
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
-from emlio.receiver.machine.figures import ReceivingFigures
+from emlio.receiver.machine.rank import ReceivingFigures
+from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.stats import LoaderStats
 from emlio.receiver.timing.turn_work import TurnWork
 
@@ -193,7 +194,13 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
     names = [field.name for field in fields(ReceivingFigures)]
     received: dict[str, Any] = {name: 100 + number for number, name in enumerate(names)} | {"protection": "clear"}
     stats = LoaderStats.of(
-        tally, hunger, ReceivingFigures(**received), assemble_ns=7, receive_ns=8, repeated_records=9, on_error=on_error
+        tally,
+        hunger,
+        ReceivingFigures(**received),
+        assemble_ns=7,
+        receive_ns=8,
+        repeated_records=9,
+        policy=BadRecordPolicy(on_error),
     )
     assert asdict(stats) == received | {
         "batches": 1,

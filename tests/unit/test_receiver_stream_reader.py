@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import RemoteProtocolError
-from emlio.receiver.machine.stream_reader import StreamReader
+from emlio.receiver.machine.message import StreamReader
 from emlio.wire.data import DATA_VERSION, DataFrame, DataHeader, encode_data_header
 from emlio.wire.seal import CIPHERS, SECRET_BYTES, TAG_BYTES, StreamSeal
 

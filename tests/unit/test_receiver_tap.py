@@ -10,7 +10,7 @@ from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.receiver.machine.lane_set import LaneReader
 from emlio.receiver.machine.message import Message as Received
-from emlio.receiver.machine.stream_reader import StreamReader
+from emlio.receiver.machine.message import StreamReader
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, header_apart
 from emlio.wire.seal import CIPHERS, SECRET_BYTES, TAG_BYTES, StreamSeal
 

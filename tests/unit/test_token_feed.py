@@ -14,7 +14,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import RecordSizes
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
@@ -42,7 +42,7 @@ def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
         world_size=world,
         job="j",
         in_order=True,
-        prefetch_bytes=1 << 20,
+        prefetch=PrefetchBound(most_bytes=1 << 20),
         recovery=Recovery(timeout="1s", heartbeat="1s"),
     )
     tokens = TokenBatches(max_tokens=40, pool=pool)

@@ -2,7 +2,7 @@
 
 Covers: the rate for each client, answers under way. Does not cover: the answers
 (emlio.daemon.control.status.report), the time that reading messages takes
-(emlio.daemon.control.duty_cycle).
+(emlio.daemon.control.thread).
 """
 
 from collections import OrderedDict, deque

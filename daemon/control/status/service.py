@@ -10,6 +10,7 @@ from contextlib import suppress
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.status.quota import StatusQuota
@@ -30,7 +31,6 @@ class StatusService:
     """Answers status requests. Used by the control thread.
 
     Attributes:
-        draining: whether the daemon takes no new sessions.
         local: the socket for this host's root and this daemon's user, if there is one.
     """
 
@@ -39,12 +39,13 @@ class StatusService:
         config: DaemonConfig,
         datasets: Datasets,
         permissions: Permissions,
+        admission: Admission,
         streams: Streams,
         identity: Identity,
         failures: Failures,
         clock: Clock,
     ) -> None:
-        self.draining = False
+        self._admission = admission
         self.local: ControlSocket | None = None
         self._report = StatusReport(
             datasets.generations,
@@ -94,7 +95,7 @@ class StatusService:
         def may_read(dataset: str) -> bool:
             return received.is_local or self._permissions.may_read(received.key, dataset)
 
-        reply = self._report.reply(request.nonce, clients, may_read, draining=self.draining)
+        reply = self._report.reply(request.nonce, clients, may_read, draining=self._admission.is_draining)
         self._quota.sent(owner, send(received.connection, encode_control(reply)))
 
     def figures(self, clients: Collection[Client], *, begun: int) -> DaemonFigures:
@@ -104,4 +105,4 @@ class StatusService:
             clients: all sessions.
             begun: the number of sessions since the start.
         """
-        return self._report.figures(clients, begun=begun, draining=self.draining)
+        return self._report.figures(clients, begun=begun, draining=self._admission.is_draining)
