@@ -19,7 +19,7 @@ from emlio.daemon.control.answers import fault_of, not_let_go
 from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
-from emlio.daemon.control.questions import Questions
+from emlio.daemon.control.questions.service import QuestionService
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
@@ -44,10 +44,7 @@ from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
     Judge,
-    LookUpEnergy,
-    LookUpMatches,
-    LookUpRecords,
-    LookUpSizes,
+    LookUp,
     Send,
     StartStream,
     StopStream,
@@ -57,12 +54,10 @@ from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
-    EnergyReply,
     Hello,
     Ping,
     PlanOffer,
     Pong,
-    RecordsReply,
     Refused,
     ShardsReply,
     StatusRequest,
@@ -124,7 +119,7 @@ class Control:
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
         self._reports = StreamReports(self._streams, clock)
-        self._questions = Questions(config, clock, self._send_to, self.call, self._carry_out)
+        self._questions = QuestionService(config, clock, self._send_to, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -383,12 +378,12 @@ class Control:
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
-                    self._questions.answer(client, reply)
+                case Send(message=ShardsReply() as reply):
+                    self._questions.list_shards(client, reply)
                 case Send(message=message):
                     self._send_to(client, encode_control(self._rules.answer(client.identity, message)))
-                case LookUpSizes() | LookUpMatches() | LookUpRecords() | LookUpEnergy():
-                    self._questions.look_up(client, instruction)
+                case LookUp(question=question):
+                    self._questions.look_up(client, question)
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)

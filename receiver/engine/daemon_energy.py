@@ -12,7 +12,7 @@ from emlio.energy.export.wire_rows import device_of, reading_of
 from emlio.energy.job.epoch_energy import NodeRecord, Role
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError, RemoteProtocolError
-from emlio.wire.control import EnergyReply
+from emlio.wire.questions import Energy
 
 __all__ = ["DaemonEnergy", "Gathered", "energy_of"]
 
@@ -30,7 +30,7 @@ class Gathered:
 
     daemon: str
     number: int
-    parts: tuple[EnergyReply, ...] = ()
+    parts: tuple[Energy, ...] = ()
     absent: str = ""
 
 
@@ -94,7 +94,7 @@ def energy_of(gathered: Gathered, clock: ClockFit | None) -> DaemonEnergy:
     )
 
 
-def _series(parts: Sequence[EnergyReply]) -> Series:
+def _series(parts: Sequence[Energy]) -> Series:
     first = parts[0]
     if not first.node or any(part.devices != first.devices for part in parts):
         raise RemoteProtocolError("all parts must be from one node with the same devices")

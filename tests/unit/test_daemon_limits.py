@@ -16,7 +16,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
-from emlio.daemon.control.reply_budget import ReplyBudget
+from emlio.daemon.control.questions.reply_budget import ReplyBudget
 from emlio.daemon.control.sent_catalogs import SentCatalogs
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
@@ -25,7 +25,7 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.shards.opening.choice import open_dataset
-from emlio.wire.control import SizesReply
+from emlio.wire.questions import Answer, Sizes
 from emlio_testing.datasets import make_dataset
 from emlio_testing.session_pair import example_hello
 
@@ -107,8 +107,8 @@ def some_client(owner: bytes, identity: bytes) -> Client:
     return client
 
 
-def answer() -> SizesReply:
-    return SizesReply(shard="s", first=0, offset=0, sizes=bytes(1000))
+def answer() -> Answer:
+    return Answer(number=1, told=Sizes(offset=0, sizes=bytes(1000)))
 
 
 def test_an_answer_waits_until_the_client_has_taken_those_before_it() -> None:
