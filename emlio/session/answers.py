@@ -1,4 +1,4 @@
-"""Which questions make sense, and which answers fit them. Pure."""
+"""Checks of questions, and of answers against their questions. Pure."""
 
 from itertools import pairwise
 

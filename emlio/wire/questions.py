@@ -55,11 +55,11 @@ class RecordRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
-    """What a question is about, or what is told."""
+    """The subject of a question, or of an answer."""
 
 
 class AskSizes(_Body, frozen=True, kw_only=True, tag="sizes"):
-    """How long are `count` records of a shard, from record `first` on? Allowed at any time."""
+    """The sizes of `count` records of a shard, from record `first` on. Allowed at any time."""
 
     shard: Name
     first: Count
@@ -80,7 +80,7 @@ class Sizes(_Body, frozen=True, kw_only=True):
 
 
 class AskMatches(_Body, frozen=True, kw_only=True, tag="matches"):
-    """For which of your records does this predicate hold, from byte `first` of the answer on?
+    """The records for which a predicate holds, from byte `first` of the answer on.
 
     Asked before each offer, as the plan depends on it; one at a time. Records of one shard may come
     from several daemons, which must say the same of it: digests are enough to compare them.
@@ -105,7 +105,7 @@ class Matches(_Body, frozen=True, kw_only=True):
 
 
 class AskRecords(_Body, frozen=True, kw_only=True, tag="records"):
-    """Send these records, the first one from its byte `offset` on. Allowed at any time."""
+    """These records, the first one from its byte `offset` on. Allowed at any time."""
 
     records: Annotated[list[RecordRow], msgspec.Meta(min_length=1, max_length=RECORDS_PER_REQUEST)]
     offset: Count = 0
@@ -128,7 +128,7 @@ class Records(_Body, frozen=True, kw_only=True):
 
 
 class AskEnergy(_Body, frozen=True, kw_only=True, tag="energy"):
-    """Which energy did your node use from `from_ns` to `to_ns` of its CLOCK_MONOTONIC? Allowed at any time.
+    """The energy that the node used from `from_ns` to `to_ns` of its CLOCK_MONOTONIC. Allowed at any time.
 
     An answer may end before the interval does; the next question then continues with the same
     `recording` from reading `first` on.

@@ -1,4 +1,4 @@
-"""Asking daemons what other threads want to know: whom, how much at once, and again if a daemon is lost.
+"""Asks daemons the questions of other threads: a bounded number at once, and again if a daemon is lost.
 
 Used by the receive thread only. Does not cover: the questions (size_questions.py, record_questions.py,
 energy_questions.py).
@@ -19,7 +19,7 @@ __all__ = ["Asker", "OpenQuestion"]
 
 
 class OpenQuestion(ABC):
-    """What another thread wants to know. It may take several messages, to one daemon after the other.
+    """A question of another thread. It may take several messages, to one daemon after the other.
 
     Attributes:
         until_ns: when it is given up; None if only the waiting thread watches the time.
@@ -32,7 +32,7 @@ class OpenQuestion(ABC):
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether nothing more is wanted."""
+        """True once nothing more is wanted."""
 
     @abstractmethod
     def source(self) -> Source | None:

@@ -90,7 +90,7 @@ class EnergyQuestion(OpenQuestion):
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is wanted."""
+        """True once nothing more is wanted."""
         return self._done
 
     def begin(self) -> None:

@@ -96,7 +96,7 @@ class RecordQuestion(OpenQuestion):
 
     @property
     def done(self) -> bool:
-        """Whether these records are found, or the thread waits no longer."""
+        """True once these records are found, or the thread waits no longer."""
         return not self._left or self._whole.answer.done()
 
     def source(self) -> Source | None:

@@ -28,7 +28,7 @@ class SizeQuestion(OpenQuestion):
 
     @property
     def done(self) -> bool:
-        """Whether it is answered."""
+        """True once it is answered."""
         return self._answer.done()
 
     def source(self) -> Source | None:

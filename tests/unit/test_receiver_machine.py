@@ -372,12 +372,9 @@ def matches(rank: Rank, daemon: int, told: bytes, number: int = 0) -> list[tuple
 
 
 def asked(instructions: list[Instruction]) -> list[tuple[int, bool]]:
-    said = [
-        (one.source, one.message.about)
-        for one in instructions
-        if isinstance(one, Say) and isinstance(one.message, Question)
-    ]
-    return [(source, about.digests is True) for source, about in said if isinstance(about, AskMatches)]
+    messages = [(one.source, one.message) for one in instructions if isinstance(one, Say)]
+    abouts = [(source, message.about) for source, message in messages if isinstance(message, Question)]
+    return [(source, about.digests is True) for source, about in abouts if isinstance(about, AskMatches)]
 
 
 def test_matches_are_asked_of_another_daemon_if_one_is_lost_before_it_told_them() -> None:
@@ -387,9 +384,8 @@ def test_matches_are_asked_of_another_daemon_if_one_is_lost_before_it_told_them(
         rank.welcome(daemon)
     assert matches(rank, 0, bytes(32)) == []
     assert matches(rank, 1, bytes(32)) == [(0, False)]
-    assert asked(rank.tell(LinkEnded(0, LinkEvent.BROKEN)) + rank.tell(TimePassed(hungry=False, quiet=True))) == [
-        (1, False)
-    ]
+    again = rank.tell(LinkEnded(0, LinkEvent.BROKEN)) + rank.tell(TimePassed(hungry=False, quiet=True))
+    assert asked(again) == [(1, False)]
     assert matches(rank, 1, b"\xff", 1) == []
     assert rank.machine.agreement is not None
     assert rank.source(1).conversation.state is RankState.OFFERING

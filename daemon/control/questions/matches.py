@@ -1,4 +1,4 @@
-"""Which records of a dataset a predicate holds for.
+"""The records of a dataset that a predicate holds for.
 
 Finding them may mean to read all records. All ranks of a job ask the same, and get one result.
 """

@@ -1,4 +1,4 @@
-"""What ranks may ask for: sizes of records, matches of predicates, single records, energy."""
+"""The subjects that ranks may ask about: sizes of records, matches of predicates, single records, energy."""
 
 import logging
 from functools import partial

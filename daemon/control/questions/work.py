@@ -1,4 +1,4 @@
-"""How one question is answered."""
+"""The work that answers one question."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["Place", "Work"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is read for some questions: a dataset's files, say. It may be slow, and hang.
+    """A thing that is read to answer questions, such as a dataset's files. It may be slow, and hang.
 
     Attributes:
         subject: what is asked for.
