@@ -1,6 +1,6 @@
 """The limits of what one client, and all clients together, may use of a daemon.
 
-docs/security.md lists the numbers in one table; this module has the reasons. Does not cover: sizes
+docs/operate/security.md lists the numbers in one table; this module has the reasons. Does not cover: sizes
 of messages (emlio.wire.limits), memory for records (emlio.daemon.config), the number of processes
 that wait for a rank (emlio.daemon.ranks.claims).
 """

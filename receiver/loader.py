@@ -125,7 +125,7 @@ class EmlioLoader:
             drop_last: leave out a last step that is not full on all ranks. Otherwise its samples are divided evenly.
             pad: fill the last step with records from the beginning of the order.
             subset: the records of an epoch: a `Fraction`, see `train_test_split`; ids of records as `Ids`, a list, an
-                array or a file; or a predicate, as `Where` or a text. By default all. See docs/subsets.md.
+                array or a file; or a predicate, as `Where` or a text. By default all. See docs/guide/subsets.md.
             repeat: how often each record comes in an epoch, each time in another order.
             weights: draw records with replacement, so that each comes as often as its weight says: numbers by class, as in
                 {0: 1.0, "dog": 3.0, "*": 0.5}, or one for each record; see `Weights`.
@@ -153,7 +153,7 @@ class EmlioLoader:
             security: keys and encryption; see `Security`.
             pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
-                path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
+                path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/operate/energy.md.
             progress: show a progress bar for each epoch, on a terminal or in a notebook.
         """
         self._pid = os.getpid()
@@ -421,7 +421,7 @@ class EmlioLoader:
         return self.stats() if self._before is None else self.stats().since(self._before)
 
     def energy(self) -> tuple[EpochEnergy, ...]:
-        """Return the energy of ended epochs, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""
+        """Return the energy of ended epochs, as far as this rank knows; see docs/operate/energy.md. Waits for answers."""
         return self._observer.figures()
 
     def _check_usable(self) -> None:

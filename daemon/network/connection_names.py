@@ -1,6 +1,6 @@
 """Connection names that a peer cannot predict.
 
-Does not cover: sockets (emlio.daemon.network.transport), the reason (docs/adr/0016).
+Does not cover: sockets (emlio.daemon.network.transport), the reason (docs/internals/decisions/libzmq.md).
 """
 
 import ctypes

@@ -5,7 +5,7 @@ files. A process of ours, such as a daemon, does that in C under a guard: touchi
 its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand records with
 one call. All of them report a file that has become shorter as a short read, but of bytes up to the end
 of the file's last page, which come as zeros from a mapping and do not match their checksum
-(docs/adr/0004-reading.md has the measurements).
+(docs/internals/decisions/reading.md has the measurements).
 
 Covers: the system calls. Does not cover: which ranges (emlio.reading.message_planner), files that
 changed (emlio.reading.files).

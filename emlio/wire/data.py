@@ -10,7 +10,7 @@ All numbers of the stamp are little-endian. The header is made, and the payload 
 before the lane is chosen. The stamp is made when the message leaves.
 
 Every ZeroMQ message has one frame: libzmq aborts the process when a connection and its socket end
-between two frames of one message (docs/adr/0016-libzmq-assertions.md). The header stands behind the
+between two frames of one message (docs/internals/decisions/libzmq.md). The header stands behind the
 payload, so that the daemon can write it into the memory that the payload was read into. A payload
 sent from a mapped file has no such room, so it travels apart. Nothing is lost within a connection;
 the checksum of the payload's ends, its first and last 4 KiB, guards against a defect that pairs a

@@ -1,7 +1,7 @@
 """Devices and readings of an energy recording, as control messages carry them.
 
 Covers: the rows with their bounds. The values of `domain`, `method` and `events` are in
-docs/wire.md. Does not cover: the messages (emlio.wire.control), the meaning of a row
+docs/reference/wire.md. Does not cover: the messages (emlio.wire.control), the meaning of a row
 (emlio.energy.export.wire_rows).
 """
 

@@ -13,7 +13,7 @@ chosen.
 
 Covers: ciphers by name, the keys, sealing and opening into the caller's memory or in place, the
 pass that a lane shows when it connects. The only file that imports cryptography. Does not cover:
-who gets the secret (emlio.session), the reasons for this design (docs/security.md).
+who gets the secret (emlio.session), the reasons for this design (docs/operate/security.md).
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """Rows of a status reply: what a daemon serves, to whom, and what failed.
 
-Covers: the rows with their bounds. The values of `state` and `waits_for` are in docs/wire.md. Does
+Covers: the rows with their bounds. The values of `state` and `waits_for` are in docs/reference/wire.md. Does
 not cover: the messages (emlio.wire.control), what a client may see (emlio.daemon.control.status).
 """
 

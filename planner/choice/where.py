@@ -30,7 +30,7 @@ class Where:
     The daemons evaluate it over their own records: nothing of the others is read or sent.
 
     Attributes:
-        predicate: the predicate; see docs/subsets.md for its columns.
+        predicate: the predicate; see docs/guide/subsets.md for its columns.
         part: only those that are also in this fraction; None for all.
     """
 

@@ -156,7 +156,7 @@ class MixtureSampling:
     def most_deviation(self) -> tuple[Fraction, ...]:
         """Return how far each dataset's count in any run of samples can be from its exact share.
 
-        It holds for any number of samples in a row that lie in one epoch and have the same weights. See docs/mixtures.md.
+        It holds for any number of samples in a row that lie in one epoch and have the same weights. See docs/guide/mixtures.md.
         """
         found = [Fraction(0)] * self.datasets
         for _, shares in self.weights:

@@ -1,7 +1,7 @@
 """The settings of a loader for keys and encryption.
 
 Covers: the value given to a loader, checked. Does not cover: finding the keys
-(emlio.receiver.addresses.trust), what they protect (docs/security.md).
+(emlio.receiver.addresses.trust), what they protect (docs/operate/security.md).
 """
 
 import os

@@ -20,7 +20,7 @@ _NOT_HERE = {"batch_size": "batch_size=", "device_id": "device="}
 
 @dataclass(frozen=True, slots=True)
 class DaliPipeline:
-    """A DALI pipeline that makes the batches of a loader; see docs/dali.md.
+    """A DALI pipeline that makes the batches of a loader; see docs/guide/decoding.md.
 
         EmlioLoader(address, batch_size=256, dali=DaliPipeline("image-train", args={"size": 176}))
         EmlioLoader(address, batch_size=256, dali=DaliPipeline(training, outputs=["image", "label"]))

@@ -90,7 +90,7 @@ _REPORT_NS = 100_000_000
 """Between the reports that daemons are asked for while the user waits: what do their streams wait for?"""
 
 _KEPT_BYTES = 128 << 20
-"""Freed memory kept per thread (docs/adr/0007-freed-memory.md); one receives all messages."""
+"""Freed memory kept per thread (docs/internals/decisions/libzmq.md); one receives all messages."""
 
 
 class Engine:

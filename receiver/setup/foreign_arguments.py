@@ -20,7 +20,7 @@ ATTRIBUTE_HINTS: Final = {
     "size": "len(loader) is the number of batches, loader.samples that of samples in an epoch",
     **dict.fromkeys(("decode", "map", "to_tuple"), "transform= is called for each record"),
     **dict.fromkeys(
-        ("batched", "shuffle", "select", "with_epoch"), "docs/migrating.md has the loader's argument for it"
+        ("batched", "shuffle", "select", "with_epoch"), "docs/guide/migrating.md has the loader's argument for it"
     ),
 }
 """The advice for an attribute of another loader, by its name."""

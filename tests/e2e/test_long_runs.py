@@ -3,9 +3,9 @@
 Covers: memory, descriptors, threads and ports of both sides, as the kernel counts them. Does not cover: how much memory a side
 may hold at most (emlio-bench memory), many ranks at once (test_many_ranks).
 
-Freed memory that glibc keeps (docs/adr/0007) is no leak, and how much it is depends on the order in which messages were freed:
-of a window of 64 MiB it was 4 to 13 MiB, and came and went by whole messages. So a rank gives it back before it is measured. What
-is left grew by 0.1 MiB in 30 epochs, and varied by up to 3 MiB, the free ends of threads' heaps.
+Freed memory that glibc keeps (docs/internals/decisions/libzmq.md) is no leak, and how much it is depends on the order in which
+messages were freed: of a window of 64 MiB it was 4 to 13 MiB, and came and went by whole messages. So a rank gives it back before
+it is measured. What is left grew by 0.1 MiB in 30 epochs, and varied by up to 3 MiB, the free ends of threads' heaps.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""Runs the commands and scripts of README.md, and scripts of docs/loader.md and docs/transform.md, on less data.
+"""Runs the commands and scripts of README.md, and scripts of docs/guide/loader.md and docs/guide/decoding.md, on less data.
 
 Covers: every command and every piece of Python, but the four commands with keys (test_readme_keys). Does not cover: figures.
 """
@@ -19,8 +19,8 @@ from emlio_testing.processes import DaemonProcess, RankProcess, run_python
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LOADER = (ROOT / "docs" / "loader.md").read_text(encoding="utf-8")
-TRANSFORM = (ROOT / "docs" / "transform.md").read_text(encoding="utf-8")
+LOADER = (ROOT / "docs" / "guide" / "loader.md").read_text(encoding="utf-8")
+TRANSFORM = (ROOT / "docs" / "guide" / "decoding.md").read_text(encoding="utf-8").partition("\n## DALI")[0]
 SYNTH = ("-c", "import sys; from emlio.cli import main; sys.exit(main())", "synth")
 ELSEWHERE = {
     "scripts/test": "this run",

@@ -7,7 +7,7 @@ in the program, looking at something else, dying, being started again from a sta
 daemon: forgetting everything. After these all ranks go on until they are done or refused.
 
 Where ranks do not agree, the one that departs is not started again, and no loaders have the same
-options: docs/adr/0014-ranks-compared.md says what is not found otherwise.
+options: docs/internals/decisions/ranks-and-recovery.md says what is not found otherwise.
 
 `Oracle` counts the records that users were handed, and knows nothing of the rule: a job goes wrong
 where a whole epoch was handed out and some of its records came twice or never.
@@ -196,7 +196,7 @@ class Run:
 
     @property
     def unnoticed(self) -> str:
-        """Return the class of docs/adr/0014-ranks-compared.md of which this history is; "" if it must be noticed.
+        """Return the class of this history in docs/internals/decisions/ranks-and-recovery.md; "" if it must be noticed.
 
         "returned": a rank that was started again made its first loader when the one that departs had closed all of
         its own, or had none at the moment. So the job may as well have been started again, with other options.

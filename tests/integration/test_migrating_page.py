@@ -1,4 +1,4 @@
-"""The Python of docs/migrating.md and of docs/converting.md, run on datasets of the formats that they name."""
+"""The Python of docs/guide/migrating.md and of docs/guide/converting.md, run on datasets of the formats that they name."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from PIL import Image
 from emlio import EmlioLoader
 from emlio_testing.format_files import put_mds, tar_of
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "guide"
 
 
 def blocks(page: str) -> Iterator[str]:

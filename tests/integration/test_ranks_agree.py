@@ -1,4 +1,4 @@
-"""docs/loader.md says of each argument whether ranks must agree on it; here one rank gives another value for each."""
+"""docs/guide/loader.md says of each argument whether ranks must agree on it; here one rank gives another value for each."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ from emlio.errors import RefusedError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.token_records import make_token_dataset
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "loader.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "loader.md").read_text(encoding="utf-8")
 TABLE = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \| [^|]*\|$", TEXT, re.MULTILINE))
 NO_VALUE = {"address", "rank", "dali"}  # another address leads to other data or the same; DALI needs its libraries
 

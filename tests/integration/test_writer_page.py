@@ -1,4 +1,4 @@
-"""The Python of docs/writing.md, run in its order with other folders."""
+"""The Python of docs/guide/writing.md, run in its order with other folders."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from emlio.shards.opening.choice import open_dataset
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "writing.md"
 
 
 def test_the_examples_run_and_write_what_they_say(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Every order of events that a small job can meet: nothing is lost, nothing comes twice, and it always goes on.
 
-Covers: the real machine of one rank, and two daemons, with all that docs/protocol.md lists as faults, in each order there is. The
+Covers: the real machine of one rank, and two daemons, with all faults of docs/reference/protocol.md, in every order. The
 invariants I1 to I8 hold in every state, and from every state the end is reached when nothing else goes wrong (L1).
 """
 

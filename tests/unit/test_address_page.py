@@ -1,4 +1,4 @@
-"""docs/address.md: every address of the page is one, and its options are those that there are."""
+"""docs/reference/address.md: every address of the page is one, and its options are those that there are."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from emlio.formats.registry import FORMATS
 from emlio.keys.curve import KeyPair
 from emlio.receiver.addresses.address import DEFAULT_PORT, Address
 
-_TEXT = (Path(__file__).resolve().parents[2] / "docs" / "address.md").read_text(encoding="utf-8")
+_TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "address.md").read_text(encoding="utf-8")
 _FORMS, _OPTIONS = (_TEXT.partition(f"## {title}")[2].partition("\n## ")[0] for title in ("Forms", "Options"))
 
 

@@ -1,6 +1,6 @@
 """What the C library keeps of freed memory, in a process of its own: the setting is a process's.
 
-Covers: what a thread freed at once, the user's own settings. Does not cover: what it is good for (docs/adr/0007-freed-memory.md).
+What it is good for: docs/internals/decisions/libzmq.md, "Freed memory".
 """
 
 import os

@@ -125,8 +125,8 @@ def test_the_document_lists_every_option_and_the_script_shows_it_without_an_envi
     tmp_path: Path,
 ) -> None:
     folder = tmp_path
-    for name in ("scripts/bench", "docs/paper.md"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    for name in ("scripts/bench", "docs/reference/benchmarks.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())
     words = ["bash", "scripts/bench", "paper", "--help"]
     shown = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout

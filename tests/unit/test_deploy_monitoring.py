@@ -85,7 +85,7 @@ def test_alerts_name_metrics_that_there_are_and_a_page_says_what_to_do() -> None
     (rules,) = documents("prometheus/rules.yml")
     (scraped,) = documents("prometheus/prometheus.yml")
     assert scraped["rule_files"] == ["rules.yml"]
-    page = (DEPLOY.parent / "docs/operations.md").read_text(encoding="utf-8")
+    page = (DEPLOY.parent / "docs/operate/failures.md").read_text(encoding="utf-8")
     sources = "".join(
         Path(str(module)).read_text(encoding="utf-8")
         for module in (

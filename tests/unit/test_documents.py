@@ -1,11 +1,10 @@
-"""Commands, tables and formulas in the documents.
-
-Covers: README, CHANGELOG, docs and deploy: every shown command is accepted by its parser, blocks
-have one entry per line, tables are whole. Does not cover: running what README shows (test_readme).
+"""Documents: shown commands are accepted by their parsers, blocks and tables are whole, links lead
+somewhere, and the index has every page. What README shows is run by test_readme.
 """
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,17 @@ from emlio.cli import parse_arguments as parse_emlio
 from emlio.daemon.cli import parse_arguments as parse_daemon
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "deploy/**/*.md", "benchmarks/**/*.md")
-    for path in ROOT.glob(pattern)
+INDEX = ROOT / "docs" / "README.md"
+ALL_PAGES = sorted(
+    path for folder in ("", "docs/**/", "deploy/**/", "benchmarks/**/") for path in ROOT.glob(f"{folder}*.md")
 )
+PAGES = [path for path in ALL_PAGES if "results" not in path.parts]
 PARSERS = {"emlio": parse_emlio, "emlio-daemon": parse_daemon}
 _START = re.compile(r"(?:\w+\$ )?((?:emlio|emlio-daemon|emlio-bench|pip|scripts/\w+) .*)")
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def _blocks(text: str) -> list[list[str]]:
@@ -55,7 +58,7 @@ def _commands(page: Path) -> list[list[str]]:
     return [one for one in words if one[0] in PARSERS]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=_named)
 def test_every_shown_command_is_accepted_by_its_parser(page: Path) -> None:
     for program, *words in _commands(page):
         PARSERS[program](words)
@@ -80,7 +83,36 @@ def test_a_line_of_a_block_has_one_entry() -> None:
     assert merged == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The file and the heading of each relative link."""
+    for place, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")):
+        if not place.startswith(("http:", "https:")):
+            yield (page.parent / place).resolve() if place else page, heading
+
+
+def _headings(page: Path) -> set[str]:
+    """What a link to a heading of the page ends with, as GitHub makes it."""
+    lines = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=_named)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for target, heading in _links(page):
+        assert target.exists(), target
+        assert not heading or target.suffix != ".md" or heading in _headings(target), f"{target}#{heading}"
+
+
+def test_the_index_links_to_every_page() -> None:
+    """Reports of single runs are linked from the page of their study."""
+    pages = {path for path in ALL_PAGES if path.is_relative_to(INDEX.parent)} - {
+        INDEX,
+        *INDEX.parent.glob("results/*/*.md"),
+    }
+    assert pages - {target for target, _ in _links(INDEX)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
 def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
     head = 0
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
@@ -92,7 +124,7 @@ def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
 
 def test_the_columns_of_the_shown_report_are_aligned() -> None:
     """A row's last figure ends where its heading does."""
-    blocks = _blocks((ROOT / "docs" / "energy.md").read_text(encoding="utf-8"))
+    blocks = _blocks((ROOT / "docs" / "operate" / "energy.md").read_text(encoding="utf-8"))
     (report,) = [block for block in blocks if "nodes" in block]
     for heading in ("nodes", "stages of train-1: blocked"):
         at = report.index(heading)
@@ -100,7 +132,7 @@ def test_the_columns_of_the_shown_report_are_aligned() -> None:
         assert len({len(row) for row in table}) == 1, table
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=_named)
 def test_documents_use_the_usual_words(page: Path) -> None:
     unusual = r"served as they lie|told apart|goes on with another number|as it lies there|^## (Who may come in|What does not go)"
     assert re.search(unusual, page.read_text(encoding="utf-8"), re.MULTILINE) is None

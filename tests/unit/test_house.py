@@ -344,14 +344,3 @@ def test_no_file_speaks_of_the_place_it_was_written_at() -> None:
         data = path.read_bytes()
         found.extend(f"{_named(path)}: {word}" for word in words if word.encode() in data)
     assert found == []
-
-
-def test_links_in_the_documents_lead_somewhere() -> None:
-    broken: list[str] = []
-    for path in _texts():
-        if path.suffix != ".md":
-            continue
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-            if "://" not in target and not (path.parent / target).exists():
-                broken += [f"{_named(path)}: {target}"]
-    assert broken == []

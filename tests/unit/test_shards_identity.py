@@ -1,4 +1,4 @@
-"""When a shard's file is still the one that was indexed: docs/adr/0015-file-identity.md."""
+"""When a shard's file is still the one that was indexed: docs/internals/decisions/file-identity.md."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""docs/wire.md describes the plan in Python of its own; here it runs beside the library, so that the description stays true."""
+"""The Python with which docs/reference/wire.md describes the plan, run beside the library."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from emlio.wire.control import ControlMessage
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader, ids_checksum
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
 SIZES = (120, 0, 333, 75, 1, 471)
 SHARDS = [(f"part-{number}", size, 100 * size, f"digest-{number}") for number, size in enumerate(SIZES)]
 CATALOG = Catalog(

@@ -2,7 +2,7 @@
 
 Covers: the named ways to protect data, keys of both sides for one sample. Does not cover: the
 sample itself (emlio_bench.subjects.loader), the cost of protection
-(emlio_bench.delivery.protection_cost), the attackers considered (docs/security.md).
+(emlio_bench.delivery.protection_cost), the attackers considered (docs/operate/security.md).
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """The figures of daemons as a JSON document.
 
-Covers: its keys, which docs/daemon.md describes. Does not cover: the figures
+Covers: its keys, which docs/operate/daemon.md describes. Does not cover: the figures
 (emlio.cli.status.figures).
 """
 

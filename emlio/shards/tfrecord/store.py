@@ -7,7 +7,7 @@ index file (emlio.shards.tfrecord.index), making one.
 
 Beside each index lies a stamp, `<shard>.digest.json`: size, times and inode of the scanned file,
 its digest, and a checksum of the index. An index whose stamp does not match the file is not used,
-and the shard is scanned again (docs/adr/0015-file-identity.md). Beside a mapped shard the stamp may
+and the shard is scanned again (docs/internals/decisions/file-identity.md). Beside a mapped shard the stamp may
 be missing, as after `emlio convert` or a copy: the index is then checked against the mapping.
 """
 

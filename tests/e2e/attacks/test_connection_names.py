@@ -1,7 +1,7 @@
 """One who gives himself a name: of a connection that libzmq is about to make, or of a user.
 
 Covers: the first names that libzmq gives where its random numbers were never seeded; the user's name of one who shows no key.
-Does not cover: names that cannot be known before (docs/adr/0016).
+Does not cover: names that cannot be known before (docs/internals/decisions/libzmq.md).
 """
 
 import ctypes
