@@ -20,6 +20,7 @@ from emlio.daemon.control.arrivals import Arrivals
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.questions.service import QuestionService
+from emlio.daemon.control.questions.subjects import Subjects
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
@@ -119,7 +120,7 @@ class Control:
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
         self._reports = StreamReports(self._streams, clock)
-        self._questions = QuestionService(config, clock, self._send_to, self.call, self._carry_out)
+        self._questions = QuestionService(Subjects(config, clock), self._send_to, self.call, self._carry_out)
         self._turns = DutyCycle()
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event
@@ -17,7 +16,7 @@ from emlio.daemon.control.questions.service import QuestionService
 from emlio.daemon.control.questions.subjects import Subjects
 from emlio.daemon.control.questions.work import Place, Work
 from emlio.daemon.datasets.served import ServedDataset
-from emlio.daemon.limits import MOST_QUESTIONS_EACH
+from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
 from emlio.daemon.network.transport import Sent
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
@@ -93,22 +92,27 @@ class _Client:
         self.identity = self.identity or str(id(self)).encode()
 
 
+@dataclass
+class _Held:
+    under_way: bool
+
+
 class _Control:
     """The control thread, in the test's own."""
 
-    def __init__(self, subjects: _Subjects | Subjects | None = None) -> None:
+    def __init__(self, subjects: _Subjects | Subjects | None = None, most_bytes_each: int = 1 << 20) -> None:
         self.calls: Queue[Callable[[], None]] = Queue()
         self.told: list[tuple[Any, int]] = []
         self.answers: list[Told] = []
         self.refused: list[tuple[Any, str, str]] = []
-        self.reads = True
+        self.taken = True
+        self.sent: list[_Held] = []
         self.service = QuestionService(
-            _CONFIG,
-            ManualClock(),
+            cast("Subjects", subjects or _Subjects()),
             self._send,
             self.calls.put,
             self._carry_out,
-            subjects=cast("Subjects", subjects or _Subjects()),
+            most_bytes_each=most_bytes_each,
         )
 
     def _send(self, client: Client, data: bytes) -> Sent:
@@ -116,7 +120,8 @@ class _Control:
         assert isinstance(answer, Answer)
         self.told.append((client, answer.number))
         self.answers.append(answer.told)
-        return Sent(reached=True, taken=True)
+        self.sent.append(_Held(under_way=not self.taken))
+        return cast("Sent", self.sent[-1])
 
     def _carry_out(self, client: Client, instructions: Sequence[Any]) -> None:
         ((code, text),) = instructions
@@ -126,12 +131,14 @@ class _Control:
     def ask(self, client: _Client, number: int, about: Subject = _ABOUT) -> None:
         client.machine.open.add(number)
         self.service.look_up(cast("Client", client), Question(session=1, number=number, about=about))
+        self.service.turn()
 
     def forget(self, client: _Client) -> None:
         self.service.forget(cast("Client", client))
 
     def turn(self) -> None:
         self.calls.get(timeout=_SOON_S)()
+        self.service.turn()
 
     def nothing_comes(self) -> bool:
         try:
@@ -142,8 +149,10 @@ class _Control:
 
 
 @contextmanager
-def _control(*datasets: _Served, subjects: Subjects | None = None) -> Generator[_Control]:
-    control = _Control(subjects)
+def _control(
+    *datasets: _Served, subjects: Subjects | None = None, most_bytes_each: int = 1 << 20
+) -> Generator[_Control]:
+    control = _Control(subjects, most_bytes_each)
     try:
         yield control
     finally:
@@ -195,31 +204,56 @@ def test_clients_take_turns_at_a_disk_and_only_some_read_it_at_once() -> None:
         assert {client for client, _ in control.told[:4]} == {greedy, *others}
 
 
-def test_an_answer_that_cannot_be_sent_yet_holds_up_its_client_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("read", [False, True])
+def test_an_answer_waits_until_the_client_has_taken_those_before_it(read: bool) -> None:
     disk = _Served("x")
     disk.answers.set()
-    with _control(disk) as control:
-        one, other = _Client(b"one", disk), _Client(b"other", disk)
-        waiting: list[Callable[[], Any]] = []
-        add = control.service._replies.add
-        monkeypatch.setattr(
-            control.service._replies,
-            "add",
-            lambda client, make: (
-                waiting.append(partial(add, client, make)) or True if client is one else add(client, make)
-            ),
-        )
-        control.ask(one, 0)
-        control.ask(one, 1)
+    with _control(disk, most_bytes_each=1) as control:
+        one, other = (_Client(owner, disk if read else None) for owner in (b"one", b"other"))
+        control.taken = False
+        for number in range(3):
+            control.ask(one, number)
+        if read:
+            control.turn()
+        assert control.told == [(one, 0)]
+        assert control.service.deadline_ns(0) is not None
         control.ask(other, 0)
-        control.turn()
-        control.turn()
-        assert control.told == [(other, 0)]
-        assert control.nothing_comes(), "the first client's answer has not left"
-        waiting.pop()()
-        control.turn()
-        waiting.pop()()
-        assert control.told[1:] == [(one, 0), (one, 1)]
+        if read:
+            control.turn()
+        assert control.told[1:] == [(other, 0)], "another client's are its own affair"
+        for _ in range(2):
+            assert control.nothing_comes(), "the client has not taken the answer before"
+            for held in control.sent:
+                held.under_way = False
+            control.service.turn()
+            if read:
+                control.turn()
+        assert control.told[2:] == [(one, 1), (one, 2)]
+        assert control.service.deadline_ns(0) is None
+
+
+def test_what_a_client_has_not_taken_takes_memory_after_its_session_too() -> None:
+    with _control() as control:
+        control.taken = False
+        client = _Client(b"key", None)
+        control.ask(client, 0)
+        control.forget(client)
+        assert control.service.under_way
+        control.sent[0].under_way = False
+        assert not control.service.under_way
+
+
+def test_a_session_has_a_bounded_number_of_unanswered_requests() -> None:
+    disk = _Served("x")
+    with _control(disk) as control:
+        client = _Client(b"key", disk)
+        for number in range(MOST_OPEN_QUESTIONS):
+            control.ask(client, number)
+        assert not control.refused
+        control.ask(client, 99)
+        ((_, code, text),) = control.refused
+        assert (code, f"at most {MOST_OPEN_QUESTIONS}" in text) == ("protocol", True)
+        assert not control.service._waiting
 
 
 def test_the_questions_of_a_session_that_is_over_are_dropped() -> None:
@@ -244,8 +278,7 @@ def test_sessions_that_come_and_go_while_a_disk_hangs_leave_nothing_behind() -> 
             client = _Client(b"key", disk)
             control.ask(client, number)
             control.forget(client)
-        (reading,) = control.service._places.values()
-        assert not reading.ready
+        assert control.service._reading.total() == 1
         assert not control.service._waiting
         assert not control.service._open
         assert control.service._quota.of(b"key") == 0
@@ -283,17 +316,17 @@ def test_what_cannot_be_answered_ends_the_session_and_the_next_one_gets_its_turn
 def test_a_client_has_a_bounded_number_of_open_questions() -> None:
     disk = _Served("x")
     with _control(disk) as control:
-        greedy, other = _Client(b"key", disk), _Client(b"other", disk)
-        for number in range(MOST_QUESTIONS_EACH):
-            control.ask(greedy, number)
+        greedy = [_Client(b"key", disk) for _ in range(MOST_QUESTIONS_EACH // MOST_OPEN_QUESTIONS)]
+        for client in greedy:
+            for number in range(MOST_OPEN_QUESTIONS):
+                control.ask(client, number)
         assert not control.refused
-        control.ask(other, 0)
+        control.ask(_Client(b"other", disk), 0)
         last = _Client(b"key", disk)
         control.ask(last, 0)
-        ((client, code, text),) = control.refused
-        assert (client, code) == (last, "no-session")
-        assert "retry later" in text
-        control.forget(greedy)
+        ((refused, code, text),) = control.refused
+        assert (refused, code, "retry later" in text) == (last, "no-session", True)
+        control.forget(greedy[0])
         control.ask(last, 1)
         assert len(control.refused) == 1
 

@@ -1,66 +1,41 @@
 """The questions of ranks, and when they are answered.
 
-A question takes a few bytes and its answer up to a megabyte, and a disk may hang. So the control
-thread reads nothing: threads do. Of each client one answer at a time is read from a place and kept
-until it is sent; a dataset's disk that hangs holds up neither other datasets nor streams.
+A question takes a few bytes and its answer up to a megabyte, and a disk may hang. So an answer is
+made only when there is memory beside the answers that are under way to the same client. And the
+control thread reads nothing: threads do, for each client one answer at a time from one place. A
+disk that hangs holds up neither other datasets nor streams.
 
-Does not cover: how a question is answered (subjects.py), memory for answers under way (reply_budget.py).
+Does not cover: how a question is answered (subjects.py).
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from emlio.clock import Clock
 from emlio.daemon.access.client_quota import ClientQuota
-from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.questions.reply_budget import ReplyBudget
 from emlio.daemon.control.questions.subjects import Subjects
-from emlio.daemon.control.questions.work import Place, Work
+from emlio.daemon.control.questions.under_way import UnderWay
+from emlio.daemon.control.questions.work import Asked, Place, Work
 from emlio.daemon.control.questions.workers import Workers
 from emlio.daemon.datasets.served import ServedDataset
-from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
+from emlio.daemon.limits import MOST_ANSWER_BYTES_EACH, MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
 from emlio.daemon.network.transport import Sent
 from emlio.errors import RefusedError
 from emlio.session.instructions import DaemonInstruction
-from emlio.wire.control import ControlMessage, ShardsReply
+from emlio.wire.control import ShardsReply, encode_control
 from emlio.wire.questions import Answer, Question, Told
 
 __all__ = ["QuestionService"]
 
 _LOG = logging.getLogger("emlio.daemon")
 
+_LOOK_EVERY_NS = 20_000_000
+"""libzmq does not report when a message has left. This is checked only while a question waits for that."""
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Asked:
-    """An open question, of which the answer is not sent yet.
-
-    Attributes:
-        client, question: who asked what.
-        work: makes the answer.
-        dropped: its session is over.
-    """
-
-    client: Client
-    question: Question
-    work: Work
-    dropped: bool = False
-
-    @property
-    def turn(self) -> tuple[bytes, Place | None]:
-        """The client and the place from which one answer at a time is read for it."""
-        return self.client.owner, self.work.place
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Reading:
-    """The questions whose turn it is at a place: of each client one."""
-
-    ready: deque[_Asked]
-    threads: int = 0
+_Turn = tuple[bytes, Place | None]
+"""The client and the place from which one answer at a time is read for it."""
 
 
 class QuestionService:
@@ -68,89 +43,81 @@ class QuestionService:
 
     def __init__(
         self,
-        config: DaemonConfig,
-        clock: Clock,
+        subjects: Subjects,
         send: Callable[[Client, bytes], Sent],
         call: Callable[[Callable[[], None]], None],
         carry_out: Callable[[Client, Sequence[DaemonInstruction]], None],
         *,
-        subjects: Subjects | None = None,
+        most_bytes_each: int = MOST_ANSWER_BYTES_EACH,
     ) -> None:
         """See the class.
 
         Args:
-            config: the daemon's configuration.
-            clock: the control thread's.
+            subjects: say how questions are answered.
             send: sends an encoded message.
             call: runs a function in the control thread.
             carry_out: carries out what a session's machine asks for.
-            subjects: say how questions are answered.
+            most_bytes_each: the bytes under way to one client from which on no further answer is made.
         """
+        self._subjects = subjects
+        self._send = send
         self._call = call
         self._carry_out = carry_out
-        self._subjects = subjects or Subjects(config, clock)
-        self._replies = ReplyBudget(send)
+        self._under_way = UnderWay(most_bytes_each)
         self._quota = ClientQuota(most=2 * MOST_QUESTIONS_EACH, most_each=MOST_QUESTIONS_EACH)
-        self._open: dict[bytes, list[_Asked]] = {}
-        self._waiting: dict[tuple[bytes, Place | None], deque[_Asked]] = {}  # the first of each has its turn
-        self._places: dict[Place, _Reading] = {}
+        self._open: dict[bytes, list[Asked]] = {}  # by connection
+        self._waiting: dict[_Turn, deque[Asked]] = {}  # not begun; those that waited longest come first
+        self._busy: set[_Turn] = set()
+        self._reading: Counter[Place] = Counter()
         self._workers = Workers()
         self._closed = False
 
     def list_shards(self, client: Client, reply: ShardsReply) -> None:
-        """Send a part of the list of shards, now or when there is memory."""
-        self._reply(client, partial(client.served.encoded, reply))
+        """Send a part of the list of shards when there is memory."""
+        self._add(Asked(client=client, work=Work(make=partial(client.served.encoded, reply))))
 
     def look_up(self, client: Client, question: Question) -> None:
-        """Answer a question, now or later."""
-        if not self._quota.take(client.owner):
-            text = f"a client may have at most {self._quota.most_each} open questions; retry later"
-            self._carry_out(client, client.machine.refuse("no-session", text))
-            return
+        """Answer a question when there is memory, and a thread."""
         try:
             work = self._subjects.find(client.served, question.about)
         except RefusedError as error:
-            self._quota.give_back(client.owner)
-            self._carry_out(client, client.machine.refuse(error.code, str(error)))
-            return
-        asked = _Asked(client=client, question=question, work=work)
-        self._open.setdefault(client.identity, []).append(asked)
-        if work.place is None:
-            self._answer(asked, work.make)
-            return
-        waiting = self._waiting.setdefault(asked.turn, deque())
-        waiting.append(asked)
-        if waiting[0] is asked:
-            self._read(asked, work.place)
+            self._refuse(client, error)
+        else:
+            self._add(Asked(client=client, work=work, number=question.number))
 
-    def forget(self, client: Client) -> None:
-        """Drop the questions of a session that is over."""
-        self._replies.forget(client)
-        dropped = self._open.pop(client.identity, [])
-        for asked in dropped:
-            asked.dropped = True
-        for asked in reversed(dropped):  # the last ones first: none of them gets a turn
-            self._end(asked)
+    def turn(self) -> None:
+        """Begin the answers for which there is memory now, and a thread."""
+        for turn in list(self._waiting):
+            self._go_on(turn)
 
-    def forget_dataset(self, served: ServedDataset) -> bool:
-        """Drop what is known of a dataset that is closed; return False while it is read."""
-        if any(place.dataset == served.key for place in self._places):
-            return False
-        self._subjects.forget(served)
-        return True
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """Return the latest time at which `turn` must be called."""
+        without_memory = any(not self._under_way.has_room(owner) for owner, _ in self._waiting)
+        return now_ns + _LOOK_EVERY_NS if without_memory else None
 
     @property
     def under_way(self) -> bool:
         """True if answers still take memory, including those to clients that have gone."""
-        return self._replies.under_way
+        return self._under_way.any
 
-    def turn(self) -> None:
-        """Make the answers for which there is memory now."""
-        self._replies.turn()
+    def forget(self, client: Client) -> None:
+        """Drop the questions of a session that is over."""
+        for asked in self._open.pop(client.identity, ()):
+            asked.dropped = True
+            self._quota.give_back(client.owner)
+        for turn in [turn for turn in self._waiting if turn[0] == client.owner]:
+            left = deque(asked for asked in self._waiting[turn] if not asked.dropped)
+            if left:
+                self._waiting[turn] = left
+            else:
+                del self._waiting[turn]
 
-    def deadline_ns(self, now_ns: int) -> int | None:
-        """Return the latest time at which `turn` must be called."""
-        return self._replies.deadline_ns(now_ns)
+    def forget_dataset(self, served: ServedDataset) -> bool:
+        """Drop what is known of a dataset that is closed; return False while it is read."""
+        if any(place.dataset == served.key for place in self._reading):
+            return False
+        self._subjects.forget(served)
+        return True
 
     def close(self) -> None:
         """End the threads; one that hangs on a disk is waited for only briefly."""
@@ -158,32 +125,46 @@ class QuestionService:
         self._subjects.close()
         self._workers.close()
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    def _add(self, asked: Asked) -> None:
+        client = asked.client
+        mine = self._open.setdefault(client.identity, [])
+        if len(mine) >= MOST_OPEN_QUESTIONS:
+            text = f"a session may have at most {MOST_OPEN_QUESTIONS} unanswered requests, this rank sent another one"
+            self._refuse(client, RefusedError(text, code="protocol"))
+        elif not self._quota.take(client.owner):
+            text = f"a client may have at most {self._quota.most_each} open questions; retry later"
+            self._refuse(client, RefusedError(text, code="no-session"))
+        else:
+            mine.append(asked)
+            self._waiting.setdefault((client.owner, asked.work.place), deque()).append(asked)
 
-    def _read(self, asked: _Asked, place: Place) -> None:
-        self._places.setdefault(place, _Reading(ready=deque())).ready.append(asked)
-        self._go_on(place)
+    def _go_on(self, turn: _Turn) -> None:
+        owner, place = turn
+        # Sending may end the session, which is then forgotten here: so look up the queue each time.
+        while turn in self._waiting and turn not in self._busy and self._under_way.has_room(owner):
+            if place is not None and self._reading[place] >= place.threads:
+                return
+            waiting = self._waiting.pop(turn)
+            asked = waiting.popleft()
+            if waiting:
+                self._waiting[turn] = waiting  # as the last one: others come first next time
+            if place is None:
+                self._answer(asked, asked.work.make())
+            else:
+                self._read(asked, place)
 
-    def _go_on(self, place: Place) -> None:
-        """Begin the next questions of a place."""
-        reading = self._places.get(place)
-        if reading is None:
+    def _read(self, asked: Asked, place: Place) -> None:
+        try:
+            self._workers.begin(partial(self._look, asked, place))
+        except RuntimeError as error:  # the system has no thread left
+            self._refuse(asked.client, RefusedError(f"a thread cannot be started: {error}", code="no-session"))
             return
-        while reading.ready and reading.threads < place.threads and not self._closed:
-            asked = reading.ready.popleft()
-            try:
-                self._workers.begin(partial(self._look, asked, place))
-            except RuntimeError as error:  # the system has no thread left
-                text = f"a thread cannot be started: {error}"
-                self._call(partial(self._refuse, asked, RefusedError(text, code="no-session")))
-                continue
-            reading.threads += 1
-        if not reading.ready and not reading.threads:
-            del self._places[place]
+        self._busy.add((asked.client.owner, place))
+        self._reading[place] += 1
 
-    def _look(self, asked: _Asked, place: Place) -> None:
+    def _look(self, asked: Asked, place: Place) -> None:
         """Make an answer and pass it to the control thread; called in a thread of its own."""
-        found: Told | RefusedError
+        found: Told | bytes | RefusedError
         try:
             found = asked.work.make()
         except RefusedError as error:
@@ -194,48 +175,29 @@ class QuestionService:
         if not self._closed:
             self._call(partial(self._found, asked, place, found))
 
-    def _found(self, asked: _Asked, place: Place, found: Told | RefusedError) -> None:
+    def _found(self, asked: Asked, place: Place, found: Told | bytes | RefusedError) -> None:
         self._workers.ended()
-        self._places[place].threads -= 1
-        if isinstance(found, RefusedError):
-            self._refuse(asked, found)
-        elif not asked.dropped:
-            self._answer(asked, lambda: found)
-        self._go_on(place)
-
-    # ---- answers ----------------------------------------------------------------------------------------------------
-
-    def _answer(self, asked: _Asked, make: Callable[[], Told]) -> None:
-        self._reply(asked.client, partial(self._hand_over, asked, make))
-
-    def _hand_over(self, asked: _Asked, make: Callable[[], Told]) -> Answer:
-        """Return the answer, which is sent now, and give the client's next question its turn."""
-        self._open[asked.client.identity].remove(asked)
-        asked.client.machine.answered(asked.question.number)
-        self._end(asked)
-        return Answer(number=asked.question.number, told=make())
-
-    def _refuse(self, asked: _Asked, error: RefusedError) -> None:
-        if not asked.dropped:
-            self._carry_out(asked.client, asked.client.machine.refuse(error.code, str(error)))
-
-    def _end(self, asked: _Asked) -> None:
-        """Note that a question needs no answer any more."""
-        self._quota.give_back(asked.client.owner)
-        place, waiting = asked.work.place, self._waiting.get(asked.turn)
-        if place is None or waiting is None:
+        self._busy.remove((asked.client.owner, place))
+        self._reading[place] -= 1
+        if not self._reading[place]:
+            del self._reading[place]
+        if asked.dropped:
             return
-        had_turn = waiting[0] is asked
-        waiting.remove(asked)
-        reading = self._places.get(place)
-        if reading is not None and asked in reading.ready:
-            reading.ready.remove(asked)
-        if not waiting:
-            del self._waiting[asked.turn]
-        elif had_turn:
-            self._read(waiting[0], place)
+        if isinstance(found, RefusedError):
+            self._refuse(asked.client, found)
+        else:
+            self._answer(asked, found)
 
-    def _reply(self, client: Client, make: Callable[[], ControlMessage | bytes]) -> None:
-        if not self._replies.add(client, make):
-            text = f"a session may have at most {MOST_OPEN_QUESTIONS} unanswered requests, this rank sent another one"
-            self._carry_out(client, client.machine.refuse("protocol", text))
+    def _answer(self, asked: Asked, told: Told | bytes) -> None:
+        client = asked.client
+        self._open[client.identity].remove(asked)
+        self._quota.give_back(client.owner)
+        if isinstance(told, bytes):
+            data = told
+        else:
+            client.machine.answered(asked.number)
+            data = encode_control(Answer(number=asked.number, told=told))
+        self._under_way.add(client.owner, self._send(client, data), len(data))
+
+    def _refuse(self, client: Client, error: RefusedError) -> None:
+        self._carry_out(client, client.machine.refuse(error.code, str(error)))
