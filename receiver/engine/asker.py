@@ -6,12 +6,14 @@ energy_questions.py).
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
+from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, Send
 from emlio.wire.questions import Subject, Told
 
@@ -19,20 +21,17 @@ __all__ = ["Asker", "OpenQuestion"]
 
 
 class OpenQuestion(ABC):
-    """A question of another thread. It may take several messages, to one daemon after the other.
+    """A question to one daemon after the other. It may take several messages.
 
     Attributes:
+        done: nothing more is wanted.
         until_ns: when it is given up; None if only the waiting thread watches the time.
         not_before_ns: when it may be asked again; None if it may be now.
     """
 
+    done = False
     until_ns: int | None = None
     not_before_ns: int | None = None
-
-    @property
-    @abstractmethod
-    def done(self) -> bool:
-        """True once nothing more is wanted."""
 
     @abstractmethod
     def source(self) -> Source | None:
@@ -40,21 +39,45 @@ class OpenQuestion(ABC):
 
     @abstractmethod
     def about(self) -> Subject:
-        """Return the message to ask with: for the first part, or the next one."""
+        """Return the subject of the next message."""
 
     @abstractmethod
     def hear(self, source: Source, told: Told) -> None:
-        """Take an answer of the daemon."""
+        """Take an answer of the daemon. An `EmlioError` that it raises is the error of the waiting thread."""
 
-    @abstractmethod
     def end(self, error: EmlioError) -> None:
-        """End it: no daemon can be asked any more, because of this error."""
+        """End it: no daemon can be asked any more. By default that is the error of the waiting thread."""
+        raise error
 
     def lost(self) -> None:  # noqa: B027  # most have nothing to do
         """Forget what only the daemon that was asked can continue: it was lost."""
 
     def expire(self) -> None:  # noqa: B027  # only for those with a time
         """Give it up: `until_ns` is over."""
+
+
+class _Wanted:
+    """The questions that one thread waits for."""
+
+    def __init__(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any]) -> None:
+        self._questions = questions
+        self._made = made
+        self.answer = answer
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Let something happen to a question, and set the answer if that was the last one."""
+        try:
+            action()
+        except EmlioError as error:
+            self.answer.set_exception(error)
+        self.settle()
+
+    def settle(self) -> None:
+        if not self.answer.done() and all(question.done for question in self._questions):
+            self.answer.set_result(self._made())
+
+
+_Entry = tuple[OpenQuestion, _Wanted]
 
 
 class Asker:
@@ -69,75 +92,74 @@ class Asker:
         """Begin without questions to these daemons."""
         self._pool = pool
         self._clock = clock
-        self._waiting: deque[OpenQuestion] = deque()
-        self._sent: dict[tuple[int, int, int], OpenQuestion] = {}  # by stream, session, number
-        self._timed: list[OpenQuestion] = []
+        self._waiting: deque[_Entry] = deque()
+        self._sent: dict[tuple[int, int, int], _Entry] = {}  # by stream, session, number
+        self._timed: list[_Entry] = []
         self.ended = False
         self.error: EmlioError = PeerLostError("the loader has ended, so no daemon can be asked")
 
-    def ask(self, questions: Iterable[OpenQuestion]) -> None:
-        """Ask these questions, now or when their daemons are there and take more."""
-        for question in questions:
-            if self.ended:
-                question.end(self.error)
-            else:
-                self._waiting.append(question)
-                if question.until_ns is not None:
-                    self._timed.append(question)
+    def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
+        """Ask these questions when their daemons are there and take more.
+
+        Once all are done `answer` is set to what `made` returns. A thread that cancels it waits no longer.
+        """
+        wanted = _Wanted(questions, answer, made)
+        entries = [(question, wanted) for question in questions if not question.done]
+        self._waiting += entries
+        self._timed += [entry for entry in entries if entry[0].until_ns is not None]
+        wanted.settle()
+        if self.ended:
+            self.end(self.error)
         self.tick()
 
     def hear(self, number: int, came: AnswerCame) -> None:
         """Take an answer of the daemon with this stream."""
-        question = self._sent.pop((number, came.session, came.number), None)
+        entry = self._sent.pop((number, came.session, came.number), None)
         source = self._pool.sources.number(number)
-        if question is not None and not question.done:
-            if source is not None:
-                question.hear(source, came.told)
-            else:
-                question.lost()
-            if not question.done:
-                self._waiting.appendleft(question)
+        if entry is not None and _is_open(entry):
+            question, wanted = entry
+            wanted.do(lambda: question.lost() if source is None else question.hear(source, came.told))
+            if _is_open(entry):
+                self._waiting.appendleft(entry)
         self.tick()
 
     def tick(self) -> None:
         """Ask what is due, and again where a daemon was lost."""
         if not self._waiting and not self._sent:
             return
-        for key, question in list(self._sent.items()):
+        for key, entry in list(self._sent.items()):
             if not self._is_current(*key[:2]):
                 del self._sent[key]
-                if not question.done:
-                    question.lost()
-                    self._waiting.append(question)
+                entry[0].lost()
+                self._waiting.append(entry)
+        self._timed = [entry for entry in self._timed if _is_open(entry)]
         now_ns = self._clock.monotonic_ns() if self._timed else 0
-        for question in self._timed:
-            if question.until_ns is not None and now_ns >= question.until_ns and not question.done:
-                question.expire()
-        kept: list[OpenQuestion] = []
+        for question, wanted in self._timed:
+            if question.until_ns is not None and now_ns >= question.until_ns:
+                wanted.do(question.expire)
+        kept: list[_Entry] = []
         while self._waiting and self._takes_more():
-            question = self._waiting.popleft()
-            if not question.done and not self._send(question, now_ns) and not question.done:
-                kept.append(question)
+            entry = self._waiting.popleft()
+            if _is_open(entry) and not self._send(entry, now_ns):
+                kept.append(entry)
         self._waiting.extendleft(reversed(kept))
-        if self._timed:
-            self._timed = [question for question in self._timed if not question.done]
 
     def deadline_ns(self) -> int | None:
         """The latest time at which `tick` must be called."""
-        waits = (question for question in self._timed if not question.done)
+        waits = (entry[0] for entry in self._timed if _is_open(entry))
         found = [at for question in waits for at in (question.until_ns, question.not_before_ns)]
         return min((at for at in found if at is not None), default=None)
 
     def end(self, error: EmlioError | None = None) -> None:
         """End all questions: no daemon can be asked any more, because of this error if there is one."""
         self.ended, self.error = True, error or self.error
-        questions = [*self._waiting, *self._sent.values()]
+        entries = [*self._waiting, *self._sent.values()]
         self._waiting.clear()
         self._sent.clear()
         self._timed.clear()
-        for question in questions:
-            if not question.done:
-                question.end(self.error)
+        for question, wanted in entries:
+            if _is_open((question, wanted)):
+                wanted.do(lambda question=question: question.end(self.error))  # type: ignore[misc]
 
     def _is_current(self, number: int, session: int) -> bool:
         source = self._pool.sources.number(number)
@@ -146,10 +168,12 @@ class Asker:
     def _takes_more(self) -> bool:
         return any(source.conversation.takes_questions for source in self._pool.sources)
 
-    def _send(self, question: OpenQuestion, now_ns: int) -> bool:
+    def _send(self, entry: _Entry, now_ns: int) -> bool:
+        question, wanted = entry
         if question.not_before_ns is not None and now_ns < question.not_before_ns:
             return False
         source = question.source()
+        wanted.settle()
         if source is None or not source.conversation.takes_questions:
             return False
         try:
@@ -157,6 +181,11 @@ class Asker:
         except LocalProtocolError:
             return False  # the session has just ended; it or another daemon is asked later
         question.not_before_ns = None
-        self._sent[source.number, source.conversation.session, message.number] = question
+        self._sent[source.number, message.session, message.number] = entry
         self._pool.carry_out(source, [Send(message=message)])
         return True
+
+
+def _is_open(entry: _Entry) -> bool:
+    question, wanted = entry
+    return not question.done and not wanted.answer.done()

@@ -6,7 +6,6 @@ The missing part is requested again a moment later. Does not cover: clocks, the 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from emlio.clock import Clock
 from emlio.errors import EmlioError
@@ -14,7 +13,6 @@ from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.engine.daemon_energy import Gathered
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
-from emlio.receiver.threads.promise import Promise
 from emlio.units import format_duration
 from emlio.wire.questions import Absent, AskEnergy, Energy, Told
 
@@ -32,72 +30,41 @@ Stretches = Mapping[int, tuple[int, int]]
 asked."""
 
 
-def energy_questions(
-    pool: DaemonPool, clock: Clock, stretches: Stretches, timeout_ns: int, answer: Promise
-) -> "list[EnergyQuestion]":
-    """Return a question for each daemon. Once all are done, `answer` is set to what was gathered from each."""
-    now_ns = clock.monotonic_ns()
-    whole = _Whole(answer=answer, clock=clock, begun_ns=now_ns, timeout_ns=timeout_ns)
-    whole.questions += [
-        EnergyQuestion(pool, source.peer_name, source.number, stretches.get(source.number), whole)
+def energy_questions(pool: DaemonPool, clock: Clock, stretches: Stretches, timeout_ns: int) -> "list[EnergyQuestion]":
+    """Return a question for each daemon."""
+    return [
+        EnergyQuestion(pool, clock, source, stretches.get(source.number), timeout_ns)
         for source in _one_each(pool.sources)
     ]
-    for question in whole.questions:
-        question.begin()
-    whole.tell()
-    return [question for question in whole.questions if not question.done]
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Whole:
-    """The question to all daemons."""
-
-    answer: Promise
-    clock: Clock
-    begun_ns: int
-    timeout_ns: int
-    questions: "list[EnergyQuestion]" = field(default_factory=list["EnergyQuestion"])
-
-    def tell(self) -> None:
-        if all(question.done for question in self.questions):
-            self.answer.set_result(tuple(question.gathered() for question in self.questions))
 
 
 class EnergyQuestion(OpenQuestion):
     """For the energy of one daemon's node."""
 
     def __init__(
-        self, pool: DaemonPool, daemon: str, number: int, stretch: tuple[int, int] | None, whole: _Whole
+        self, pool: DaemonPool, clock: Clock, source: Source, stretch: tuple[int, int] | None, timeout_ns: int
     ) -> None:
         """Prepare the question.
 
         Args:
             pool: the daemons.
-            daemon: the daemon's address.
-            number: the number of its stream.
-            stretch: the interval by its clock; None if that is not known.
-            whole: the question to all daemons.
+            clock: the receive thread's.
+            source: the daemon.
+            stretch: the interval by its clock; None if that is not known, then it cannot be asked.
+            timeout_ns: the time it has.
         """
-        self.until_ns = whole.begun_ns + whole.timeout_ns
         self._pool = pool
-        self._daemon = daemon
-        self._number = number
-        self._stretch = stretch
-        self._whole = whole
+        self._clock = clock
+        self._daemon = source.peer_name
+        self._number = source.number
+        self._stretch = stretch or (0, 0)
+        self._begun_ns = clock.monotonic_ns()
+        self._timeout_ns = timeout_ns
         self._parts: list[Energy] = []
         self._absent = ""
-        self._done = False
-
-    @property
-    def done(self) -> bool:
-        """True once nothing more is wanted."""
-        return self._done
-
-    def begin(self) -> None:
-        """End it where the daemon cannot be asked."""
-        if self._stretch is None:
-            self._done = True
-            self._absent = "its clock could not be compared with this host's. It may run an older release of emlio"
+        self.until_ns = self._begun_ns + timeout_ns
+        if stretch is None:
+            self._finish("its clock could not be compared with this host's. It may run an older release of emlio")
 
     def gathered(self) -> Gathered:
         """Return the answers."""
@@ -112,13 +79,10 @@ class EnergyQuestion(OpenQuestion):
         return source if source.is_here else None
 
     def about(self) -> AskEnergy:
-        """Return the message: for the whole interval, or what follows the last reading."""
-        from_ns, to_ns = self._stretch or (0, 0)
-        if not self._parts:
-            return AskEnergy(from_ns=from_ns, to_ns=to_ns)
-        readings = [part.readings[-1].seq for part in self._parts if part.readings]
-        first = max(readings, default=-1) + 1
-        return AskEnergy(from_ns=from_ns, to_ns=to_ns, recording=self._parts[0].recording, first=first)
+        """Return the question: for the whole interval, or for what follows the last reading."""
+        from_ns, to_ns = self._stretch
+        recording = self._parts[0].recording if self._parts else 0
+        return AskEnergy(from_ns=from_ns, to_ns=to_ns, recording=recording, first=self._last()[0] + 1)
 
     def hear(self, source: Source, told: Told) -> None:
         """Take a part."""
@@ -137,17 +101,16 @@ class EnergyQuestion(OpenQuestion):
             return
         if told.more:
             return
-        now_ns = self._whole.clock.monotonic_ns()
-        last_ns = max((part.readings[-1].mono_ns for part in self._parts if part.readings), default=-1)
-        behind = self._stretch is not None and last_ns < self._stretch[1]
-        if behind and told.live and now_ns - self._whole.begun_ns < _WRITTEN_NS:
+        now_ns = self._clock.monotonic_ns()
+        behind = self._last()[1] < self._stretch[1]
+        if behind and told.live and now_ns - self._begun_ns < _WRITTEN_NS:
             self.not_before_ns = now_ns + _AGAIN_NS
         else:
             self._finish()
 
     def expire(self) -> None:
         """Give it up."""
-        self._finish(f"it did not answer within {format_duration(self._whole.timeout_ns)}")
+        self._finish(f"it did not answer within {format_duration(self._timeout_ns)}")
 
     def end(self, error: EmlioError) -> None:
         """End it: the loader is closed."""
@@ -158,8 +121,12 @@ class EnergyQuestion(OpenQuestion):
         self._finish(absent)
 
     def _finish(self, absent: str = "") -> None:
-        self._done, self._absent = True, absent
-        self._whole.tell()
+        self.done, self._absent = True, absent
+
+    def _last(self) -> tuple[int, int]:
+        """Return number and time of the last reading so far."""
+        readings = [part.readings[-1] for part in self._parts if part.readings]
+        return (readings[-1].seq, readings[-1].mono_ns) if readings else (-1, -1)
 
 
 def _one_each(sources: Iterable[Source]) -> list[Source]:

@@ -14,7 +14,7 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
 from emlio.receiver.engine.asker import Asker
 from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
-from emlio.receiver.engine.energy_questions import energy_questions
+from emlio.receiver.engine.energy_questions import Stretches, energy_questions
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
 from emlio.receiver.engine.size_questions import SizeQuestion
 from emlio.receiver.local.shard_reader import LocalShards
@@ -103,7 +103,7 @@ class DaemonQuestions:
         """
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
         answer = Promise()
-        self._call(lambda: self._asker.ask(energy_questions(self._pool, self._clock, stretches, timeout_ns, answer)))
+        self._call(lambda: self._ask_energy(stretches, timeout_ns, answer))
         gathered: tuple[Gathered, ...] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
         fits = self._fits()  # exchanges made meanwhile make them better
         return tuple(energy_of(one, fits.get(one.number)) for one in gathered)
@@ -140,13 +140,18 @@ class DaemonQuestions:
             answer.set_result(NO_SIZES if found is None else found)
             return
         about = AskSizes(shard=own_name(name) if self._pool.mixed else name, first=first, count=count)
-        self._asker.ask([SizeQuestion(self._pool, shard, about, answer)])
+        question = SizeQuestion(self._pool, shard, about)
+        self._asker.ask([question], answer, lambda: question.found)
 
     def _ask_records(self, sought: Sequence[SoughtRecord], answer: Promise) -> None:
         if self._pool.assignment.agreement is None or self._asker.ended:
             answer.set_exception(self._asker.error)
         else:
-            self._asker.ask(record_questions(self._pool, sought, answer))
+            self._asker.ask(record_questions(self._pool, sought), answer)
+
+    def _ask_energy(self, stretches: Stretches, timeout_ns: int, answer: Promise) -> None:
+        questions = energy_questions(self._pool, self._clock, stretches, timeout_ns)
+        self._asker.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
 
     def _fits(self) -> dict[int, ClockFit]:
         return {number: fit_clock(exchanges) for number, _, exchanges in self._compared()}

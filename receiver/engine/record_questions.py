@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.formats.notes import find_notes
 from emlio.planner.mixture.merged import own_name
 from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
-from emlio.receiver.threads.promise import Promise
 from emlio.session.faults import error_of
 from emlio.wire.control import Fault
 from emlio.wire.limits import RECORDS_PER_REQUEST
@@ -50,35 +48,19 @@ class SoughtRecord:
     failed: set[str] = field(default_factory=set[str])
 
 
-def record_questions(pool: DaemonPool, sought: Sequence[SoughtRecord], answer: Promise) -> "list[RecordQuestion]":
-    """Return the questions for these records; those on this host are only marked.
-
-    Sets `answer` once all are found: at once if there is nothing to ask.
-    """
+def record_questions(pool: DaemonPool, sought: Sequence[SoughtRecord]) -> "list[RecordQuestion]":
+    """Return the questions that fill these records in; those on this host are only marked."""
     by_stream: dict[int, list[SoughtRecord]] = {}
     for one in sought:
         one.stream = int(pool.assignment.owners[one.shard])
         one.here = one.stream in pool.local_numbers
         if not one.here:
             by_stream.setdefault(one.stream, []).append(one)
-    whole = _Whole(answer=answer)
-    questions = [
-        RecordQuestion(pool, records[at : at + RECORDS_PER_REQUEST], whole)
+    return [
+        RecordQuestion(pool, records[at : at + RECORDS_PER_REQUEST])
         for records in by_stream.values()
         for at in range(0, len(records), RECORDS_PER_REQUEST)
     ]
-    whole.open = len(questions)
-    if not questions:
-        answer.set_result(None)
-    return questions
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Whole:
-    """All records that one thread waits for, and how many of their questions are open."""
-
-    answer: Promise
-    open: int = 0
 
 
 class RecordQuestion(OpenQuestion):
@@ -88,16 +70,10 @@ class RecordQuestion(OpenQuestion):
     answer may end early, with a record that is not there: the next message begins with that one.
     """
 
-    def __init__(self, pool: DaemonPool, records: Sequence[SoughtRecord], whole: _Whole) -> None:
+    def __init__(self, pool: DaemonPool, records: Sequence[SoughtRecord]) -> None:
         """Prepare the question for at most RECORDS_PER_REQUEST records."""
         self._pool = pool
         self._left = records
-        self._whole = whole
-
-    @property
-    def done(self) -> bool:
-        """True once these records are found, or the thread waits no longer."""
-        return not self._left or self._whole.answer.done()
 
     def source(self) -> Source | None:
         """Return the owner of the first record's shard, or another daemon if that could not read it."""
@@ -115,28 +91,21 @@ class RecordQuestion(OpenQuestion):
         return AskRecords(records=rows, offset=offset)
 
     def hear(self, source: Source, told: Told) -> None:
-        """Fill in the records; or ask other daemons for the first one, if this one could not read it."""
+        """Fill in the records; or have other daemons asked for the first one, if this one could not read it.
+
+        Raises:
+            EmlioError: no daemon can read it, or the answer makes no sense.
+        """
         if isinstance(told, Absent):
             self._failed(source, told)
             return
         assert isinstance(told, Records)  # as the session has checked
-        try:
-            self._left = self._left[_take(self._left, told) :]
-        except RemoteProtocolError as error:  # of this answer alone: an epoch in progress goes on
-            self._whole.answer.set_exception(error)
-            return
-        if not self._left:
-            self._whole.open -= 1
-            if not self._whole.open:
-                self._whole.answer.set_result(None)
+        self._left = self._left[_take(self._left, told) :]
+        self.done = not self._left
 
     def lost(self) -> None:
         """Forget the begun record: another daemon begins anew."""
         self._left[0].data.clear()
-
-    def end(self, error: EmlioError) -> None:
-        """Fail."""
-        self._whole.answer.set_exception(error)
 
     def _others(self, one: SoughtRecord) -> list[Source]:
         agreement = self._pool.assignment.agreement
@@ -153,7 +122,7 @@ class RecordQuestion(OpenQuestion):
         blamed.data.clear()
         if not self._others(blamed):
             fault = Fault(stream=0, code=told.code, text=told.text, shard=blamed.name, record=blamed.record)
-            self._whole.answer.set_exception(error_of(fault, str(source.peer)))
+            raise error_of(fault, str(source.peer))
 
 
 def _take(records: Sequence[SoughtRecord], told: Records) -> int:

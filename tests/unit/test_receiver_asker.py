@@ -86,13 +86,14 @@ class _Pool:
     def sizes(self, first: int) -> Promise:
         answer = Promise()
         about = AskSizes(shard="0", first=first, count=1)
-        self.asker.ask([SizeQuestion(cast("DaemonPool", self), 0, about, answer)])
+        question = SizeQuestion(cast("DaemonPool", self), 0, about)
+        self.asker.ask([question], answer, lambda: question.found)
         return answer
 
     def records(self, *records: tuple[int, int]) -> tuple[list[SoughtRecord], Promise]:
         sought = [SoughtRecord(shard=shard, name=str(shard), record=record) for shard, record in records]
         answer = Promise()
-        self.asker.ask(record_questions(cast("DaemonPool", self), sought, answer))
+        self.asker.ask(record_questions(cast("DaemonPool", self), sought), answer)
         return sought, answer
 
     def answer(self, told: Told, at: int = -1) -> None:

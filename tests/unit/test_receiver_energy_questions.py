@@ -82,7 +82,8 @@ class _Crew:
     def ask(self, stretches: Mapping[int, tuple[int, int]], timeout_s: int = 20) -> Promise:
         answer = Promise()
         pool = cast("DaemonPool", self)
-        self.questions.ask(energy_questions(pool, self.clock, stretches, timeout_s * _S, answer))
+        questions = energy_questions(pool, self.clock, stretches, timeout_s * _S)
+        self.questions.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
         return answer
 
     def answers(self, told: Told, number: int = 0, *, later: int = 0) -> None:
