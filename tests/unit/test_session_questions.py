@@ -56,8 +56,8 @@ def _row(seq: int, *totals: int | None, events: tuple[str, ...] = (), at_ns: int
 
 
 def _energy(*rows: ReadingRow, **more: Any) -> Energy:
-    fields: dict[str, Any] = {"node": "s1", "boot": "b", "recording": 3, "interval_ns": 0, "devices": [_DEVICE]}
-    return Energy(**(fields | {"readings": list(rows)} | more))
+    fields: dict[str, Any] = {"recording": 3, "devices": [_DEVICE], "readings": list(rows)}
+    return Energy(**({"node": "s1", "boot": "b", "interval_ns": 0} | fields | more))
 
 
 _ABSENT = Absent(code="dataset", text="gone")
