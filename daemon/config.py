@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
+from emlio.index.opening import DatasetPath
 from emlio.metrics.http import parse_address
-from emlio.objects.address import ObjectAddress
-from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option
-from emlio.shards.opening.choice import DatasetPath
+from emlio.store.bucket.address import ObjectAddress
+from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES
 from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS

@@ -31,9 +31,9 @@ from emlio.daemon.metrics.endpoint import MetricsEndpoint
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, DatasetError, EmlioError
-from emlio.objects.block_cache import BlockCache
-from emlio.shards.dataset import Dataset
-from emlio.shards.tfrecord.store import default_cache_dir
+from emlio.index.cache_folder import default_cache_dir
+from emlio.index.dataset import Dataset
+from emlio.store.bucket.block_cache import BlockCache
 
 __all__ = ["Daemon", "serve"]
 
@@ -74,7 +74,7 @@ class Daemon:
             clock: for heartbeats and deadlines.
             progress: whether to show the progress of indexing.
             writer_patience_s: how long a process that wants to write to a shard waits for ranks
-                that do not read what was sent from it; by default see `emlio.reading.leases`.
+                that do not read what was sent from it; by default see `emlio.store.opened.leases`.
             reread: reads the configuration again for `reload`, in a thread of its own; raises
                 `EmlioError` if it has a mistake. By default it stays the same.
         """

@@ -215,7 +215,7 @@ class Streams:
             position=StreamPosition(epoch=order.epoch, origin=order.origin, slot=order.slot, end=order.end or None),
             owned=owned,
             local=agreed.local,
-            shards=served.files,
+            engine=served.files,
             message_bytes=message_bytes,
             clock=self._clock,
             opening=opening_of(lanes, message_bytes, self._most_messages),

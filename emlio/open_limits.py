@@ -1,6 +1,6 @@
 """The limits of open files and mappings of a process, and the errors when they are reached.
 
-Covers: asking the system. Does not cover: sharing the limits (emlio.reading.room).
+Covers: asking the system. Does not cover: sharing the limits (emlio.store.opened.room).
 """
 
 import errno

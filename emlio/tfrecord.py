@@ -4,7 +4,7 @@
 
 All numbers are little-endian.
 
-Covers: the frame's sizes, making a frame, checking many. Does not cover: files (emlio.shards), the
+Covers: the frame's sizes, making a frame, checking many. Does not cover: files (emlio.index), the
 meaning of the data (emlio.example).
 """
 

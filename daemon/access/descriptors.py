@@ -3,7 +3,7 @@
 When no descriptor is left, a new connection gets no answer at all. So lanes are refused earlier,
 and some descriptors remain for new connections and for shards.
 
-Covers: counting. Does not cover: descriptors of shards (emlio.reading.room).
+Covers: counting. Does not cover: descriptors of shards (emlio.store.opened.room).
 """
 
 import time

@@ -15,7 +15,7 @@ from emlio.daemon.datasets.wanted import Wanted, WantedDataset, Wants
 from emlio.daemon.failures import Failure, Failures
 from emlio.dataset_name import DatasetName
 from emlio.errors import EmlioError
-from emlio.shards.dataset import Dataset
+from emlio.index.dataset import Dataset
 
 __all__ = ["Reloads"]
 

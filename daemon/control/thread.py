@@ -40,7 +40,6 @@ from emlio.daemon.ranks.rules import RankRules
 from emlio.daemon.reading.stream import StreamFailure
 from emlio.daemon.streams import Streams
 from emlio.errors import RefusedError, RemoteProtocolError
-from emlio.reading.slices import Borrower
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
@@ -50,6 +49,7 @@ from emlio.session.instructions import (
     StartStream,
     StopStream,
 )
+from emlio.store.opened.slices import Borrower
 from emlio.waker import Waker
 from emlio.wire.contents import ContentPart
 from emlio.wire.control import (

@@ -13,11 +13,11 @@ from emlio.daemon.datasets.findings import findings
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
+from emlio.index.dataset import Dataset
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
-from emlio.reading.leases import Leases
-from emlio.reading.slices import Borrower
-from emlio.shards.dataset import Dataset
+from emlio.store.opened.leases import Leases
+from emlio.store.opened.slices import Borrower
 
 __all__ = ["Datasets"]
 
@@ -52,7 +52,7 @@ class Datasets:
 
         Args:
             datasets: the first ones, named NAME or NAME@GENERATION. They are closed by `close`.
-            writer_patience_s: see `emlio.reading.leases`.
+            writer_patience_s: see `emlio.store.opened.leases`.
             linger_ns: see `Generations`.
             ahead_bytes: the most bytes requested from buckets ahead of reading.
             group_bytes: the most bytes of row groups of tables that are kept.

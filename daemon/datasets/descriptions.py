@@ -23,9 +23,9 @@ import msgspec
 
 from emlio.daemon.config import DatasetSource
 from emlio.errors import ConfigError
-from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
+from emlio.store.bucket.address import ObjectAddress
 
 __all__ = ["Description", "DescriptionFolder", "State", "description_path", "read_state", "state_path"]
 

@@ -1,11 +1,11 @@
 """Warnings at the start of a daemon about datasets that look incomplete or duplicated.
 
 Covers: missing shards, two copies of a dataset in one folder. Does not cover: errors
-(emlio.shards), copies at several daemons (emlio.receiver.assignment.copies).
+(emlio.index), copies at several daemons (emlio.receiver.assignment.copies).
 """
 
-from emlio.shards.dataset import Dataset
-from emlio.shards.tfrecord.discover import rival_families
+from emlio.formats.tfrecord.shard_names import rival_families
+from emlio.index.dataset import Dataset
 
 __all__ = ["findings"]
 
@@ -20,12 +20,7 @@ def findings(dataset: Dataset) -> list[str]:
         for families in rival_families(shard.name for shard in dataset.shards)
     ]
     if dataset.missing:
-        named = ", ".join(_missing(dataset, name) for name in dataset.missing[:_NAMED])
+        named = ", ".join(dataset.files.missing(name) for name in dataset.missing[:_NAMED])
         more = f" and {len(dataset.missing) - _NAMED} more" if len(dataset.missing) > _NAMED else ""
         found.append(f"dataset {dataset.name}: shards missing in {dataset.place}: {named}{more}")
     return found
-
-
-def _missing(dataset: Dataset, name: str) -> str:
-    target = dataset.folder.link_target(name) if dataset.bucket is None else None
-    return name if target is None else f"{name} (a broken link to {target})"

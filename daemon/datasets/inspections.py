@@ -5,7 +5,7 @@ file system, and forever if that does not answer. So each dataset is checked by 
 at most once a second, and all ranks that ask within that second get the same result.
 
 Covers: who waits for which check, the threads. Does not cover: the check itself
-(emlio.reading.files).
+(emlio.store.opened.open_files).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Opening datasets: at the start of a daemon, and in threads of their own while it serves.
 
 Covers: the threads, and what becomes of a result that comes too late. Does not cover: which datasets
-are wanted (emlio.daemon.control.reloads), opening one (emlio.shards.opening.choice).
+are wanted (emlio.daemon.control.reloads), opening one (emlio.index.opening).
 """
 
 import logging
@@ -11,10 +11,10 @@ from threading import Lock, Thread
 
 from emlio.daemon.config import DatasetSource
 from emlio.errors import DatasetError, EmlioError
-from emlio.objects.block_cache import BlockCache
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import open_dataset
+from emlio.store.bucket.block_cache import BlockCache
 from emlio.units import counted, format_size
 
 __all__ = ["Opener", "try_to_open"]
@@ -76,7 +76,7 @@ def _open(source: DatasetSource, cache_dir: Path | None, *, progress: bool, obje
             "place": str(source.directory),
         },
     )
-    if object_cache is not None and dataset.bucket is not None and size > object_cache.most_bytes:
+    if object_cache is not None and dataset.files.remote and size > object_cache.most_bytes:
         _LOG.warning(
             "dataset %s: its %s do not fit into the cache of objects, %s: later epochs read from the bucket again",
             source.full_name,

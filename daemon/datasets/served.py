@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from emlio.dataset_name import DatasetName
 from emlio.errors import DatasetError
+from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import GroupCache
-from emlio.reading.leases import Leases
-from emlio.reading.open_source import open_source
-from emlio.shards.dataset import Dataset
+from emlio.reading.open_engine import open_engine
+from emlio.store.opened.leases import Leases
 from emlio.wire.control import ShardRow, ShardsReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.questions import AskSizes, RecordRow, Sizes
@@ -70,8 +70,8 @@ class ServedDataset:
         )
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = open_source(dataset, leases, ahead or AheadBudget(0), groups)
-        self.in_bucket = dataset.bucket is not None
+        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups)
+        self.in_bucket = dataset.files.remote
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
@@ -136,7 +136,7 @@ class ServedDataset:
     def is_same(self, dataset: Dataset) -> bool:
         """Return whether an opening of the dataset found what is served here, file by file."""
         return (
-            dataset.has_same_files(self.dataset)
+            dataset.files.is_same(self.dataset.files)
             and dataset.entries == self.dataset.entries
             and dataset.contents == self.dataset.contents
         )

@@ -11,11 +11,11 @@ from pathlib import Path
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio.images.decoding import can_decode
+from emlio.index.opening import DatasetPath
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, split_source
+from emlio.prepare.sources.choice import guess_kind, source_kinds, split_source
 from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
-from emlio.shards.opening.choice import DatasetPath
 from emlio.tokens import TOKEN_TYPES
 from emlio.units import counted, format_duration, format_size, parse_size
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("out", metavar="OUT", type=Path, help="directory of the new dataset")
     parser.add_argument(
-        "--from", dest="kind", choices=SOURCE_KINDS, help="format of the source (default: detected and printed)"
+        "--from", dest="kind", choices=source_kinds(), help="format of the source (default: detected and printed)"
     )
     parser.add_argument(
         "--to",

@@ -1,6 +1,6 @@
 """`emlio index`: index a dataset's shards ahead of time, so that a daemon need not.
 
-Covers: the command's arguments and output. Does not cover: scanning (emlio.shards).
+Covers: the command's arguments and output. Does not cover: indexing (emlio.index).
 """
 
 import argparse
@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.shards.dataset import Dataset
-from emlio.shards.describe import describe_directory
-from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.opening.choice import DatasetPath, open_dataset
-from emlio.shards.range_records import keep_checksums
-from emlio.shards.tfrecord.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
+from emlio.index.dali_index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
+from emlio.index.dataset import Dataset
+from emlio.index.opening import DatasetPath, open_dataset
+from emlio.index.parallel import for_each_shard
+from emlio.prepare.mappings import describe_directory
+from emlio.reading.random_reader import RandomReader, keep_checksums
 from emlio.units import counted, format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-dir",
         metavar="FOLDER",
         type=Path,
-        help="directory for indexes (default: beside the shards, or in ~/.cache/emlio if those are read-only)",
+        help="directory for indexes (default: ~/.cache/emlio)",
     )
 
 
@@ -85,7 +85,7 @@ def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
         ]
         if described:
             facts.append(f"{counted(described, 'mapping')} written")
-        if arguments.checksums and dataset.checksums is not None:
+        if arguments.checksums and not dataset.framed:
             facts.append(f"{counted(_keep_checksums(dataset), 'checksum')} added")
         if arguments.dali:
             facts.append(f"{counted(_write_dali(dataset), 'DALI index', 'DALI indexes')} written")
@@ -100,17 +100,22 @@ def _keep_checksums(dataset: Dataset) -> int:
     """Read the records whose checksum is not known, and return how many there were."""
 
     def read(number: int, advance: Callable[[int], None]) -> int:
-        return keep_checksums(dataset, number, advance)
+        return keep_checksums(reader, number, advance)
 
-    added = for_each_shard(
-        range(len(dataset.shards)), read, label="reading", total_bytes=dataset.size_bytes, progress=True
-    )
+    with RandomReader(dataset) as reader:
+        added = for_each_shard(
+            range(len(dataset.shards)), read, label="reading", total_bytes=dataset.size_bytes, progress=True
+        )
     return sum(added)
 
 
 def _write_dali(dataset: Dataset) -> int:
-    for shard in dataset.tfrecord_shards:
-        path = shard.path.with_name(dali_index_name(shard.name))
+    if not dataset.framed:
+        raise DatasetError(
+            f"{dataset.place} must hold TFRecord files for this, its format is {dataset.contents.format}"
+        )
+    for shard, path in zip(dataset.shards, dataset.shard_paths, strict=True):
+        path = path.with_name(dali_index_name(shard.name))
         try:
             write_dali_index(path, shard.offsets)
         except OSError as error:
@@ -121,8 +126,8 @@ def _write_dali(dataset: Dataset) -> int:
 def _dali_agrees(dataset: Dataset) -> bool:
     """Return whether existing DALI indexes match the shards, and report those that do not."""
     agrees = True
-    for shard in dataset.tfrecord_shards if dataset.checksums is None and dataset.bucket is None else ():
-        path = find_dali_index(shard.path)
+    for shard in dataset.shards if dataset.framed and not dataset.files.remote else ():
+        path = find_dali_index(dataset.folder_store.path(shard.first_file))
         if path is None:
             continue
         try:
@@ -131,6 +136,6 @@ def _dali_agrees(dataset: Dataset) -> bool:
         except DatasetError as error:
             same, reason = False, str(error)
         if not same:
-            print(f"emlio index: {reason}. Rewrite it: emlio index --dali {dataset.directory}", file=sys.stderr)
+            print(f"emlio index: {reason}. Rewrite it: emlio index --dali {dataset.place}", file=sys.stderr)
             agrees = False
     return agrees

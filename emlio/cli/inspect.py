@@ -1,6 +1,6 @@
 """`emlio inspect`: show a dataset's content and verify it.
 
-Covers: the command's arguments and output. Does not cover: the checks (emlio.shards).
+Covers: the command's arguments and output. Does not cover: the checks (emlio.reading).
 """
 
 import argparse
@@ -12,14 +12,13 @@ import msgspec
 
 from emlio.errors import CorruptRecordError
 from emlio.formats.contents import TFRECORD, FieldType
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.opening.choice import DatasetPath, open_dataset
-from emlio.shards.pictures import find_bad_pictures
-from emlio.shards.preview import draw_preview
-from emlio.shards.range_records import bad_ranges
-from emlio.shards.summary import Summary, summarise
-from emlio.shards.tfrecord.verify import bad_records
+from emlio.index.dataset import Dataset
+from emlio.index.opening import DatasetPath, open_dataset
+from emlio.index.parallel import for_each_shard
+from emlio.index.summary import Summary, summarise
+from emlio.reading.pictures import find_bad_pictures
+from emlio.reading.preview import draw_preview
+from emlio.reading.random_reader import RandomReader, bad_records
 from emlio.units import counted, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -60,9 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         pictures = find_bad_pictures(dataset, progress=True) if arguments.decode else None
         if pictures is not None:
             bad = _joined(bad or (), pictures.bad)
-        # Features are read from records only if verification found no bad record, or was not
-        # requested.
-        summary = summarise(dataset, look_inside=not bad)
+        summary = summarise(dataset)
         drawn = draw_preview(dataset, arguments.preview) if arguments.preview is not None and not bad else 0
     if arguments.json:
         print(_as_json(summary, bad))
@@ -82,13 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verify(dataset: Dataset) -> list[CorruptRecordError]:
     def check(number: int, advance: Callable[[int], None]) -> list[CorruptRecordError]:
-        if dataset.checksums is not None:
-            return list(bad_ranges(dataset, number, advance))
-        shard = dataset.tfrecord_shards[number]
-        return list(bad_records(shard.path, shard.offsets, advance))
+        return list(bad_records(reader, number, advance))
 
-    total = dataset.size_bytes
-    found = for_each_shard(range(len(dataset.shards)), check, label="checking", total_bytes=total, progress=True)
+    numbers, total = range(len(dataset.shards)), dataset.size_bytes
+    with RandomReader(dataset) as reader:
+        found = for_each_shard(numbers, check, label="checking", total_bytes=total, progress=True)
     return [error for errors in found for error in errors]
 
 
@@ -133,10 +128,8 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield f"  features     {_feature(names[0], summary.features[names[0]])}{source}"
         for name in names[1:]:
             yield f"               {_feature(name, summary.features[name])}"
-    elif summary.features_sampled:
-        yield "  features     unknown: the sampled records are not tf.train.Example"
     else:
-        yield "  features     unknown: not sampled"
+        yield "  features     unknown: the sampled records are not tf.train.Example"
     if summary.advice:
         yield f"  advice       {_plain(summary.advice)}"
     if not framed:

@@ -17,6 +17,7 @@ import numpy as np
 from emlio.cli.plan_choice import add_choice_arguments, choice_of, hold, settle
 from emlio.cli.planned_mixture import MixedDataset, PlannedMixture, add_mixture_arguments
 from emlio.errors import ConfigError
+from emlio.index.opening import DatasetPath, open_dataset
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.mixture.merged import own_name
 from emlio.planner.order import Shuffle, ShuffleMode
@@ -24,7 +25,6 @@ from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.units import counted, format_size
 
 if TYPE_CHECKING:

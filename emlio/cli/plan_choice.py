@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from emlio.errors import ConfigError
+from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.dataset import Dataset
+from emlio.reading.columns.matches import find_matches
 from emlio.wire.control import ShardRow
 
 # The training side's modules are imported where a choice is made: a storage node does without them.

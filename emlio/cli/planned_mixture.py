@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Self
 
 from emlio.errors import ConfigError
+from emlio.index.opening import DatasetPath, open_dataset
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.epoch import EpochPlan
 from emlio.planner.mixture.given import given_sampling
 from emlio.planner.mixture.merged import part_of, parts_of, prefix_of
 from emlio.planner.mixture.sampling import MixtureSampling
 from emlio.planner.owners import Holdings, merge_holdings
-from emlio.shards.opening.choice import DatasetPath, open_dataset
 
 __all__ = ["MixedDataset", "PlannedMixture", "add_mixture_arguments"]
 

@@ -17,9 +17,9 @@ from emlio.cli.key_folder import add_example
 from emlio.daemon.config import DATASETS_BESIDE, DatasetSource, parse_path
 from emlio.daemon.datasets.descriptions import State, description_path, read_state
 from emlio.errors import ConfigError, DatasetError, TransportError
-from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
+from emlio.store.bucket.address import ObjectAddress
 from emlio.units import counted, format_duration, parse_duration_ns
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -16,7 +16,7 @@ from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 
 __all__ = ["ArrayRows", "array_rows", "check_numbers", "header_of"]
 
@@ -77,7 +77,7 @@ class ArrayRows:
         starts = np.arange(rows, dtype=np.int64) * row_bytes + header.begin
         return Ranges(starts=starts, ends=starts + row_bytes)
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         try:
             told = json.loads(contents.settings)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
-from emlio.formats.record_form import slotted_notes, slotted_views
+from emlio.formats.record_form import fault_of, slotted_notes, slotted_views
 
 __all__ = ["IMAGE", "LABEL", "EachRecord", "ReadRecord"]
 
@@ -84,7 +84,7 @@ class EachRecord:
             zip(slotted_views(pieces, count), slotted_notes(pieces, count), strict=True)
         ):
             try:
-                rows.append(self._row(view, note))
+                rows.append(self._read_row(view, note))
             except DatasetError as error:
                 raise DatasetError(f"record {slot} of the batch: {error}") from error
         names: Iterable[str] | None = self._fields
@@ -95,7 +95,12 @@ class EachRecord:
             names = there
         return {name: stacked([row.get(name) for row in rows]) for name in names}
 
-    def _row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
+    def row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
+        """See `RowForm`."""
+        row = self._read_row(view, note)
+        return row if self._fields is None else {name: row.get(name) for name in self._fields}
+
+    def _read_row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
         row = self._read(view, note)
         if self._fields is not None and (IMAGE in self._fields or LABEL in self._fields):
             row = {**self._aliases(row), **row}
@@ -107,10 +112,9 @@ class EachRecord:
         for piece in pieces:
             for row, slot in enumerate(piece.slots.tolist()):
                 note = b"" if piece.notes is None else bytes(piece.buffer[piece.notes[row, 0] : piece.notes[row, 1]])
-                try:
-                    self._row(piece.buffer[int(piece.starts[row]) : int(piece.ends[row])], note)
-                except DatasetError as error:
-                    faults[slot] = str(error)
+                fault = fault_of(self, piece.buffer[int(piece.starts[row]) : int(piece.ends[row])], note)
+                if fault:
+                    faults[slot] = fault
         return dict(sorted(faults.items()))
 
 

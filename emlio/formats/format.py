@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.formats.contents import Contents, FieldType
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 
-__all__ = ["Files", "Format", "GroupFormat", "Layout", "Ranges", "ShardFiles"]
+__all__ = ["Files", "Format", "GroupFormat", "Layout", "Ranges", "ShardFiles", "TopFormat"]
 
 
 class Files(Protocol):
@@ -34,6 +34,10 @@ class Files(Protocol):
     @property
     def endings(self) -> Mapping[str, int]:
         """Numbers of files by what follows the last dot of their names, in lower case, with the dot."""
+        ...
+
+    def path(self, number: int) -> object:
+        """Return a file's path or address, for people."""
         ...
 
     def read(self, number: int, offset: int, length: int) -> bytes:
@@ -106,12 +110,14 @@ class Ranges:
             sizes and ranges.
         groups: (groups, 2) if records are no ranges of the file but of what a `GroupFormat` makes of
             it, group by group: the first record of each, and its place as the format knows it.
+        framed: whether each range is a record in a frame with its checksums, see `emlio.tfrecord`.
     """
 
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     digest: str = ""
     groups: npt.NDArray[np.int64] | None = None
+    framed: bool = False
 
 
 class Format(Protocol):
@@ -163,7 +169,7 @@ class Format(Protocol):
         """
         ...
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """Return what makes columns of records, at the rank.
 
         Args:
@@ -174,6 +180,15 @@ class Format(Protocol):
             ConfigError: there is no such column.
             DatasetError: the contents' settings are not valid.
         """
+        ...
+
+
+@runtime_checkable
+class TopFormat(Protocol):
+    """A format whose files lie at the top and are known by their names, so that no others are looked at."""
+
+    def owns(self, name: str) -> bool:
+        """Return whether a file of this name may be of the format."""
         ...
 
 

@@ -16,7 +16,7 @@ from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 from emlio.formats.whole_file import mostly
 
 __all__ = ["JsonLines", "json_lines"]
@@ -78,7 +78,7 @@ class JsonLines:
         keep = np.diff(filled, prepend=begin) > 0
         return Ranges(starts=starts[keep], ends=ends[keep])
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         return EachRecord(_read, fields)
 

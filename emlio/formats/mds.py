@@ -23,7 +23,7 @@ from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.mds_encodings import IMAGES, decoder_of, field_type, size_of
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 
 __all__ = ["Mds", "mds", "role_columns"]
 
@@ -148,7 +148,7 @@ class Mds:
             )
         return Ranges(starts=bounds[:-1], ends=bounds[1:])
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         columns = _told(contents.settings)
         wanted = None if fields is None else {*fields} - {IMAGE, LABEL} | _roles(columns, fields)

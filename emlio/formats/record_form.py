@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio import native
+from emlio.errors import DatasetError
 from emlio.example.columns import Piece
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "RECORD",
     "RawRecords",
     "RecordForm",
+    "RowForm",
     "RowRecords",
     "Slices",
     "equal_rows",
+    "fault_of",
     "slotted_notes",
     "slotted_views",
 ]
@@ -47,6 +50,27 @@ class RecordForm(Protocol):
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """Return why records cannot be decoded, by their position. Each is judged by itself."""
         ...
+
+
+class RowForm(RecordForm, Protocol):
+    """Makes columns of records, of single ones, too."""
+
+    def row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
+        """Return the columns of one record, given its bytes and what a rank is told of it.
+
+        Raises:
+            DatasetError: it cannot be decoded.
+        """
+        ...
+
+
+def fault_of(form: RowForm, view: memoryview, note: bytes) -> str:
+    """Return why a record cannot be decoded; "" if it can be."""
+    try:
+        form.row(view, note)
+    except DatasetError as error:
+        return str(error)
+    return ""
 
 
 class _AsTheyAre:

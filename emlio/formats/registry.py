@@ -1,8 +1,4 @@
-"""The formats, and which one a folder has.
-
-Covers: the list in which they are tried, choosing by name. Does not cover: TFRecord's files, which
-are found by their names first (emlio.shards.tfrecord.discover).
-"""
+"""The formats, and which one a folder has."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +8,23 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
 from emlio.formats.archives import archive_files
 from emlio.formats.array_rows import array_rows
-from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.contents import Contents
 from emlio.formats.each_record import LABEL
 from emlio.formats.folders.containers import refuse_containers
-from emlio.formats.format import Files, Format, GroupFormat
+from emlio.formats.format import Files, Format, GroupFormat, TopFormat
 from emlio.formats.json_lines import json_lines
 from emlio.formats.mds import mds
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RecordForm, RowForm
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.formats.tar import tars
-from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.tfrecord.tfrecords import tfrecords
 from emlio.formats.token_files import flat_tokens, indexed_tokens
-from emlio.formats.token_form import token_form
 from emlio.formats.whole_file import any_files, array_files
 
 __all__ = ["FORMATS", "batch_form", "find_format", "form_of", "format_named", "group_format", "has_own_columns"]
 
-FORMATS: tuple[Format, ...] = (
+FORMATS: list[Format] = [
+    tfrecords,
     mds,
     indexed_tokens,
     tars,
@@ -40,12 +36,12 @@ FORMATS: tuple[Format, ...] = (
     array_rows,
     flat_tokens,
     any_files,
-)
+]
 """In the order in which a folder is taken for one; `array_rows` and `flat_tokens` must be asked for."""
 
 
 def find_format(files: Files, where: str) -> Format:
-    """Return the format of a folder.
+    """Return the format of a folder, of those that are not known by the names at the top; see `TopFormat`.
 
     Args:
         files: the folder's files.
@@ -54,7 +50,7 @@ def find_format(files: Files, where: str) -> Format:
     Raises:
         DatasetError: it has no files, or most are of a form that cannot be read.
     """
-    found = next((each for each in FORMATS if each.claims(files)), None)
+    found = next((each for each in FORMATS if not isinstance(each, TopFormat) and each.claims(files)), None)
     if found is any_files:
         refuse_containers(files, where)
     if found is not None:
@@ -81,13 +77,13 @@ def format_named(name: str) -> Format:
     """
     found = next((each for each in FORMATS if each.name == name), None)
     if found is None:
-        known = (TFRECORD.format, *(each.name for each in FORMATS))
+        known = [each.name for each in FORMATS]
         meant = like(_ALSO_CALLED.get(name.lower(), name), known)
         raise ConfigError(f"format must be one of {', '.join(known)}, got {name!r}{meant}")
     return found
 
 
-def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+def form_of(contents: Contents, fields: Sequence[str] | None) -> RowForm:
     """Return what makes columns of a dataset's records.
 
     Args:
@@ -98,8 +94,6 @@ def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         ConfigError: there is no such column.
         DatasetError: this release does not know the format.
     """
-    if contents.format == TFRECORD.format:
-        return token_form(contents, fields) if contents.settings else ExampleRecords(fields)
     found = next((each for each in FORMATS if each.name == contents.format), None)
     if found is None:
         raise DatasetError(f"the dataset has a format that this release of emlio does not know, {contents.format!r}")
@@ -141,6 +135,6 @@ def group_format(contents: Contents) -> GroupFormat | None:
 
 def has_own_columns(contents: Contents) -> bool:
     """Return whether each record may have columns that the schema does not list."""
-    return contents.format in (TFRECORD.format, json_lines.name, tars.name, archive_files.name) and not (
-        contents.format == TFRECORD.format and contents.settings
+    return contents.format in (json_lines.name, tars.name, archive_files.name) or (
+        contents.format == tfrecords.name and not contents.settings
     )

@@ -19,7 +19,7 @@ from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 from emlio.formats.whole_file import mostly
 from emlio.images.header import IMAGE_EXTENSIONS
 
@@ -115,7 +115,7 @@ class WebDatasetTars:
         _check_end(files, number, end, max(ends, default=0))
         return Ranges(starts=np.array(starts, np.int64), ends=np.array(ends, np.int64))
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         return EachRecord(_read, fields, _aliases)
 

@@ -22,7 +22,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 from emlio.formats.token_form import TOKENS, token_form, token_settings
 
 __all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens"]
@@ -101,7 +101,7 @@ class IndexedTokens:
         filled = lasts > firsts  # a document without a sequence has no bytes
         return Ranges(starts=index.pointers[firsts[filled]], ends=ends[lasts[filled] - 1])
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         return token_form(contents, fields)
 
@@ -184,7 +184,7 @@ class FlatTokens:
         starts = np.arange(windows, dtype=np.int64) * (window * dtype.itemsize) + begin
         return Ranges(starts=starts, ends=starts + (window + 1) * dtype.itemsize)
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         return token_form(contents, fields)
 

@@ -14,7 +14,7 @@ from emlio.errors import DatasetError
 from emlio.example.columns import Piece
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.each_record import EachRecord
-from emlio.formats.record_form import RecordForm, equal_rows
+from emlio.formats.record_form import RowForm, equal_rows
 
 __all__ = ["TOKENS", "stored_tokens", "token_form", "token_settings"]
 
@@ -64,7 +64,7 @@ def _told(contents: Contents) -> "tuple[np.dtype[Any], int | None]":
     return dtype, window
 
 
-def token_form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+def token_form(contents: Contents, fields: Sequence[str] | None) -> RowForm:
     """Return what makes the column of such records.
 
     Args:
@@ -102,6 +102,10 @@ class _Windows:
             return self._each.columns(pieces, count)
         together = rows.view(self._dtype)
         return {TOKENS: together.astype(self._dtype.newbyteorder("="), copy=False)}
+
+    def row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
+        """See `RowForm`."""
+        return self._each.row(view, note)
 
     def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
         """See `RecordForm`."""

@@ -25,7 +25,7 @@ from emlio.formats.folders.names import ABOUT, splits_at_top
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 from emlio.images.header import IMAGE_EXTENSIONS
 
 __all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly", "with_path"]
@@ -105,7 +105,7 @@ class WholeFiles:
         """See `Format`. Each record is a whole file."""
         raise AssertionError("files that are records have no ranges")
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         labelled = _labelled(contents.settings)
 

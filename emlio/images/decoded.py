@@ -1,7 +1,7 @@
 """Check that an encoded picture can be decoded, by decoding it with Pillow.
 
 Covers: what Pillow says, and what makes DALI end a pipeline. Does not cover: picking a record's
-picture (emlio.shards.pictures).
+picture (emlio.reading.pictures).
 """
 
 import io

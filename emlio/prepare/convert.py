@@ -24,7 +24,7 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
 from emlio.prepare.example_pictures import ExamplePictures
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, split_source, usual_name
+from emlio.prepare.sources.choice import guess_kind, open_source, source_kinds, split_source, usual_name
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
 from emlio.prepare.targets.cut import cut
@@ -37,7 +37,7 @@ from emlio.prepare.targets.tar_members import picture_columns
 from emlio.prepare.targets.tar_record import TarRecords
 from emlio.prepare.targets.tar_set import write_tars
 from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, sole_writer
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
 
@@ -71,7 +71,7 @@ class ConvertOptions:
     Attributes:
         source: a directory or a file.
         out: the directory of the new dataset.
-        source_kind: one of SOURCE_KINDS, or None to guess it.
+        source_kind: one of `source_kinds`, or None to guess it.
         to: the form of the new dataset: TFRecord files, or WebDataset tars.
         keys: the keys of the samples of a WebDataset: "source" takes paths, or the keys of tars,
             where the source has any; "numbers" takes the numbers of the items.
@@ -113,8 +113,8 @@ class ConvertOptions:
     transcode: bool = False
 
     def __post_init__(self) -> None:
-        if self.source_kind is not None and self.source_kind not in SOURCE_KINDS:
-            raise ConfigError(f"source_kind must be one of {', '.join(SOURCE_KINDS)}, got {self.source_kind!r}")
+        if self.source_kind is not None and self.source_kind not in source_kinds():
+            raise ConfigError(f"source_kind must be one of {', '.join(source_kinds())}, got {self.source_kind!r}")
         if self.to not in TARGETS:
             raise ConfigError(f"--to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         if self.keys != "source" and self.to != "wds":

@@ -13,8 +13,8 @@ from emlio.images.decoding import decoding_fault
 from emlio.images.header import NOT_DECODED, picture_extension
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import RecordSource
-from emlio.shards.features import spread
-from emlio.shards.pictures import Value, picture_features, values_of_record
+from emlio.reading.pictures import Value, picture_features, values_of_record
+from emlio.reading.random_reader import spread
 
 __all__ = ["ExamplePictures"]
 

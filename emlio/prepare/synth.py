@@ -28,13 +28,13 @@ import numpy.typing as npt
 from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import encode_example
+from emlio.formats.tfrecord.mapping import Feature
 from emlio.prepare.synthetic.files import PlainRecord, write_files
 from emlio.prepare.synthetic.picture_pool import PicturePool, numbered_picture, pool_size
 from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 

@@ -19,7 +19,6 @@ from typing_extensions import Buffer
 
 from emlio.arguments import as_whole, flag, suggests_arguments
 from emlio.errors import ClosedError, ConfigError
-from emlio.objects.address import ObjectAddress
 from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
 from emlio.prepare.targets.tally import LABEL_FEATURE
 from emlio.prepare.targets.target import UNPACKED_NAME
@@ -37,6 +36,7 @@ from emlio.prepare.writing.label_names import parse_label_names
 from emlio.prepare.writing.locks import FileLock, FolderLock, locked, owner_of
 from emlio.prepare.writing.open_shard import OpenShard
 from emlio.prepare.writing.part_files import LOCK, PartFiles, PartShard, write_document
+from emlio.store.bucket.address import ObjectAddress
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import parse_size
 from emlio.wire.limits import MAX_PAYLOAD_BYTES

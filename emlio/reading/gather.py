@@ -1,4 +1,4 @@
-"""Reading many scattered ranges of shards into one buffer with few system calls.
+"""Reading many scattered ranges of files into one buffer with few system calls.
 
 Long runs are read with pread. Many short ones are copied from this process's own mappings of the
 files. A process of ours, such as a daemon, does that in C under a guard: touching a mapping behind the end of
@@ -8,7 +8,7 @@ of the file's last page, which come as zeros from a mapping and do not match the
 (docs/internals/decisions/reading.md has the measurements).
 
 Covers: the system calls. Does not cover: which ranges (emlio.reading.message_planner), files that
-changed (emlio.reading.files).
+changed (emlio.store.opened.open_files).
 """
 
 import ctypes
@@ -18,18 +18,17 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio import native
 from emlio.errors import DatasetError, EmlioError
+from emlio.open_limits import is_used_up
+from emlio.reading.ranges import RangeRead, run_starts
+from emlio.store.opened.open_files import OpenFiles
 
-if TYPE_CHECKING:
-    from emlio.reading.files import OpenShards
-
-__all__ = ["Gatherer", "ShortReadError", "run_starts"]
+__all__ = ["Gatherer", "ShortReadError"]
 
 _LONG_RUN_BYTES = 64 << 10
 """The mean length of runs from which on one pread per run is cheaper than pinning its pages one by
@@ -75,23 +74,23 @@ class _Runs:
     """Ranges, joined where one continues the one before; shapes (n,) for n runs.
 
     Attributes:
-        shard: the file of each run.
+        file: of each run.
         starts: its byte offset in the file.
         at: the offset of its first byte in the destination.
         upto: the offset after its last byte in the destination.
     """
 
-    shard: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     upto: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.shard)
+        return len(self.file)
 
     def part(self, which: "slice | npt.NDArray[np.bool_]") -> "_Runs":
         """Return a part of the runs."""
-        return _Runs(shard=self.shard[which], starts=self.starts[which], at=self.at[which], upto=self.upto[which])
+        return _Runs(file=self.file[which], starts=self.starts[which], at=self.at[which], upto=self.upto[which])
 
 
 class Gatherer:
@@ -113,47 +112,33 @@ class Gatherer:
         self._vm_readv = vm_readv
         self._may_gather = True
 
-    def read(
-        self,
-        shards: "OpenShards",
-        shard: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-        out: npt.NDArray[np.uint8],
-    ) -> None:
-        """Fill `out` with the ranges one after the other.
-
-        Args:
-            shards: the files.
-            shard: (n,) the file of each range.
-            starts: (n,) the byte offset of each range.
-            sizes: (n,) the length of each range; their sum is the length of `out`.
-            out: the destination.
-        """
+    def read(self, files: OpenFiles, wanted: RangeRead, out: npt.NDArray[np.uint8]) -> None:
+        """Fill `out` with ranges one after the other."""
+        file, starts, sizes = wanted.file, wanted.starts, wanted.sizes
         filled = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=filled[1:])
-        first = run_starts(shard, starts, sizes)
+        first = run_starts(file, starts, sizes)
         bounds = np.append(filled[first], filled[-1])
-        runs = _Runs(shard=shard[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
+        runs = _Runs(file=file[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
         try:
             # A file that is read whole, once in an epoch, is not worth a mapping.
-            if not self._may_gather or shards.whole_files or out.nbytes >= len(first) * _LONG_RUN_BYTES:
-                _read_runs(shards, runs, out)
+            if not self._may_gather or files.read_whole or out.nbytes >= len(first) * _LONG_RUN_BYTES:
+                _read_runs(files, runs, out)
             else:
                 guarded = native.is_guarded()
                 at_once = len(first) if guarded else _IOV_MAX
                 for begin in range(0, len(first), at_once):
-                    self._gather(shards, runs.part(slice(begin, begin + at_once)), out, guarded=guarded)
+                    self._gather(files, runs.part(slice(begin, begin + at_once)), out, guarded=guarded)
         except _ShortAtError as short:
             raise ShortReadError(int(np.searchsorted(filled, short.at, side="right")) - 1) from None
         self.look_at_disk()
 
-    def _gather(self, shards: "OpenShards", runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> None:
+    def _gather(self, files: OpenFiles, runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> None:
         """Read runs, at most _IOV_MAX without a guard: those in mapped files at once, the others one by one."""
-        in_mapped = partial(_copy_mapped, shards) if guarded else self._gather_mapped
+        in_mapped = partial(_copy_mapped, files) if guarded else self._gather_mapped
         left = runs
         if self._may_gather:
-            with shards.mapped(runs.shard) as addresses:
+            with files.mapped(runs.file) as addresses:
                 there = addresses >= 0
                 if there.all():
                     left = in_mapped(addresses, runs, out)
@@ -162,7 +147,7 @@ class Gatherer:
                     left = runs if len(unread) else runs.part(~there)
         # A container may forbid the call; reading run by run is slower and always allowed.
         if len(left):
-            _read_runs(shards, left, out)
+            _read_runs(files, left, out)
 
     def _gather_mapped(self, addresses: npt.NDArray[np.int64], runs: "_Runs", out: npt.NDArray[np.uint8]) -> "_Runs":
         """Read runs from mappings in one call; return the runs that were not read.
@@ -196,22 +181,17 @@ class Gatherer:
         waits = _disk_waits()
         self.cold, self._waits = waits != self._waits, waits
 
-    def advise(
-        self,
-        shards: "OpenShards",
-        shard: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-    ) -> None:
+    def advise(self, files: OpenFiles, wanted: RangeRead) -> None:
         """Ask the kernel to read these ranges soon, without waiting."""
-        first = run_starts(shard, starts, sizes)
+        file, starts, sizes = wanted.file, wanted.starts, wanted.sizes
+        first = run_starts(file, starts, sizes)
         last = np.append(first[1:], len(starts)) - 1
         ends = starts[last] + sizes[last]
         for begin in range(0, len(first), _AT_ONCE):
             some = first[begin : begin + _AT_ONCE]
             lengths = ends[begin : begin + _AT_ONCE] - starts[some]
             try:
-                held = shards.open_all(shard[some])
+                held = files.open_all(file[some])
             except EmlioError:
                 return  # reading raises the error, after the messages before it
             with held as descriptors:
@@ -221,48 +201,46 @@ class Gatherer:
                     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
-def _copy_mapped(
-    shards: "OpenShards", addresses: npt.NDArray[np.int64], runs: _Runs, out: npt.NDArray[np.uint8]
-) -> _Runs:
+def _copy_mapped(files: OpenFiles, addresses: npt.NDArray[np.int64], runs: _Runs, out: npt.NDArray[np.uint8]) -> _Runs:
     """Copy runs from mappings under the guard; return the runs that were not copied.
 
     These are none, all if the guard is gone, or those from the first on that cannot be read: a system call says why.
     """
-    lengths = shards.dataset.file_table.sizes[runs.shard]
+    lengths = files.store.sizes[runs.file]
     copied = native.gather(addresses, lengths, runs.starts, runs.upto - runs.at, runs.at, out)
     return runs if copied is None else runs.part(slice(copied, None))
 
 
-def run_starts(
-    shard: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return the positions of the ranges that do not continue the range before."""
-    breaks = np.empty(len(starts), np.bool_)
-    breaks[0] = True
-    np.not_equal(starts[1:], starts[:-1] + sizes[:-1], out=breaks[1:])
-    breaks[1:] |= shard[1:] != shard[:-1]
-    return breaks.nonzero()[0]
-
-
-def _read_runs(shards: "OpenShards", runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
+def _read_runs(files: OpenFiles, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
     """Read with one system call per run, from files that are opened some at a time."""
     begin, at_once = 0, _AT_ONCE
     while begin < len(runs):
         part = runs.part(slice(begin, begin + at_once))
         try:
-            held = shards.open_all(part.shard)
+            held = files.open_all(part.file)
         except DatasetError as error:
             if not error.passing or at_once == 1:
                 raise
             at_once //= 2  # the files in use cannot be closed in favour of the others
             continue
         with held as descriptors:
-            for descriptor, start, first, upto in zip(
-                descriptors.tolist(), part.starts.tolist(), part.at.tolist(), part.upto.tolist(), strict=True
+            for descriptor, file, start, first, upto in zip(
+                descriptors.tolist(),
+                part.file.tolist(),
+                part.starts.tolist(),
+                part.at.tolist(),
+                part.upto.tolist(),
+                strict=True,
             ):
                 at, offset = first, start
                 while at < upto:
-                    got = os.preadv(descriptor, [out[at:upto].data], offset)
+                    try:
+                        got = os.preadv(descriptor, [out[at:upto].data], offset)
+                    except OSError as error:
+                        raise DatasetError(
+                            f"{files.store.path(file)}: reading at offset {offset} failed: {error.strerror or error}",
+                            passing=is_used_up(error),
+                        ) from error
                     if got == 0:
                         raise _ShortAtError(at)
                     at, offset = at + got, offset + got

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.formats.notes import MOST_NOTED, pack_notes
+from emlio.index.dataset import Dataset
 from emlio.planner.plan import Plan, stretches
-from emlio.reading.gather import run_starts
-from emlio.shards.dataset import Dataset
+from emlio.reading.ranges import RangeRead, run_starts
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
@@ -57,19 +57,13 @@ class StreamPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MessagePlan:
-    """The content of the next message; shapes (n,) for n records.
+class MessagePlan(RangeRead):
+    """The content of the next message.
 
     Attributes:
         epoch: the epoch of all its records.
         slot: the rank's running sample number of the first record.
         ids_crc: the checksum of the records' global ids.
-        shard: which of the dataset's shards each record lies in.
-        record: its number in that shard.
-        file: which of the dataset's files holds it.
-        starts: the byte of that file at which each record begins, with its frame if it has one.
-        sizes: the bytes of each record.
-        size_bytes: the bytes of all records.
         one_run: whether the records are contiguous in one file.
         notes: what ranks are told of the records beside their bytes, as it is sent.
     """
@@ -77,19 +71,8 @@ class MessagePlan:
     epoch: int
     slot: int
     ids_crc: int
-    shard: npt.NDArray[np.int64]
-    record: npt.NDArray[np.int64]
-    file: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
-    size_bytes: int
     one_run: bool
     notes: bytes = b""
-
-    @property
-    def count(self) -> int:
-        """The number of records."""
-        return len(self.sizes)
 
     @property
     def payload_bytes(self) -> int:
@@ -234,10 +217,10 @@ class MessagePlanner:
             begin, before = end, upto
 
     def _refuse(self, number: int, record: int, size: int, noted: int) -> None:
-        (file,) = self.dataset.shards[number].files_of(number, np.array([record], np.int64)).tolist()
+        path, _ = self.dataset.where(number, record)
         raise DatasetError(
             f"a record must have at most {MAX_PAYLOAD_BYTES - noted:,} bytes with its frame to be sent, record {record} "
-            f"of {self.dataset.files.path(file)} has {size:,}"
+            f"of {path} has {size:,}"
         )
 
 

@@ -4,7 +4,7 @@ Records that lie close together are fetched with the bytes between them. Long st
 so that several connections share them.
 
 Covers: which ranges are fetched, and where their bytes belong. Does not cover: fetching
-(emlio.reading.bucket_source).
+(emlio.reading.bucket_engine).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from emlio.reading.gather import run_starts
+from emlio.reading.ranges import run_starts
 
 __all__ = ["Piece", "pieces_of"]
 

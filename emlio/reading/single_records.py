@@ -14,9 +14,10 @@ from emlio.checksum import crc32c
 from emlio.clock import Clock
 from emlio.errors import DatasetError
 from emlio.formats.notes import find_notes
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import MessagePlan, notes_of
-from emlio.reading.source import ReadAhead, Source
+from emlio.reading.message_planner import notes_of
+from emlio.reading.ranges import RangeRead
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
 __all__ = ["FoundRecords", "find_records"]
@@ -47,7 +48,7 @@ class FoundRecords:
 
 
 def find_records(
-    source: Source,
+    engine: ReadEngine,
     clock: Clock,
     shards: npt.NDArray[np.int64],
     records: npt.NDArray[np.int64],
@@ -60,7 +61,7 @@ def find_records(
     A record that cannot be read ends the answer before it; as the first one it is the error.
 
     Args:
-        source: the dataset's files.
+        engine: reads the dataset's files.
         clock: for the age of checks.
         shards: (n,) which of the dataset's shards each record lies in.
         records: (n,) its number in that shard.
@@ -70,7 +71,7 @@ def find_records(
     Raises:
         DatasetError: the first record cannot be read.
     """
-    finder = _Finder(source, clock, source.read_ahead(), Gatherer())
+    finder = _Finder(engine, clock, engine.reads(), Gatherer())
     try:
         try:
             return finder.find(shards, records, offset, most_bytes)
@@ -80,20 +81,20 @@ def find_records(
             # The first one alone: it is either good, or the one to blame.
             return finder.find(shards[:1], records[:1], offset, most_bytes)
     finally:
-        finder.ahead.close()
+        finder.reads.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Finder:
-    source: Source
+    engine: ReadEngine
     clock: Clock
-    ahead: ReadAhead
+    reads: Reads
     gatherer: Gatherer
 
     def find(
         self, shards: npt.NDArray[np.int64], records: npt.NDArray[np.int64], offset: int, most_bytes: int
     ) -> FoundRecords:
-        dataset = self.source.dataset
+        dataset = self.engine.dataset
         files, starts, ends = dataset.locate(shards, records)
         sizes = ends - starts
         count = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
@@ -106,72 +107,59 @@ class _Finder:
         if not 0 <= offset <= first:
             raise DatasetError(f"a record of {first} bytes must be read from a byte inside it, got byte {offset}")
         if count == 0 or offset:
-            message = _message(shards[:1], records[:1], files[:1], starts[:1] + offset, sizes[:1] - offset, most_bytes)
-            payload = self._read(message)
-            crcs = self._crc_of_part(message, payload, int(starts[0]), first, most_bytes)
+            read = _part(shards[:1], records[:1], files[:1], starts[:1] + offset, sizes[:1] - offset, most_bytes)
+            payload = self._read(read)
+            crcs = self._crc_of_part(read, payload, int(starts[0]), first, most_bytes)
             sizes = sizes[:1]
         else:
             part = slice(count)
-            message = _message(shards[part], records[part], files[part], starts[part], sizes[part], most_bytes)
-            payload = self._read(message)
-            sizes, crcs = sizes[part], self._crcs(message, payload)
-        return FoundRecords(
-            sizes=sizes, crcs=crcs, payload=payload, notes=notes_of(dataset, message.shard, message.record)
-        )
+            read = _part(shards[part], records[part], files[part], starts[part], sizes[part], most_bytes)
+            payload = self._read(read)
+            sizes, crcs = sizes[part], self._crcs(read, payload)
+        return FoundRecords(sizes=sizes, crcs=crcs, payload=payload, notes=notes_of(dataset, read.shard, read.record))
 
-    def _read(self, message: MessagePlan) -> npt.NDArray[np.uint8]:
-        out = np.empty(message.size_bytes, np.uint8)
-        if message.size_bytes:
-            self.ahead.read(message, self.gatherer, out, self.clock.monotonic_ns())
+    def _read(self, read: RangeRead) -> npt.NDArray[np.uint8]:
+        out = np.empty(read.size_bytes, np.uint8)
+        if read.size_bytes:
+            self.reads.complete(read, self.gatherer, out, self.clock.monotonic_ns())
         return out
 
-    def _crcs(self, message: MessagePlan, payload: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-        checksums = self.source.dataset.checksums
+    def _crcs(self, read: RangeRead, payload: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+        checksums = self.engine.dataset.checksums
         if checksums is None:
             return np.zeros(0, np.uint32)
-        if not checksums.known(message.shard, message.record).all():
+        if not checksums.known(read.shard, read.record).all():
             # The checksum is kept: it must not be of bytes that another process was writing.
-            self.ahead.confirm(message)
-        return checksums.of(message.shard, message.record, message.sizes, payload.data)
+            self.engine.confirm(read.file)
+        return checksums.of(read.shard, read.record, read.sizes, payload.data)
 
     def _crc_of_part(
-        self, message: MessagePlan, payload: npt.NDArray[np.uint8], start: int, size_bytes: int, most_bytes: int
+        self, read: RangeRead, payload: npt.NDArray[np.uint8], start: int, size_bytes: int, most_bytes: int
     ) -> npt.NDArray[np.uint32]:
         """Return the checksum of a whole record; one that is not known is computed part by part."""
-        checksums = self.source.dataset.checksums
+        checksums = self.engine.dataset.checksums
         if checksums is None:
             return np.zeros(0, np.uint32)
-        if checksums.known(message.shard, message.record).all():
-            return checksums.of(message.shard, message.record, message.sizes, payload.data)
+        if checksums.known(read.shard, read.record).all():
+            return checksums.of(read.shard, read.record, read.sizes, payload.data)
         crc, at = 0, 0
         while at < size_bytes:
             rest = np.array([size_bytes - at], np.int64)
             begin = np.array([start + at], np.int64)
-            part = self._read(_message(message.shard, message.record, message.file, begin, rest, most_bytes))
+            part = self._read(_part(read.shard, read.record, read.file, begin, rest, most_bytes))
             crc, at = crc32c(part.data, crc), at + len(part)
-        self.ahead.confirm(message)
-        return checksums.keep(message.shard, message.record, np.array([crc], np.uint32))
+        self.engine.confirm(read.file)
+        return checksums.keep(read.shard, read.record, np.array([crc], np.uint32))
 
 
-def _message(
+def _part(
     shards: npt.NDArray[np.int64],
     records: npt.NDArray[np.int64],
     files: npt.NDArray[np.int64],
     starts: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     most_bytes: int,
-) -> MessagePlan:
-    """Return these records as one message, which is of no epoch; a single one is cut to fit."""
+) -> RangeRead:
+    """Return the read of these records; a single one is cut to fit."""
     cut = np.minimum(sizes, most_bytes) if len(sizes) == 1 else sizes
-    return MessagePlan(
-        epoch=0,
-        slot=0,
-        ids_crc=0,
-        shard=shards,
-        record=records,
-        file=files,
-        starts=starts,
-        sizes=cut,
-        size_bytes=int(cut.sum()),
-        one_run=False,
-    )
+    return RangeRead(shard=shards, record=records, file=files, starts=starts, sizes=cut, size_bytes=int(cut.sum()))

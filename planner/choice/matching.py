@@ -4,7 +4,7 @@ A record without a value in a column matches no comparison with it, not even `!=
 whole numbers from -2^63 to 2^64 - 1 as such, also with numbers that have a fraction.
 
 Covers: columns of numbers and of texts, comparisons, names of labels in place of numbers. Does not cover: the language
-(predicate.py), making columns (emlio.shards.columns).
+(predicate.py), making columns (emlio.reading.columns).
 """
 
 import math

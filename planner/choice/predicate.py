@@ -6,7 +6,7 @@
 A predicate is parsed into values and evaluated over arrays. Nothing of it is ever run as code.
 
 Covers: the grammar, its limits, the tree. Does not cover: evaluating it (matching.py), where columns come from
-(emlio.shards.columns).
+(emlio.reading.columns).
 """
 
 import math

@@ -1,7 +1,7 @@
 """The address of a dataset: one or more daemons, a directory on this host, or a bucket.
 
     emlio://[KEY@]host:port[,[KEY@]host:port...]/name
-    s3://bucket/prefix and others of emlio.objects.address, read without a daemon
+    s3://bucket/prefix and others of emlio.store.bucket.address, read without a daemon
 
 Covers: parsing and printing. Does not cover: host names with several addresses
 (emlio.receiver.addresses.host_names).
@@ -17,9 +17,9 @@ from typing import cast
 from urllib.parse import unquote
 
 from emlio.errors import ConfigError
+from emlio.index.opening import DatasetPath, advice
 from emlio.keys.key import PublicKey, holds_secret
-from emlio.objects.address import ObjectAddress
-from emlio.shards.opening.choice import DatasetPath, advice
+from emlio.store.bucket.address import ObjectAddress
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 

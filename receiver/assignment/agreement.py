@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.tfrecord.shard_names import numbered_names
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.record_set import RecordSet
@@ -28,7 +29,6 @@ from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import Sampling
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 from emlio.wire.limits import MATCH_DIGEST_BYTES, MAX_CONTENT_BYTES, MAX_NAME_LENGTH
 

@@ -11,8 +11,8 @@ Covers: that decision, and the reason if it is negative. Pure. Does not cover: w
 
 from collections.abc import Sequence
 
+from emlio.formats.tfrecord.shard_names import numbered_family, numbered_shard
 from emlio.receiver.assignment.agreement import Holding
-from emlio.shards.tfrecord.discover import numbered_family, numbered_shard
 
 __all__ = ["why_not_whole"]
 

@@ -9,9 +9,9 @@ Covers: noticing them by the names of shards and their digests, and the warning.
 
 from collections.abc import Sequence
 
+from emlio.formats.tfrecord.shard_names import numbered_family, rival_families
 from emlio.planner.mixture.merged import own_name, part_of
 from emlio.planner.owners import Holdings
-from emlio.shards.tfrecord.discover import numbered_family, rival_families
 
 __all__ = ["doubled_copies"]
 

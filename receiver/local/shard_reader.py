@@ -20,21 +20,21 @@ import numpy as np
 
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
-from emlio.objects.address import ObjectAddress
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
 from emlio.planner.plan import Plan
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.buffers import BufferPool
+from emlio.reading.columns.matches import find_matches
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
-from emlio.reading.open_source import open_source
+from emlio.reading.open_engine import open_engine
 from emlio.reading.single_records import FoundRecords, find_records
 from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import open_dataset
+from emlio.store.bucket.address import ObjectAddress
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
@@ -107,7 +107,7 @@ class LocalShards:
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         try:
             found = [find_matches(self._dataset, question) for question in questions]
-            self._shards = open_source(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
+            self._engine = open_engine(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
         except BaseException:
             self._dataset.close()
             raise
@@ -145,7 +145,7 @@ class LocalShards:
             position=position,
             owned=self.owned,
             local=numbers,
-            shards=self._shards,
+            engine=self._engine,
             message_bytes=self._message_bytes,
             clock=self._clock,
         )
@@ -200,7 +200,7 @@ class LocalShards:
             DatasetError: the first one cannot be read.
         """
         return find_records(
-            self._shards,
+            self._engine,
             self._clock,
             np.array([self._numbers[shard] for shard, _ in records], np.int64),
             np.array([record for _, record in records], np.int64),
@@ -264,7 +264,7 @@ class LocalShards:
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
-        self._shards.close()
+        self._engine.close()
         self._dataset.close()
 
 

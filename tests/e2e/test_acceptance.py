@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.owners import assign_owners, merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess
 

@@ -7,8 +7,6 @@ running daemon.
 import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,27 +96,6 @@ def test_a_flipped_bit_in_a_records_length_is_named_with_shard_record_and_offset
     flip(shard, 3 * 116 + 1)
     said = refused("--data", f"x={tmp_path}/set")
     assert said.startswith(f"{OF_X}{shard}: record 3 at offset 348: the masked CRC32C of the length 356")
-
-
-def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_path: Path) -> None:
-    directory = tmp_path / "set"
-    make_dataset(directory, records=40, shards=2)
-    index = directory / "train-00000-of-00002.tfrecord.index.npy"
-    flip(index, index.stat().st_size - 8 * 5)
-    said = refused("--data", f"x={directory}")
-    assert str(index) in said
-    match = re.search(r"Rebuild it: emlio (index --force .*)$", said)
-    assert match is not None, said
-    mended = subprocess.run(
-        [sys.executable, "-c", "import sys; from emlio.cli import main; sys.exit(main())", *match[1].split()],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert mended.returncode == 0, mended.stderr
-    with DaemonProcess({"x": directory}, folder=tmp_path) as daemon:
-        assert daemon.running
 
 
 def test_a_second_daemon_on_a_used_port_names_the_address(small: Path, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import zmq
 
 from emlio import EmlioLoader
 from emlio.errors import PeerLostError, RefusedError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_bench.attacks.insiders import hello_of
 from emlio_bench.attacks.strangers import dealer
 from emlio_testing.datasets import make_dataset

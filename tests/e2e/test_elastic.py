@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 from emlio.example import encode_example
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from emlio_testing.rank_groups import TORCH_ENVIRONMENT, TORCHRUN, end_all, finish_all

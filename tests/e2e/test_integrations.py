@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from emlio.cli import main as emlio
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import DaemonProcess, run_python
 from emlio_testing.rank_groups import TORCH_ENVIRONMENT, run_script

@@ -18,10 +18,10 @@ import pytest
 from emlio import EmlioLoader, Mixture, Recovery, TokenBatches, Writer
 from emlio.errors import ConfigError, CorruptRecordError, PlanError, RefusedError
 from emlio.example import encode_example
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import prefix_of
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, settles
 from emlio_testing.token_records import make_token_dataset

@@ -16,16 +16,16 @@ from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import SessionMemory
 from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.message_planner import StreamPosition
-from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.seal import SECRET_BYTES, StreamSeal
+from emlio_testing.reading import page_cache
 
 __all__ = ["FOR_EVER_S", "HELD", "MESSAGE", "RECORD", "numbers_of", "open_streams", "opener_of", "start_readers"]
 
@@ -67,7 +67,7 @@ def open_streams(
         one_session: whether each stream follows the one before in the same session.
         epochs: the number of epochs that are wanted; None for no end.
     """
-    shards = OpenShards(open_dataset("numbers", folder))
+    shards = page_cache(open_dataset("numbers", folder))
     held = len(shards.dataset.entries)
     absent = ShardEntry(name="zzz", records=absent_records, size_bytes=16 * absent_records, digest="0" * 32)
     catalog = Catalog(shards=(*shards.dataset.entries, *((absent,) if absent_records else ())))
@@ -82,7 +82,7 @@ def open_streams(
             position=StreamPosition(epoch=0, origin=0, slot=0, end=epochs),
             owned=np.arange(len(catalog.shards)) < held,
             local=np.where(np.arange(len(catalog.shards)) < held, np.arange(len(catalog.shards)), -1),
-            shards=shards,
+            engine=shards,
             message_bytes=MESSAGE,
             clock=SystemClock(),
         )

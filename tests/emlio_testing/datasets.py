@@ -6,18 +6,28 @@ mappings. Does not cover: datasets worth training on (emlio convert).
 
 import hashlib
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
-from emlio.shards.describe import describe_directory
-from emlio.tfrecord import frame
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import verify_records
+from emlio.prepare.mappings import describe_directory
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES, frame
 
-__all__ = ["make_dataset", "numbered_payload", "write_tfrecord"]
+__all__ = ["make_dataset", "numbered_payload", "read_tfrecord", "write_tfrecord"]
 
 
 def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
     """Write a TFRecord file of these records."""
     with path.open("wb") as file:
         file.writelines(frame(record) for record in records)
+
+
+def read_tfrecord(path: Path) -> list[bytes]:
+    """Return the data of the records of a file, its lengths and checksums compared."""
+    offsets, content = scan(path).offsets, path.read_bytes()
+    verify_records(path, offsets)
+    return [content[begin + HEADER_BYTES : end - FOOTER_BYTES] for begin, end in pairwise(offsets.tolist())]
 
 
 def numbered_payload(record: int, size_bytes: int | None = None) -> bytes:
@@ -55,7 +65,7 @@ def make_dataset(
         shards: the number of files, named train-00000-of-NNNNN.tfrecord.
         payload: makes a record's bytes from its number; or a number of bytes; or None for small
             records of varied size.
-        mapped: whether to write an index and a mapping beside each shard, as `emlio convert` does;
+        mapped: whether to write a mapping beside each shard, as `emlio convert` does;
             otherwise there are only the shards.
     """
     if not 1 <= shards <= records:

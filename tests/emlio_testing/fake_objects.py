@@ -1,13 +1,13 @@
 """A place with objects in memory, for tests without a server.
 
-Covers: the contract `emlio.objects.client.Client`, failures and pauses on demand. Does not cover: a
+Covers: the contract `emlio.store.bucket.client.Client`, failures and pauses on demand. Does not cover: a
 real server (emlio_testing.object_server).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
-from emlio.objects.client import Cause, ObjectStatus, RequestError
+from emlio.store.bucket.client import Cause, ObjectStatus, RequestError
 
 __all__ = ["FakeObjects"]
 

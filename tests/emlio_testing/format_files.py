@@ -66,6 +66,10 @@ class MemoryFiles:
         self.endings = Counter(PurePosixPath(name).suffix.lower() for name in self.names)
         self.sizes: npt.NDArray[np.int64] = np.array([len(one) for one in self._contents], np.int64)
 
+    def path(self, number: int) -> str:
+        """See `Files`."""
+        return self.names[number]
+
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""
         return self._contents[number][offset : offset + length]

@@ -1,7 +1,7 @@
 """The kernel's information about leases on files.
 
 Covers: whether a folder's file system grants leases, which leases exist. Does not cover: taking
-them (emlio.reading.leases).
+them (emlio.store.opened.leases).
 """
 
 import fcntl

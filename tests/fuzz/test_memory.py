@@ -16,8 +16,8 @@ import pytest
 
 from emlio.checksum import crc32c
 from emlio.errors import EmlioError
-from emlio.shards.tfrecord.index import read_dali_index
-from emlio.shards.tfrecord.mapping import ShardMapping, format_mapping, parse_mapping
+from emlio.formats.tfrecord.mapping import ShardMapping, format_mapping, parse_mapping
+from emlio.index.dali_index import read_dali_index
 from emlio.wire.control import PROTOCOL_VERSION, Fault, ShardRow, ShardsReply, decode_control, encode_control
 from emlio.wire.limits import MAX_CONTROL_BYTES, ROWS_PER_PART
 

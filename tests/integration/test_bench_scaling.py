@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_bench.cli import main
 from emlio_bench.harness.data import make_data, shard_paths, split_evenly, split_shards
 from emlio_bench.harness.plot import blank_figure, png_bytes

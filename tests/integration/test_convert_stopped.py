@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import verify_records
 from emlio.prepare.convert import ConvertOptions, convert
-from emlio.shards.tfrecord.scan import scan
-from emlio.shards.tfrecord.verify import verify_records
 from emlio_testing.datasets import write_tfrecord
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.

@@ -18,8 +18,8 @@ from PIL import Image
 
 from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
+from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import put_mds, read_folder, tar_of

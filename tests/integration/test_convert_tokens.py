@@ -20,8 +20,8 @@ from emlio.cli import main
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError
-from emlio.shards.describe import describe_directory
-from emlio.shards.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.prepare.mappings import describe_directory
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.text_tokenizer import END, save_tokenizer
 

@@ -13,14 +13,14 @@ from PIL import Image
 from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import verify_records
+from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.mapping import read_mapping
-from emlio.shards.tfrecord.scan import scan
-from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_testing.datasets import write_tfrecord
 
@@ -158,11 +158,11 @@ class TestGoingOn:
         convert(options)
         whole = _files(out)
         kept = (out / "shard-00000-of-00006.tfrecord").stat().st_mtime_ns
-        # What a killed process leaves: a shard without its mapping, one cut short, one without its index, temporaries.
+        # What a killed process leaves: a shard without its mapping, one cut short, one that is gone, temporaries.
         (out / "mapping_shard_00002.json").unlink()
         cut_short = out / "shard-00003-of-00006.tfrecord"
         cut_short.write_bytes(cut_short.read_bytes()[:-100])
-        (out / "shard-00004-of-00006.tfrecord.index.npy").unlink()
+        (out / "shard-00004-of-00006.tfrecord").unlink()
         (out / ".shard-00005-of-00006.tfrecord.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".mapping_shard_00005.json.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".emlio-convert-unpacked").mkdir()

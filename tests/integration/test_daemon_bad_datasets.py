@@ -17,8 +17,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.datasets.descriptions import read_state
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles

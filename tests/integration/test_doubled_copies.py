@@ -14,7 +14,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.datasets.findings import findings
 from emlio.daemon.service import Daemon
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_testing.datasets import make_dataset
 
 _RECORDS = 12

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emlio.shards.opening.cache_folder import cache_folder
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.ranges.array_folders import ArrayFolders
-from emlio.shards.ranges.index import load_index, save_index
+from emlio.index.array_folders import ArrayFolders
+from emlio.index.cache_folder import cache_folder
+from emlio.index.opening import open_dataset
+from emlio.index.range_index import load_index, save_index
 from emlio_testing.format_datasets import FORMS
 
 _OPENINGS = 40

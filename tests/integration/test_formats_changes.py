@@ -17,11 +17,11 @@ import pytest
 
 from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
-from emlio.shards.opening.choice import DatasetPath, open_dataset
-from emlio.shards.range_records import bad_ranges
-from emlio.shards.ranges.change_notes import ChangeNotes
-from emlio.shards.ranges.index import RangeIndex
+from emlio.index.change_notes import ChangeNotes
+from emlio.index.opening import DatasetPath, open_dataset
+from emlio.index.range_index import RangeIndex
 from emlio_testing.format_files import read_folder, tar_of, write_megatron
+from emlio_testing.reading import faults_in
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_a_change_is_still_known_after_indexing_failed(
         read_folder(files)
     for name in ("make_index", "walk"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"emlio.shards.opening.ranged_dataset.{name}", _stop)
+            patched.setattr(f"emlio.index.indexed.{name}", _stop)
             with pytest.raises(_StoppedError):
                 open_dataset("data", files)
     assert 77 in _numbers(files)
@@ -228,16 +228,16 @@ def test_a_file_changed_on_purpose_has_no_old_checksum(files: Path, lines: Path)
 
 def test_checking_a_dataset_finds_the_same(files: Path) -> None:
     with open_dataset("data", files) as dataset:
-        assert [*bad_ranges(dataset, 0)] == []
+        assert faults_in(dataset, 0) == []
         assert dataset.checksums is not None
         assert dataset.checksums.missing == 0
     _flip(files / "c0" / "04.x", 3)
     with open_dataset("data", files) as dataset:
-        (error,) = bad_ranges(dataset, 0)
+        (error,) = faults_in(dataset, 0)
         assert (error.record, error.offset) == (2, 0)
     _in_place(files / "c0" / "04.x", b"short")
     with open_dataset("data", files) as dataset, pytest.raises(DatasetError, match=r"04\.x: changed while"):
-        list(bad_ranges(dataset, 0))
+        (faults_in(dataset, 0))
 
 
 # ---- the cache ------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_many_opening_at_once_get_the_same(lines: Path, files: Path, cache: Path
         ("format=tokens&windows=5", "an option must be one of format, split, .*got 'windows'; did you mean 'window'"),
         ("splt=train", "an option must be one of format, split, .*got 'splt'; did you mean 'split'"),
         ("where=n==1", r"got 'where'\. Records are chosen by subset= of the loader"),
-        ("format=tfrecord&window=5", "must be given without options"),
+        ("format=tfrecord&window=5", "must have options it knows"),
         ("format=jsonl&format=jsonl", "must be given once each"),
         ("jsonl", "must be OPTION=VALUE"),
         ("format=jsonl&&", "must be OPTION=VALUE"),

@@ -18,9 +18,9 @@ import pytest
 
 from emlio.cli import main as command
 from emlio.errors import ConfigError, DatasetError
-from emlio.objects.address import ObjectAddress
-from emlio.shards.opening import choice
-from emlio.shards.opening.choice import open_dataset
+from emlio.index import opening as choice
+from emlio.index.opening import open_dataset
+from emlio.store.bucket.address import ObjectAddress
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
 from emlio_testing.format_files import put_mds, read_folder, tar_of, write_mds, write_megatron

@@ -13,7 +13,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_testing.format_datasets import FORMS
 
 

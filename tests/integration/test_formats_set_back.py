@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.reading.files import OpenShards
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.opening.choice import DatasetPath, open_dataset
-from emlio.shards.range_records import bad_ranges, keep_checksums, read_ranges
+from emlio.index.dataset import Dataset
+from emlio.index.opening import DatasetPath, open_dataset
+from emlio.store.folder import Folder
 from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import read_folder
+from emlio_testing.reading import added_checksums, faults_in, page_cache
 
 _IN_RANGES = ("jsonl", "tar", "mds", "megatron", "npy-rows")
 
@@ -43,7 +42,7 @@ def _opened(name: str, folder: Path) -> Dataset:
 
 def _look(dataset: Dataset) -> None:
     """Compare all files by name, as a daemon does from time to time."""
-    shards = OpenShards(dataset)
+    shards = page_cache(dataset)
     try:
         shards.check(np.arange(len(dataset.files)), 10**18)
     finally:
@@ -63,12 +62,12 @@ def test_bytes_changed_before_the_first_reading_are_an_error_while_a_dataset_is_
     with _opened(name, folder) as dataset:
         assert dataset.checksums is not None
         _look(dataset)
-        file = int(dataset.shards[0].files_of(0, np.zeros(1, np.int64))[0])
-        _flip(dataset.file_table.path(file), int(dataset.shards[0].ends[0]) - 1)
+        file = dataset.shards[0].file_of(0)
+        _flip(dataset.folder_store.path(file), int(dataset.shards[0].ends[0]) - 1)
         with pytest.raises(DatasetError, match="changed while it was served: its content had digest"):
             _look(dataset)
         with pytest.raises(DatasetError, match="changed while it was served: its content had digest"):
-            keep_checksums(dataset, 0)
+            added_checksums(dataset, 0)
         assert dataset.checksums.missing == dataset.records
         digests = [shard.digest for shard in dataset.shards]
     with _opened(name, folder) as dataset:
@@ -86,7 +85,7 @@ def test_a_chmod_changes_nothing(name: str, tmp_path: Path) -> None:
             path.chmod(path.stat().st_mode ^ 0o010)
         _look(dataset)
         for number in range(len(dataset.shards)):
-            assert keep_checksums(dataset, number)
+            assert added_checksums(dataset, number)
     with _opened(name, folder) as dataset:
         assert [shard.digest for shard in dataset.shards] == digests
         assert dataset.checksums is not None
@@ -120,28 +119,26 @@ def test_a_file_that_nothing_is_known_of_is_taken_as_it_is_first_read(files: Pat
     with pytest.raises(CorruptRecordError, match="CRC32C"):
         read_folder(files)
     with open_dataset("files", files) as dataset:
-        assert [error.record for error in bad_ranges(dataset, 0)] == [3]
+        assert [error.record for error in faults_in(dataset, 0)] == [3]
 
 
 def test_a_file_is_opened_once_for_all_of_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FORMS["jsonl"].make(tmp_path / "data", 20)
     opened: list[str] = []
-    before = Folder.open
+    before = Folder.open_status
 
-    def counted(folder: Folder, name: str) -> int:
+    def counted(folder: Folder, name: str) -> tuple[int, os.stat_result]:
         opened.append(name)
         return before(folder, name)
 
     with open_dataset("x", tmp_path / "data") as dataset:
-        monkeypatch.setattr(Folder, "open", counted)
-        assert sum(keep_checksums(dataset, number) for number in range(len(dataset.shards))) == 20
+        monkeypatch.setattr(Folder, "open_status", counted)
+        assert sum(added_checksums(dataset, number) for number in range(len(dataset.shards))) == 20
         names = [shard.name for shard in dataset.shards]
         assert opened == names
-        records = read_ranges(dataset, 0, range(2))
-        next(records)
-        _set_back(dataset.file_table.path(0), bytes(dataset.file_table.size_bytes(0)))
+        _set_back(dataset.folder_store.path(0), bytes(dataset.folder_store.size_bytes(0)))
         with pytest.raises(DatasetError, match="changed while it was served: its content had digest"):
-            next(records)
+            faults_in(dataset, 0)
 
 
 def test_a_disk_that_fails_under_a_table_is_an_error_that_names_the_file(
@@ -153,7 +150,7 @@ def test_a_disk_that_fails_under_a_table_is_an_error_that_names_the_file(
         raise OSError(5, "Input/output error")
 
     with open_dataset("x", tmp_path / "data") as dataset:
-        path = dataset.file_table.path(0)
-        monkeypatch.setattr("emlio.shards.group_records.os.preadv", fail)
+        path = dataset.folder_store.path(0)
+        monkeypatch.setattr("emlio.store.opened.positioned.os.preadv", fail)
         with pytest.raises(DatasetError, match=f"{path}.*Input/output error"):
-            keep_checksums(dataset, 0)
+            added_checksums(dataset, 0)

@@ -209,15 +209,6 @@ def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> Non
     assert [bytes(row["b.bin"]) for row in rows] == data
 
 
-def test_indexes_that_emlio_wrote_are_no_tokens(tmp_path: Path) -> None:
-    _put(tmp_path / "in", {"a.jsonl": _lines(1, 2)})
-    convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
-    assert list((tmp_path / "out").glob("*.index.npy"))
-    for kind in ("tokens", "npy", "npy-rows"):
-        with pytest.raises(DatasetError, match=r"must hold .*\.npy.*holds none"):
-            convert(ConvertOptions(source=tmp_path / "out", out=tmp_path / "tokens", source_kind=kind))
-
-
 def test_flat_tokens_of_several_splits_are_refused(tmp_path: Path) -> None:
     for split in ("train", "val"):
         np.arange(40, dtype=np.uint16).tofile(tmp_path / f"{split}.bin")

@@ -20,8 +20,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError, RefusedError
 from emlio.example.encode import encode_example
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.reading.columns.matches import find_matches
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 
@@ -134,7 +134,7 @@ def test_all_ranks_have_one_plan_and_a_predicate_goes_with_a_split_and_repeats(m
 
 
 def test_records_are_read_for_a_column_once(make: Make, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "emlio.shards")
+    caplog.set_level(logging.INFO, "emlio.reading")
     for _ in range(2):
         make(subset="label == 2")
     make(subset="label == 3")

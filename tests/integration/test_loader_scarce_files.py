@@ -11,8 +11,8 @@ from emlio import EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, DatasetError, PeerLostError
-from emlio.reading import patience
-from emlio.shards.files import folder as folder_module
+from emlio.store import folder as folder_module
+from emlio.store.opened import patience
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 

@@ -16,7 +16,7 @@ import torch
 from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.shards.tfrecord.mapping import mapping_name
+from emlio.formats.tfrecord.mapping import mapping_name
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.token_records import (
     TokenRun,

@@ -14,7 +14,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
-from emlio.shards.tfrecord.mapping import mapping_name
+from emlio.formats.tfrecord.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset, write_tfrecord
 from emlio_testing.loader_arguments import loader_arguments

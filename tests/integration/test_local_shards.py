@@ -19,7 +19,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError
 from emlio.example.encode import encode_example
 from emlio.formats.record_form import Slices
-from emlio.shards.tfrecord.mapping import mapping_name
+from emlio.formats.tfrecord.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments

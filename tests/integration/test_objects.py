@@ -15,8 +15,8 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError, EmlioError
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import DatasetPath, open_dataset
+from emlio.index.dataset import Dataset
+from emlio.index.opening import DatasetPath, open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.object_proxy import ObjectProxy

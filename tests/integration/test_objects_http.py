@@ -11,7 +11,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
-from emlio.shards.opening.choice import DatasetPath, open_dataset
+from emlio.index.opening import DatasetPath, open_dataset
 from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("obstore", reason="no client for buckets: obstore is not installed")

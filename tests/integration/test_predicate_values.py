@@ -13,8 +13,8 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.encode import encode_example
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.reading.columns.matches import find_matches
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import tar_of
 

@@ -22,9 +22,9 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError
 from emlio.example.encode import encode_example
-from emlio.shards.columns.matches import find_matches
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import DatasetPath, open_dataset
+from emlio.index.dataset import Dataset
+from emlio.index.opening import DatasetPath, open_dataset
+from emlio.reading.columns.matches import find_matches
 from emlio.tfrecord import frame
 from emlio_testing.format_files import tar_of
 from emlio_testing.loader_arguments import loader_arguments

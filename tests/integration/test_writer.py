@@ -16,9 +16,9 @@ from emlio import EmlioLoader, Writer
 from emlio.cli import main as command
 from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.example import encode_example
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.index.opening import open_dataset
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.mapping import read_mapping
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.written_datasets import RECORDS, files_of, fill, ids, interrupt, numbered
 
@@ -105,7 +105,7 @@ def test_shards_are_as_large_as_they_may_be_and_a_large_record_has_its_own(tmp_p
         for size in sizes:
             writer.write(bytes(size))
     with open_dataset("data", tmp_path) as dataset:
-        found = [np.diff(shard.offsets).tolist() for shard in dataset.tfrecord_shards]
+        found = [np.diff(shard.offsets).tolist() for shard in dataset.shards]
     assert [[size - 16 for size in shard] for shard in found] == [[100, 900, 100], [5000], [10, 2000], [1900]]
 
 

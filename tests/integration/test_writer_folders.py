@@ -11,11 +11,11 @@ import pytest
 from emlio import Writer
 from emlio.cli import main as command
 from emlio.errors import ConfigError, DatasetError, EmlioError, PlanError
+from emlio.index.opening import open_dataset
 from emlio.prepare.targets.target import sole_writer
 from emlio.prepare.writing.finish import go_on_finishing
 from emlio.prepare.writing.locks import locked
 from emlio.prepare.writing.part_files import LOCK, Finishing
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.written_datasets import RECORDS, files_of, fill, ids, interrupt, numbered
 
@@ -180,11 +180,10 @@ def test_a_folder_that_is_opened_meanwhile_is_never_a_whole_dataset(tmp_path: Pa
     with pytest.raises(DatasetError):
         open_dataset("data", tmp_path / "data", tmp_path / "cache").close()
     fill(tmp_path / "whole")
-    # Closing gives names in this order: all mappings, then index and shard one by one, then the recipe.
+    # Closing gives names in this order: all mappings, then the shards, then the recipe.
     names = sorted(files_of(tmp_path / "whole"))
     shards = [name for name in names if name.endswith(".tfrecord")]
-    steps = [name for name in names if name.startswith("mapping")]
-    steps += [name for shard in shards for name in (f"{shard}.index.npy", shard)]
+    steps = [name for name in names if name.startswith("mapping")] + shards
     assert sorted([*steps, "prepared.json"]) == names
     out = tmp_path / "renamed"
     out.mkdir()

@@ -10,7 +10,7 @@ from emlio import EmlioLoader, Writer
 from emlio.cli import main as command
 from emlio.errors import ConfigError
 from emlio.example import encode_example
-from emlio.shards.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.mapping import read_mapping
 
 
 def _write(folder: Path, found: list[Any], **options: Any) -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "writing.md"
 

@@ -17,7 +17,7 @@ from emlio.cli import main as emlio
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_testing.loader_arguments import loader_arguments
 
 pytestmark = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from emlio.errors import DatasetError
 from emlio.example import Piece, encode_example
 from emlio.example.faults import without
-from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.tfrecord.example_form import ExampleRecords
 
 _VALUES = {
     "int": st.just([1]) | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3),

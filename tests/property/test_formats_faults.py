@@ -19,9 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.example import encode_example
 from emlio.formats.contents import Contents
 from emlio.formats.format import Format, GroupFormat
 from emlio.formats.registry import FORMATS, format_named
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES, frame
 from emlio_testing.format_files import MemoryFiles, megatron_index, ranged_bytes, row_of, tar_of, write_mds
 
 # NumPy takes a broken header for one of Python 2, tries that and says so.
@@ -70,6 +72,7 @@ def _mds() -> dict[str, bytes]:
 _MEMBERS = [("d/1.jpg", b"abc"), ("d/1.cls", b"3"), ("n" * 120 + ".jpg", b""), ("2.json", b"{}" * 300)]
 _FOLDERS: dict[str, tuple[str, dict[str, bytes], dict[str, str]]] = {
     "files": ("files", {"a/1": b"x", "b/2": b""}, {}),
+    "tfrecord": ("tfrecord", {"a.tfrecord": frame(encode_example({"a": [1], "b": b"x"})) + frame(b"")}, {}),
     "gnu": ("tar", {"a.tar": tar_of(_MEMBERS, tarfile.GNU_FORMAT)}, {}),
     "pax": ("tar", {"a.tar": tar_of(_MEMBERS, tarfile.PAX_FORMAT)}, {}),
     "npy": ("npy", {"a.npy": _saved(np.save, np.arange(6).reshape(2, 3))}, {}),
@@ -153,6 +156,8 @@ def _look(chosen: Format, files: MemoryFiles, options: dict[str, str]) -> None:
                 assert (ranges.starts[1:] >= ranges.ends[:-1]).all()
         for number, start, end in bounds[:20]:
             data = files.read(number, start, end - start) if shard.whole_files else content[start:end]
+            if not shard.whole_files and ranges.framed:
+                data = data[HEADER_BYTES:-FOOTER_BYTES]
             try:
                 row_of(form, data, b"\0\0\0\0path" if layout.told else b"")
             except DatasetError:
@@ -188,6 +193,8 @@ def test_a_damaged_record_is_an_error_of_the_data_or_a_record(folder: str, data:
         ranges = chosen.ranges(files, shard, layout.settings)
         content = ranged_bytes(chosen, files, shard.files[0], ranges, layout.settings)
         record = content[int(ranges.starts[0]) : int(ranges.ends[0])]
+        if ranges.framed:
+            record = record[HEADER_BYTES:-FOOTER_BYTES]
     note = b"\0\0\0\0path" if layout.told else b""
     assert row_of(form, record, note)
     with suppress(DatasetError):

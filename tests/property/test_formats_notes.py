@@ -19,7 +19,7 @@ from emlio.formats.notes import find_notes, pack_notes
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.plain import check_plain, checksums_of
 from emlio.formats.whole_file import file_notes
-from emlio.shards.ranges.checksums import Checksums
+from emlio.index.checksums import Checksums
 
 _GOLDEN: Any = json.loads((Path(__file__).parent.parent / "golden" / "notes.json").read_text(encoding="utf-8"))
 

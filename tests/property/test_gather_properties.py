@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.reading.files import OpenShards
+from emlio.index.opening import open_dataset
 from emlio.reading.gather import Gatherer, ShortReadError
-from emlio.shards.opening.choice import open_dataset
+from emlio.reading.page_cache import PageCacheEngine
 from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import page_cache, ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,14 +23,14 @@ class _Files:
     folder: Path
     contents: list[bytes]
 
-    def opened(self) -> OpenShards:
-        return OpenShards(open_dataset("numbers", self.folder))
+    def opened(self) -> PageCacheEngine:
+        return page_cache(open_dataset("numbers", self.folder))
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> _Files:
     folder = tmp_path_factory.mktemp("numbers")
-    make_dataset(folder, records=3000, shards=3)
+    make_dataset(folder, records=3000, shards=3, mapped=False)
     return _Files(folder=folder, contents=[path.read_bytes() for path in sorted(folder.glob("*.tfrecord"))])
 
 
@@ -65,16 +66,16 @@ def _arrays(
 @given(st.data())
 @settings(max_examples=60)
 def test_ranges_are_read_as_they_lie_in_the_files(files: _Files, data: st.DataObject) -> None:
-    ranges = data.draw(_ranges(tuple(len(content) for content in files.contents)))
-    shard, starts, sizes = _arrays(ranges)
-    due = b"".join(files.contents[number][start : start + size] for number, start, size in ranges)
+    some = data.draw(_ranges(tuple(len(content) for content in files.contents)))
+    shard, starts, sizes = _arrays(some)
+    due = b"".join(files.contents[number][start : start + size] for number, start, size in some)
     shards = files.opened()
     try:
         for gatherer in (Gatherer(), Gatherer(_forbidden)):
             for _ in range(2):  # the second time it knows what is forbidden
                 out = np.zeros(len(due), np.uint8)
-                gatherer.advise(shards, shard, starts, sizes)
-                gatherer.read(shards, shard, starts, sizes, out)
+                gatherer.advise(shards.files, ranges(shard, starts, sizes))
+                gatherer.read(shards.files, ranges(shard, starts, sizes), out)
                 assert out.tobytes() == due
     finally:
         shards.close()
@@ -100,7 +101,7 @@ def test_thousands_of_ranges_take_several_calls_and_come_in_order(files: _Files)
     shards = files.opened()
     try:
         out = np.zeros(len(due), np.uint8)
-        Gatherer(counted).read(shards, shard, starts, sizes, out)
+        Gatherer(counted).read(shards.files, ranges(shard, starts, sizes), out)
     finally:
         shards.close()
         shards.dataset.close()
@@ -114,9 +115,9 @@ def test_thousands_of_ranges_take_several_calls_and_come_in_order(files: _Files)
 def test_a_file_that_ends_too_early_names_the_first_range_that_came_short(
     tmp_path: Path, short: int, forbidden: bool
 ) -> None:
-    make_dataset(tmp_path, records=400, shards=2, payload=5000)
+    make_dataset(tmp_path, records=400, shards=2, payload=5000, mapped=False)
     paths = sorted(tmp_path.glob("*.tfrecord"))
-    shards = OpenShards(open_dataset("numbers", tmp_path))
+    shards = page_cache(open_dataset("numbers", tmp_path))
     starts = np.array([0, 600_000, 20_000, 700_000, 900_000], np.int64)
     shard = np.array([0, 1, 0, 1, 1], np.int64)
     sizes = np.full(5, 1000, np.int64)
@@ -124,12 +125,12 @@ def test_a_file_that_ends_too_early_names_the_first_range_that_came_short(
     try:
         gatherer = Gatherer(_forbidden) if forbidden else Gatherer()
         out = np.zeros(5000, np.uint8)
-        gatherer.read(shards, shard, starts, sizes, out)
+        gatherer.read(shards.files, ranges(shard, starts, sizes), out)
         # Cut to whole pages below: the end of a page that is mapped reads as zeros.
         with paths[cut_shard].open("r+b") as file:
             file.truncate(cut_at if forbidden else cut_at // 4096 * 4096)
         with pytest.raises(ShortReadError) as raised:
-            gatherer.read(shards, shard, starts, sizes, out)
+            gatherer.read(shards.files, ranges(shard, starts, sizes), out)
         assert raised.value.position == short
     finally:
         shards.close()

@@ -2,6 +2,7 @@
 
 import struct
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import CorruptRecordError
-from emlio.shards.tfrecord.frame_numbers import masked_length_crcs
-from emlio.shards.tfrecord.scan import scan
-from emlio.shards.tfrecord.verify import bad_records, read_records
+from emlio.formats.tfrecord.frame_numbers import masked_length_crcs
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import frame_faults, verify_records
 from emlio_testing.datasets import write_tfrecord
 
 SMALL = st.integers(0, 60)
@@ -59,9 +60,9 @@ def test_the_scan_finds_what_a_naive_reader_finds(runs: list[tuple[int, int]]) -
         assert framing.data_crcs.dtype == np.uint32
         assert framing.records == len(records)
         assert sum(steps) == path.stat().st_size
-        assert list(bad_records(path, framing.offsets)) == []
-        some = range(0, len(records), 7)
-        assert list(read_records(path, framing.offsets, some)) == [records[place] for place in some]
+        verify_records(path, framing.offsets)
+        whole, bounds = path.read_bytes(), pairwise(framing.offsets.tolist())
+        assert [whole[begin + 12 : end - 4] for begin, end in bounds] == records
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,10 +77,11 @@ def test_no_flipped_bit_goes_unnoticed(records: list[bytes], data: st.DataObject
         content[place] ^= 1 << data.draw(st.integers(0, 7), label="bit")
         path.write_bytes(content)
         record = int(np.searchsorted(offsets, place, side="right")) - 1
-        found = list(bad_records(path, offsets))
-        assert [(error.shard, error.record, error.offset) for error in found] == [
-            ("a.tfrecord", record, int(offsets[record]))
-        ]
+        assert [*frame_faults(memoryview(content), offsets)] == [record]
+        with pytest.raises(CorruptRecordError) as found:
+            verify_records(path, offsets)
+        where = (found.value.shard, found.value.record, found.value.offset)
+        assert where == ("a.tfrecord", record, int(offsets[record]))
         if place - int(offsets[record]) >= 12:
             assert scan(path).offsets.tolist() == offsets.tolist()
             return

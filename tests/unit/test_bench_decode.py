@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.shards.tfrecord.index import read_dali_index
+from emlio.index.dali_index import read_dali_index
 from emlio_bench.cli import main
 from emlio_bench.decode import subjects as decode_subjects
 from emlio_bench.decode.figures import decode_figures, render_decode

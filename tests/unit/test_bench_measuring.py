@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError, TransportError
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_bench.harness.data import link_copies, make_data, warm_cache
 from emlio_bench.harness.meter import Measurement, Meter, process_cpu_ns
 from emlio_bench.harness.resident import read_resident

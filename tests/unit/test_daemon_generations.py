@@ -3,10 +3,7 @@
 Covers: the rules, with datasets that have no files. Does not cover: files, threads, sockets (e2e/test_generations).
 """
 
-from pathlib import Path
-
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,12 +13,9 @@ from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError, RefusedError
-from emlio.formats.contents import TFRECORD
-from emlio.shards.dataset import Dataset, RangeShard
-from emlio.shards.files.file_table import FileTable, NameTable
-from emlio.shards.files.folder import Folder
 from emlio.wire.control import Hello
 from emlio.wire.limits import MAX_GENERATIONS
+from emlio_testing.reading import made_up
 from emlio_testing.session_pair import example_hello
 
 S = 1_000_000_000
@@ -30,15 +24,7 @@ LINGER_NS = 20 * S
 
 def made(name: str, digest: str = "d") -> ServedDataset:
     """A generation of one record, which differs from others by its digest."""
-    nothing, ends = np.zeros(1, np.int64), np.ones(1, np.int64)
-    shard = RangeShard(name="s", records=1, size_bytes=1, digest=digest, starts=nothing, ends=ends, first_file=0)
-    files = FileTable(
-        folder=Path("/"), names=NameTable.of(["s"]), sizes=ends, mtimes_ns=nothing, ctimes_ns=nothing, inodes=nothing
-    )
-    with Folder(Path("/")) as folder:
-        return ServedDataset(
-            Dataset(name=name, folder=folder, shards=(shard,), missing=(), files=files, contents=TFRECORD)
-        )
+    return ServedDataset(made_up(name, {"s": (0, 1)}, digest=digest))
 
 
 def hello(dataset: str = "x", job: str = "job", **said: object) -> Hello:

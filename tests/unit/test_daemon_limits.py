@@ -19,8 +19,8 @@ from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.session_pair import example_hello
 

@@ -4,7 +4,6 @@ Covers: `Plans` with a dataset of two shards. Does not cover: loaders (e2e/test_
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,30 +18,15 @@ from emlio.planner.mixture.merged import prefix_of
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
 from emlio.session.instructions import Judge
-from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.files.folder import Folder
 from emlio.wire.control import PlanOffer, ShardRow
+from emlio_testing.reading import made_up
 
 SAMPLING = "mixture/1/first/0:2,1"
 
 
 def served(name: str, records: int) -> ServedDataset:
-    shards = tuple(
-        Shard(
-            name=shard,
-            path=Path("/nowhere") / shard,
-            size_bytes=records,
-            mtime_ns=1,
-            inode=1,
-            ctime_ns=1,
-            records=records,
-            digest=name,
-            offsets=np.arange(records + 1, dtype=np.int64),
-        )
-        for shard in ("s0", "s1")
-    )
-    with Folder(Path("/")) as folder:
-        return ServedDataset(Dataset(name=name, folder=folder, shards=shards, missing=()))
+    with made_up(name, dict.fromkeys(("s0", "s1"), range(records + 1)), digest=name) as dataset:
+        return ServedDataset(dataset)
 
 
 WEB, CODE = served("web", 20), served("code", 5)

@@ -17,9 +17,9 @@ from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.streams import Streams
 from emlio.errors import RefusedError
+from emlio.index.opening import open_dataset
 from emlio.session.instructions import Send
 from emlio.session.states import DaemonState
-from emlio.shards.opening.choice import open_dataset
 from emlio.wire.control import Hello, Welcome
 from emlio.wire.seal import lane_group
 from emlio_testing.clock import ManualClock

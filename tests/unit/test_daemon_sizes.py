@@ -1,34 +1,17 @@
 """Sizes of records as a daemon looks them up in the index."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from emlio.daemon.datasets.served import ServedDataset
-from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.files.folder import Folder
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.questions import AskSizes, Sizes
+from emlio_testing.reading import made_up
 
 
 def _served(**offsets: Sequence[int] | range) -> ServedDataset:
-    shards = tuple(
-        Shard(
-            name=name,
-            path=Path("/nowhere") / name,
-            size_bytes=starts[-1],
-            mtime_ns=1,
-            inode=1,
-            ctime_ns=1,
-            records=len(starts) - 1,
-            digest="d",
-            offsets=np.array(starts, np.int64),
-        )
-        for name, starts in offsets.items()
-    )
-    return ServedDataset(Dataset(name="x", folder=Folder(Path("/")), shards=shards, missing=()))
+    return ServedDataset(made_up("x", offsets))
 
 
 def _packed(*sizes: int) -> bytes:

@@ -16,7 +16,7 @@ from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
 from emlio.errors import CorruptRecordError
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
-from emlio.reading.slices import Borrower
+from emlio.store.opened.slices import Borrower
 from emlio.wire.data import data_tail, decode_data_header, split_data_frame
 from emlio.wire.seal import CIPHERS, TAG_BYTES
 from emlio_testing.clock import ManualClock

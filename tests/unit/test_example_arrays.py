@@ -14,7 +14,7 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, Piece, encode_example
-from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.tfrecord.example_form import ExampleRecords
 from emlio.prepare.targets.example_form import array_features
 
 

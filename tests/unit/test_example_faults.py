@@ -6,7 +6,7 @@ import pytest
 from emlio.example import ColumnDecoder, Piece, encode_example
 from emlio.example.decode import BYTES, FLOATS, INTS
 from emlio.example.faults import kinds_of, without
-from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.tfrecord.example_form import ExampleRecords
 
 _NO_KIND = b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00"
 

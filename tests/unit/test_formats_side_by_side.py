@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from emlio.cli import main
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 
 _ADVICE = (
     "each file is one record, but images.npy and labels.npy have 10 rows each. If a row of each makes a record, convert "

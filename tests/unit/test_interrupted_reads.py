@@ -4,23 +4,22 @@ Covers: files that are read while a loader is made. Does not cover: errors made 
 (tests/unit/test_receiver_interrupts.py).
 """
 
-import io
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from emlio import open_limits
 from emlio.energy.values.run import boot_id
+from emlio.index.opening import open_dataset
 from emlio.keys import owners
 from emlio.processor import has_aes
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.path_memory import KnownPaths
-from emlio.shards.tfrecord.index import _load, index_name, write_index
+from emlio_testing.datasets import make_dataset
 
 
 class _Alarm(TimeoutError):  # noqa: N818  # as a user's own
@@ -81,17 +80,9 @@ def test_an_alarm_while_a_file_is_read_reaches_the_user(
         read()
 
 
-class _StruckIndex(io.BufferedReader):
-    """A file that is interrupted as soon as its header is read."""
-
-    __fspath__ = property(_ring)
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(size) if self.tell() == 0 else _ring()
-
-
-def test_an_alarm_while_an_index_is_read_reaches_the_user(tmp_path: Path) -> None:
-    path = tmp_path / index_name("a.tfrecord")
-    write_index(path, np.array([0, 20, 40], np.int64))
-    with _StruckIndex(io.FileIO(path)) as file, pytest.raises(_Alarm):
-        _load(file)
+def test_an_alarm_while_an_index_is_read_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_dataset(tmp_path / "data", records=3, shards=1)
+    open_dataset("d", tmp_path / "data", tmp_path / "cache").close()
+    monkeypatch.setattr("emlio.index.range_index._mapped", _ring)
+    with pytest.raises(_Alarm):
+        open_dataset("d", tmp_path / "data", tmp_path / "cache")

@@ -21,7 +21,7 @@ import ctypes, faulthandler, mmap, os, signal, sys, threading
 from pathlib import Path
 import numpy as np
 from emlio import native
-from emlio.shards.files.mapped_file import map_file
+from emlio.store.mapped_file import map_file
 
 PAGE = mmap.PAGESIZE
 path = Path(sys.argv[1])
@@ -163,15 +163,15 @@ print(heard, native.is_guarded())
 def test_a_reader_copies_under_the_guard_and_names_the_first_range_of_a_shorter_file(tmp_path: Path) -> None:
     program = """
 from emlio.reading import gather as reading
-from emlio.reading.files import OpenShards
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio_testing.reading import page_cache, ranges
 from emlio_testing.datasets import make_dataset
 
 folder = path.parent / "numbers"
-make_dataset(folder, records=3000, shards=3, payload=1000)
+make_dataset(folder, records=3000, shards=3, payload=1000, mapped=False)
 files = sorted(folder.glob("*.tfrecord"))
 contents = [file.read_bytes() for file in files]
-shards = OpenShards(open_dataset("numbers", folder))
+shards = page_cache(open_dataset("numbers", folder))
 draws = np.random.default_rng(3)
 shard, sizes = draws.integers(0, 3, 5000), draws.integers(1, 2000, 5000)
 starts = draws.integers(0, min(map(len, contents)) - 2000, 5000)
@@ -182,7 +182,7 @@ def forbidden(*_):
 
 def read():
     out = np.zeros(int(sizes.sum()), np.uint8)
-    reading.Gatherer(forbidden).read(shards, shard, starts, sizes, out)
+    reading.Gatherer(forbidden).read(shards.files, ranges(shard, starts, sizes), out)
     return out.tobytes()
 
 due = b"".join(contents[one][at : at + size] for one, at, size in zip(shard, starts, sizes))
@@ -196,7 +196,7 @@ except reading.ShortReadError as short:
     print(short.position == first, native.is_guarded())
 faulthandler.enable()
 try:
-    reading.Gatherer().read(shards, shard, starts, sizes, np.zeros(int(sizes.sum()), np.uint8))
+    reading.Gatherer().read(shards.files, ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8))
 except reading.ShortReadError as short:
     print(short.position == first, native.is_guarded())
 """

@@ -11,9 +11,9 @@ import pytest
 
 from emlio import native
 from emlio.errors import ClosedError
+from emlio.index.opening import open_dataset
 from emlio.native import library as native_library
 from emlio.native.locating import NativeShards
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 
 _Ints = npt.NDArray[np.int64]

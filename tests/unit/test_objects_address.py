@@ -6,9 +6,9 @@ import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.errors import ConfigError
-from emlio.objects.address import ObjectAddress
+from emlio.index.opening import DatasetPath
 from emlio.receiver.addresses.address import Address
-from emlio.shards.opening.choice import DatasetPath
+from emlio.store.bucket.address import ObjectAddress
 
 
 @pytest.mark.parametrize(

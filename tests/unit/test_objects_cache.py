@@ -8,8 +8,8 @@ from threading import Event, Thread
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.objects.block_cache import LEAST_CACHE_BYTES, BlockCache
-from emlio.objects.cached_blocks import BLOCK_BYTES, CachedBlocks
+from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES, BlockCache
+from emlio.store.bucket.cached_blocks import BLOCK_BYTES, CachedBlocks
 
 _MOST = LEAST_CACHE_BYTES
 _BLOCK = 200_000
@@ -181,7 +181,7 @@ def test_a_block_of_a_part_that_is_dropped_meanwhile_leaves_nothing(
             path.unlink()
         return write(descriptor, data, at)
 
-    monkeypatch.setattr("emlio.objects.block_cache.os.pwrite", dropped)
+    monkeypatch.setattr("emlio.store.bucket.block_cache.os.pwrite", dropped)
     cache.put(_key(1), _data(1))
     assert not [*cache.folder.glob("*.index")]
     monkeypatch.undo()

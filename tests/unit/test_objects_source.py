@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.objects.address import ObjectAddress
-from emlio.objects.client import Cause, RequestError
-from emlio.objects.requests import Requests
+from emlio.index.dataset import Dataset
+from emlio.index.indexed import open_objects
+from emlio.index.opening import list_objects, open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.bucket_source import BucketSource
+from emlio.reading.bucket_engine import BucketEngine
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamPosition
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
-from emlio.shards.objects.bucket import Bucket
-from emlio.shards.objects.object_table import table_of
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.opening.object_dataset import list_objects, open_objects
+from emlio.store.bucket.address import ObjectAddress
+from emlio.store.bucket.bucket_store import Bucket, BucketStore
+from emlio.store.bucket.client import Cause, RequestError
+from emlio.store.bucket.object_table import table_of
+from emlio.store.bucket.requests import Requests
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
 from emlio.tfrecord import frame
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
@@ -39,7 +39,7 @@ _ADDRESS = ObjectAddress.parse("s3://b/p")
 def _opened(objects: FakeObjects, cache: Path, **options: str) -> Iterator[Dataset]:
     bucket = Bucket(_ADDRESS, Requests(_ADDRESS, objects, pause=lambda _: False))
     try:
-        dataset = open_objects("d", bucket, list_objects("d", bucket), cache, options)
+        dataset = open_objects("d", list_objects("d", bucket), cache, options)
     except BaseException:
         bucket.close()
         raise
@@ -53,17 +53,16 @@ def _files(count: int = 40, size: int = 1000) -> FakeObjects:
     )
 
 
-def _feed(dataset: Dataset, budget: AheadBudget, message_bytes: int = 4000) -> tuple[BucketSource, Feed]:
-    bucket = dataset.bucket
-    assert bucket is not None
-    source = BucketSource(dataset, bucket, budget)
+def _feed(dataset: Dataset, budget: AheadBudget, message_bytes: int = 4000) -> tuple[BucketEngine, Feed]:
+    assert isinstance(dataset.files, BucketStore)
+    source = BucketEngine(dataset, dataset.files, budget)
     return source, Feed(
         plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4)),
         rank=0,
         position=StreamPosition(epoch=0, origin=0, slot=0, end=1),
         owned=np.ones(len(dataset.entries), np.bool_),
         local=np.arange(len(dataset.entries)),
-        shards=source,
+        engine=source,
         message_bytes=message_bytes,
         clock=ManualClock(),
     )
@@ -112,7 +111,7 @@ def test_several_messages_are_requested_while_the_first_is_waited_for(tmp_path: 
         objects.before = lambda kind, name: release.wait(10) and None
         message = feed.next(gatherer)
         assert message is not None
-        assert feed._ahead._budget.held_bytes > 5 * message.size_bytes  # type: ignore[attr-defined]
+        assert feed._reads._budget.held_bytes > 5 * message.size_bytes  # type: ignore[attr-defined]
         release.set()
         out = np.zeros(message.payload_bytes, np.uint8)
         feed.read(message, gatherer, out)
@@ -169,7 +168,8 @@ def test_only_changed_objects_are_indexed_again(tmp_path: Path) -> None:
     objects.content["s-1.tfrecord"] += frame(b"one more")
     with _opened(objects, tmp_path) as dataset:
         after = dataset.entries
-    assert {name for name, _, _ in objects.gets} == {"s-1.tfrecord"}
+    # The first record of all is looked at again, to learn the features.
+    assert {name for name, _, _ in objects.gets} == {"s-0.tfrecord", "s-1.tfrecord"}
     assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
 
 
@@ -202,7 +202,7 @@ def test_a_replaced_file_of_the_same_size_keeps_no_old_checksum(tmp_path: Path) 
 
 def test_what_only_folders_have_is_refused_by_name(tmp_path: Path) -> None:
     with _opened(FakeObjects({"s.tfrecord": frame(b"x")}), tmp_path) as dataset:
-        for ask in (lambda: dataset.folder, lambda: dataset.file_table, lambda: dataset.tfrecord_shards):
+        for ask in (lambda: dataset.folder_store, lambda: dataset.shard_paths):
             with pytest.raises(DatasetError, match=r"s3://b/p.*folder"):
                 ask()
     with pytest.raises(ConfigError, match="s3://b/p"), _opened(_files(), tmp_path, format="tar", nonsense="1"):
@@ -244,8 +244,8 @@ def _rewrite(objects: FakeObjects, **facts: object) -> None:
     ("facts", "why"),
     [
         ({"digest": "0" * 32}, "it has digest [0-9a-f]{32}, 0{32} in its mapping"),
-        ({"records": 9}, "it has records 10, 9 in its mapping"),
-        ({"size_bytes": 10_000}, r"it has bytes \d+, 10000 in its mapping"),
+        ({"records": 9}, "it has 10 records, 9 in its mapping"),
+        ({"size_bytes": 10_000}, r"it has \d+ bytes, 10000 in its mapping"),
     ],
 )
 def test_a_shard_that_differs_from_its_mapping_is_refused(
@@ -270,16 +270,16 @@ def test_a_mapping_that_was_replaced_is_read_and_other_shards_are_not(tmp_path: 
     with _opened(objects, tmp_path) as dataset:
         assert dataset.entries == entries
         assert dataset.contents.label_names == {3: "cat"}
-    scanned = {name for name, _, _ in objects.gets if name.endswith(".tfrecord")}
-    assert scanned == {"train-00001-of-00003.tfrecord"}
+    read = {name for name, _, _ in objects.gets if name.endswith(".tfrecord")}
+    assert read == {"train-00000-of-00003.tfrecord", "train-00001-of-00003.tfrecord"}
     objects.gets.clear()
     with _opened(objects, tmp_path):
         assert not objects.gets
 
 
 def test_a_mapping_of_any_size_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("objects", "mapping"):
-        monkeypatch.setattr(f"emlio.shards.tfrecord.{module}.MOST_MAPPING_BYTES", 5000)
+    for module in ("tfrecords", "mapping"):
+        monkeypatch.setattr(f"emlio.formats.tfrecord.{module}.MOST_MAPPING_BYTES", 5000)
     objects = _mapped(tmp_path / "local")
     objects.content["mapping_shard_00001.json"] = b" " * 50_000
     with pytest.raises(DatasetError, match="must be at most 5000 bytes, has 5001 or more"):

@@ -4,22 +4,22 @@ Covers: a record that no message can hold, smaller messages at the start, search
 their order, and their bytes (test_reading_feed.py).
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from emlio.errors import DatasetError
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.message_planner import MessagePlan, MessagePlanner, Opening, Searched, StreamPosition
-from emlio.shards.dataset import Dataset
-from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import made_up
 
 
 def _message(each: MessagePlan | Searched) -> MessagePlan:
@@ -32,10 +32,8 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
     with open_dataset("films", tmp_path / "films") as opened:
         (shard,) = opened.shards
         first, longest = int(shard.offsets[1]), int(shard.offsets[1]) + MAX_PAYLOAD_BYTES
-        offsets = np.array([0, first, longest, longest + MAX_PAYLOAD_BYTES + 1], np.int64)
-        long = Dataset(
-            name="films", folder=opened.folder, shards=(replace(shard, offsets=offsets),), missing=opened.missing
-        )
+        offsets = [0, first, longest, longest + MAX_PAYLOAD_BYTES + 1]
+        long = made_up("films", {shard.name: offsets}, folder=tmp_path / "films")
         course = MessagePlanner(
             plan=Plan(Catalog(shards=long.entries), PlanSpec(batch_size=1, shuffle=Shuffle.parse("none"))),
             rank=0,
@@ -46,7 +44,7 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
         )
         messages = course.messages(StreamPosition(epoch=0, origin=0, slot=0))
         assert [_message(next(messages)).size_bytes for _ in range(2)] == [first, MAX_PAYLOAD_BYTES]
-        with pytest.raises(DatasetError, match=rf"record 2 of {shard.path} has {MAX_PAYLOAD_BYTES + 1:,}"):
+        with pytest.raises(DatasetError, match=rf"record 2 of {opened.shard_paths[0]} has {MAX_PAYLOAD_BYTES + 1:,}"):
             next(messages)
 
 

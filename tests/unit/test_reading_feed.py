@@ -14,18 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
-from emlio.shards.opening.choice import open_dataset
+from emlio.reading.page_cache import PageCacheEngine
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import ids_checksum
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import page_cache
 
 _RECORDS = 120
 
@@ -38,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[OpenShards]:
-    shards = OpenShards(open_dataset("numbers", folder))
+def _opened(folder: Path) -> Iterator[PageCacheEngine]:
+    shards = page_cache(open_dataset("numbers", folder))
     try:
         yield shards
     finally:
@@ -48,7 +49,7 @@ def _opened(folder: Path) -> Iterator[OpenShards]:
 
 
 def _feed(
-    shards: OpenShards,
+    shards: PageCacheEngine,
     spec: PlanSpec,
     *,
     rank: int = 0,
@@ -65,7 +66,7 @@ def _feed(
         position=StreamPosition(epoch=epoch, origin=origin, slot=slot),
         owned=owned if owned is not None else np.ones(len(entries), np.bool_),
         local=np.arange(len(entries)),
-        shards=shards,
+        engine=shards,
         message_bytes=message_bytes,
         clock=clock if clock is not None else ManualClock(),
     )

@@ -20,28 +20,28 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.formats.tabular.tables import Tables
-from emlio.objects.address import ObjectAddress
-from emlio.objects.requests import Requests
+from emlio.index.dataset import Dataset
+from emlio.index.indexed import open_objects
+from emlio.index.opening import list_objects, open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading import group_source
+from emlio.reading import group_engine
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache
-from emlio.reading.group_source import GroupSource
+from emlio.reading.group_engine import GroupEngine
+from emlio.reading.group_maker import GroupMaker
 from emlio.reading.message_planner import StreamPosition
-from emlio.reading.open_source import open_source
-from emlio.shards.dataset import Dataset
-from emlio.shards.group_records import GroupMaker
-from emlio.shards.objects.bucket import Bucket
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.opening.object_dataset import list_objects, open_objects
-from emlio.shards.range_records import bad_ranges, keep_checksums
+from emlio.reading.open_engine import open_engine
+from emlio.store.bucket.address import ObjectAddress
+from emlio.store.bucket.bucket_store import Bucket
+from emlio.store.bucket.requests import Requests
 from emlio_testing.clock import ManualClock
 from emlio_testing.fake_objects import FakeObjects
 from emlio_testing.format_datasets import FORMS
+from emlio_testing.reading import added_checksums, faults_in
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -65,14 +65,14 @@ def _closed() -> Iterator[None]:
         _caches.pop().close()
 
 
-def _source(dataset: Dataset, most_bytes: int) -> GroupSource:
+def _source(dataset: Dataset, most_bytes: int) -> GroupEngine:
     _caches.append(GroupCache(most_bytes))
-    source = open_source(dataset, None, AheadBudget(1 << 20), _caches[-1])
-    assert isinstance(source, GroupSource)
+    source = open_engine(dataset, None, AheadBudget(1 << 20), _caches[-1])
+    assert isinstance(source, GroupEngine)
     return source
 
 
-def _feed(source: GroupSource, shuffle: str) -> Feed:
+def _feed(source: GroupEngine, shuffle: str) -> Feed:
     entries = source.dataset.entries
     return Feed(
         plan=Plan(Catalog(shards=entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse(shuffle))),
@@ -80,13 +80,13 @@ def _feed(source: GroupSource, shuffle: str) -> Feed:
         position=StreamPosition(epoch=0, origin=0, slot=0, end=1),
         owned=np.ones(len(entries), np.bool_),
         local=np.arange(len(entries)),
-        shards=source,
+        engine=source,
         message_bytes=400,
         clock=ManualClock(),
     )
 
 
-def _read_all(source: GroupSource, shuffle: str) -> list[tuple[int, int]]:
+def _read_all(source: GroupEngine, shuffle: str) -> list[tuple[int, int]]:
     """Return the shard and the number of each record read, after looking at its bytes."""
     feed, gatherer, found = _feed(source, shuffle), Gatherer(), list[tuple[int, int]]()
     shards = source.dataset.shards
@@ -129,7 +129,7 @@ def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
     address = ObjectAddress.parse("s3://b/p")
     bucket = Bucket(address, Requests(address, objects, pause=lambda _: False))
     with (
-        open_objects("d", bucket, list_objects("d", bucket), tmp_path / "c", {}) as there,
+        open_objects("d", list_objects("d", bucket), tmp_path / "c", {}) as there,
         open_dataset("d", folder) as here,
     ):
         assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]
@@ -141,7 +141,7 @@ def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
 def test_a_bad_order_is_told_once_with_what_helps(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(group_source, "_LOOK_AFTER_BYTES", 1)
+    monkeypatch.setattr(group_engine, "_LOOK_AFTER_BYTES", 1)
     with open_dataset("pics", folder) as dataset, caplog.at_level(logging.WARNING):
         for order, most_bytes in (("none", 4000), ("global", 0), ("global", 1 << 30)):
             source = _source(dataset, most_bytes)
@@ -239,11 +239,11 @@ def test_a_file_that_is_added_and_changes_the_order_of_columns_leaves_no_stale_c
     rows = {"x": list(range(60)), "y": list(range(60, 120))}
     pyarrow.parquet.write_table(pyarrow.table(rows), tables / "b.parquet", row_group_size=7)
     with open_dataset("d", tables) as dataset:
-        assert list(bad_ranges(dataset, 0)) == []
+        assert (faults_in(dataset, 0)) == []
     other = pyarrow.table({name: rows[name] for name in ("y", "x")})
     pyarrow.parquet.write_table(other, tables / "a.parquet", row_group_size=7)
     with open_dataset("d", tables) as dataset:
-        assert [list(bad_ranges(dataset, number)) for number in range(2)] == [[], []]
+        assert [(faults_in(dataset, number)) for number in range(2)] == [[], []]
 
 
 def test_reading_record_by_record_makes_each_group_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_reading_record_by_record_makes_each_group_once(folder: Path, monkeypatc
 
     monkeypatch.setattr(GroupMaker, "make", counted)
     with open_dataset("d", folder) as dataset, ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(lambda number: keep_checksums(dataset, number), range(len(dataset.shards)))) == _RECORDS
+        assert sum(pool.map(lambda number: added_checksums(dataset, number), range(len(dataset.shards)))) == _RECORDS
     assert set(made.values()) == {1}
 
 

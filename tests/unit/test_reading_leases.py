@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from emlio.reading.leases import Leases
+from emlio.store.opened.leases import Leases
 from emlio_testing.leases import gives_leases, leases_on
 from emlio_testing.processes import run_python, settles
 
@@ -256,7 +256,7 @@ def test_opening_and_closing_leaves_the_signals_of_the_thread_as_they_were() -> 
 
 _AS_ANOTHER = """
 import os, sys
-from emlio.reading.leases import Leases
+from emlio.store.opened.leases import Leases
 
 class User:
     def withdraw(self): return True

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +16,28 @@ from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.session_memory import SessionMemory
 from emlio.daemon.reading.stream import Stream
 from emlio.errors import DatasetError
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
-from emlio.reading.leases import Leases
 from emlio.reading.message_planner import MessagePlan, StreamPosition
-from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.files.folder import Folder
-from emlio.shards.opening.choice import open_dataset
+from emlio.reading.page_cache import PageCacheEngine
+from emlio.store.opened.leases import Leases
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.reading import made_up, page_cache
 
 _LONG = 1 << 20
 _RECORD = 700_000
 
 
-def _feed(shards: OpenShards, spec: PlanSpec, message_bytes: int) -> Feed:
+def _feed(shards: PageCacheEngine, spec: PlanSpec, message_bytes: int) -> Feed:
     entries = shards.dataset.entries
     return Feed(
         plan=Plan(Catalog(shards=entries), spec),
@@ -45,7 +45,7 @@ def _feed(shards: OpenShards, spec: PlanSpec, message_bytes: int) -> Feed:
         position=StreamPosition(epoch=0, origin=0, slot=0),
         owned=np.ones(len(entries), np.bool_),
         local=np.arange(len(entries)),
-        shards=shards,
+        engine=shards,
         message_bytes=message_bytes,
         clock=ManualClock(),
     )
@@ -53,23 +53,7 @@ def _feed(shards: OpenShards, spec: PlanSpec, message_bytes: int) -> Feed:
 
 def _dataset_of(sizes: list[list[int]]) -> Dataset:
     """Shards whose records have these sizes; there are no files, only what is known of them."""
-    shards = list[Shard]()
-    for number, of_shard in enumerate(sizes):
-        offsets = np.concatenate(([0], np.cumsum(of_shard))).astype(np.int64)
-        shards.append(
-            Shard(
-                name=f"shard-{number}",
-                path=Path(f"shard-{number}"),
-                size_bytes=int(offsets[-1]),
-                mtime_ns=0,
-                inode=number,
-                ctime_ns=0,
-                records=len(of_shard),
-                digest=f"{number}",
-                offsets=offsets,
-            )
-        )
-    return Dataset(name="sizes", folder=Folder(Path("/")), shards=tuple(shards), missing=())
+    return made_up("sizes", {f"shard-{number}": [0, *accumulate(of)] for number, of in enumerate(sizes)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +99,7 @@ _SIZES = st.lists(
 def test_a_long_run_is_a_message_of_its_own_and_everything_else_is_filled_up(
     sizes: list[list[int]], shuffle: str, message_bytes: int, batch_size: int
 ) -> None:
-    shards = OpenShards(_dataset_of(sizes))
+    shards = page_cache(_dataset_of(sizes))
     spec = PlanSpec(batch_size=batch_size, shuffle=Shuffle.parse(shuffle))
     feed, gatherer = _feed(shards, spec, message_bytes), Gatherer()
     gatherer.cold = False  # else the disk would be asked for what there is no file of
@@ -156,8 +140,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path, leases: Leases | None) -> Iterator[OpenShards]:
-    shards = OpenShards(open_dataset("large", folder), leases)
+def _opened(folder: Path, leases: Leases | None) -> Iterator[PageCacheEngine]:
+    shards = page_cache(open_dataset("large", folder), leases)
     try:
         yield shards
     finally:
@@ -194,7 +178,7 @@ def test_long_runs_are_lent_and_are_what_reading_gives(folder: Path) -> None:
             assert lent is not None
             assert lent.tobytes() == copied
             del lent
-        assert leases_on(shards.dataset.shards[0].path) == ["ACTIVE"]
+        assert leases_on(shards.dataset.shard_paths[0]) == ["ACTIVE"]
         assert sum(rank.back) == 3 * sum(shard.size_bytes for shard in shards.dataset.shards)
 
 
@@ -213,7 +197,7 @@ def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: st
 
 
 @contextmanager
-def _stream(shards: OpenShards) -> Iterator[Stream]:
+def _stream(shards: PageCacheEngine) -> Iterator[Stream]:
     feed = _feed(shards, PlanSpec(batch_size=4, shuffle=Shuffle.parse("none")), 3 * _LONG)
     pool = BufferPool(_LONG, 0)
     ledger = MemoryBudget(1 << 30)

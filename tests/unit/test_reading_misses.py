@@ -10,18 +10,18 @@ import pytest
 
 from emlio.clock import SystemClock
 from emlio.errors import DatasetError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamPosition
-from emlio.reading.room import Room
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.opening.choice import open_dataset
+from emlio.reading.page_cache import PageCacheEngine
+from emlio.store.folder import Folder
+from emlio.store.opened.room import Room
 from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import in_folder, page_cache
 
 _SHARDS, _LIMIT, _RECORD = 200, 16, 116
 
@@ -48,17 +48,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path, limit: int = _LIMIT) -> Generator[OpenShards]:
+def _opened(folder: Path, limit: int = _LIMIT) -> Generator[PageCacheEngine]:
     with open_dataset("d", folder) as found, _CountingFolder(folder) as counting:
-        dataset = Dataset(name="d", folder=counting, shards=found.shards, missing=())
-        shards = OpenShards(dataset, files=Room(lambda: limit), mappings=Room(lambda: limit))
+        shards = page_cache(in_folder(found, counting), files=Room(lambda: limit), mappings=Room(lambda: limit))
         try:
             yield shards
         finally:
             shards.close()
 
 
-def _feed(shards: OpenShards, message_bytes: int) -> Feed:
+def _feed(shards: PageCacheEngine, message_bytes: int) -> Feed:
     plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("global")))
     return Feed(
         plan=plan,
@@ -66,7 +65,7 @@ def _feed(shards: OpenShards, message_bytes: int) -> Feed:
         position=StreamPosition(epoch=0, origin=0, slot=0),
         owned=np.ones(_SHARDS, np.bool_),
         local=np.arange(_SHARDS),
-        shards=shards,
+        engine=shards,
         message_bytes=message_bytes,
         clock=SystemClock(),
     )
@@ -80,9 +79,9 @@ def _warm() -> Gatherer:
 
 def test_a_record_in_a_closed_file_costs_one_opening_no_look_by_name_and_no_mapping(folder: Path) -> None:
     with _opened(folder) as shards:
-        with shards.mapped(np.arange(_LIMIT)):
+        with shards.files.mapped(np.arange(_LIMIT)):
             pass  # as many as may be
-        counting = shards.dataset.folder
+        counting = shards.files.store.folder
         assert isinstance(counting, _CountingFolder)
         counting.opens = counting.stats = 0
         feed, gatherer = _feed(shards, _SHARDS * _RECORD), _warm()
@@ -96,13 +95,13 @@ def test_a_record_in_a_closed_file_costs_one_opening_no_look_by_name_and_no_mapp
         )
         assert counting.opens <= _SHARDS, "each once at most"
         assert counting.stats <= 2 * _LIMIT, "by name only those that were open"
-        with shards.mapped(np.arange(_LIMIT)) as addresses:
+        with shards.files.mapped(np.arange(_LIMIT)) as addresses:
             assert addresses.min() >= 0, "the mappings that were there are kept"
 
 
 def test_records_of_mapped_and_closed_files_come_where_they_belong_in_any_mixture(folder: Path) -> None:
     with _opened(folder) as shards:
-        with shards.mapped(np.arange(0, 2 * _LIMIT, 2)):
+        with shards.files.mapped(np.arange(0, 2 * _LIMIT, 2)):
             pass
         for message_bytes in (_RECORD, 7 * _RECORD, 50 * _RECORD):
             feed, gatherer, seen = _feed(shards, message_bytes), _warm(), list[int]()
@@ -167,7 +166,7 @@ def test_a_closed_file_that_is_another_one_is_the_same_error_as_an_open_one(
 ) -> None:
     with _opened(folder, limit) as shards:
         if limit > _SHARDS:
-            with shards.mapped(np.arange(_SHARDS)):
+            with shards.files.mapped(np.arange(_SHARDS)):
                 pass
         change(next(folder.glob("train-00150-*.tfrecord")))
         feed, gatherer = _feed(shards, _SHARDS * _RECORD), _warm()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from emlio.errors import ClosedError, DatasetError
-from emlio.reading.open_set import OpenSet
-from emlio.reading.room import Room
+from emlio.store.opened.open_set import OpenSet
+from emlio.store.opened.room import Room
 
 _LIMIT = 16
 

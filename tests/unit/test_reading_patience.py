@@ -14,23 +14,23 @@ import pytest
 
 from emlio.daemon.control.answers import code_of_files, fault_of
 from emlio.errors import DatasetError, RefusedError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
-from emlio.reading.leases import Leases
 from emlio.reading.message_planner import StreamPosition
-from emlio.reading.patience import PAUSES_S, patiently
+from emlio.reading.page_cache import PageCacheEngine
 from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.opening.choice import open_dataset
+from emlio.store.folder import Folder
+from emlio.store.opened.leases import Leases
+from emlio.store.opened.patience import PAUSES_S, patiently
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases
+from emlio_testing.reading import in_folder, page_cache
 
 _SHARDS = 3
 _FOR_EVER = 1 << 30
@@ -65,23 +65,23 @@ def data(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def _opened(data: Path, leases: Leases | None = None) -> Generator[tuple[OpenShards, _ScarceFolder]]:
+def _opened(data: Path, leases: Leases | None = None) -> Generator[tuple[PageCacheEngine, _ScarceFolder]]:
     with open_dataset("d", data) as found, _ScarceFolder(data) as folder:
-        shards = OpenShards(Dataset(name="d", folder=folder, shards=found.shards, missing=()), leases)
+        shards = page_cache(in_folder(found, folder), leases)
         try:
             yield shards, folder
         finally:
             shards.close()
 
 
-def _feed(shards: OpenShards) -> Feed:
+def _feed(shards: PageCacheEngine) -> Feed:
     return Feed(
         plan=Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("global"))),
         rank=0,
         position=StreamPosition(epoch=0, origin=0, slot=0),
         owned=np.ones(_SHARDS, np.bool_),
         local=np.arange(_SHARDS),
-        shards=shards,
+        engine=shards,
         message_bytes=1 << 20,
         clock=ManualClock(),
     )
@@ -177,7 +177,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
         numbers: list[int] = message.shard.tolist()
         starts: list[int] = message.starts.tolist()
         for number, start, begin, end in zip(numbers, starts, [0, *ends[:-1]], ends, strict=True):
-            whole = shards.dataset.shards[number].path.read_bytes()
+            whole = shards.dataset.shard_paths[number].read_bytes()
             assert out[begin:end].tobytes() == whole[start : start + end - begin]
 
 
@@ -199,7 +199,7 @@ def test_open_files_are_read_on_though_a_link_cannot_be_looked_at(data: Path, co
     now_ns = 10**18
     with _opened(data) as (shards, folder):
         numbers = np.arange(_SHARDS)
-        with shards.open_all(numbers):
+        with shards.files.open_all(numbers):
             pass
         folder.code, folder.refusals = code, _FOR_EVER
         shards.check(numbers, now_ns)
@@ -207,7 +207,7 @@ def test_open_files_are_read_on_though_a_link_cannot_be_looked_at(data: Path, co
         os.utime(path, ns=(1, 1))
         with pytest.raises(DatasetError, match=f"{path.name}: changed while it was served"):
             shards.check(numbers, now_ns)
-        os.utime(path, ns=(1, shards.dataset.shards[1].mtime_ns))
+        os.utime(path, ns=(1, int(shards.files.store.table.mtimes_ns[1])))
         with pytest.raises(DatasetError) as caught:
             shards.check(numbers, now_ns)
         assert caught.value.passing, "its content must be looked at, for which there is no descriptor"
@@ -250,14 +250,14 @@ def test_files_under_a_lease_are_given_up_for_one_that_must_be_opened(data: Path
     leases = Leases()
     try:
         with _opened(data, leases) as (shards, folder):
-            assert shards.lend(0, 0, 10, _Rank()) is not None
+            assert shards.files.lend(0, 0, 10, _Rank()) is not None
             folder.refusals = 1
-            with shards.open(1) as descriptor:
+            with shards.files.open(1) as descriptor:
                 assert os.fstat(descriptor).st_size
-            kept = shards.lend(0, 0, 10, _Rank())
+            kept = shards.files.lend(0, 0, 10, _Rank())
             assert kept is not None, "it may come back"
             folder.refusals = _FOR_EVER
-            with pytest.raises(DatasetError, match="this process has"), shards.open(2):
+            with pytest.raises(DatasetError, match="this process has"), shards.files.open(2):
                 pass
             shards.check(np.array([0]), 10**18)
             assert kept.tobytes()

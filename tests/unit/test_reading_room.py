@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.reading.room import Room, level_of
+from emlio.store.opened.room import Room, level_of
 
 
 class _Sharer:

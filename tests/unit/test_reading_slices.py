@@ -13,13 +13,13 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from emlio.reading.files import OpenShards
-from emlio.reading.leases import Leaseholder, Leases
-from emlio.reading.slices import Borrower, SliceLender
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.store.opened.leases import Leaseholder, Leases
+from emlio.store.opened.slices import Borrower, SliceLender
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases, leases_on
 from emlio_testing.processes import settles
+from emlio_testing.reading import page_cache
 
 _FOR_EVER_S = 20.0
 _SIZE = 3 << 20
@@ -239,11 +239,11 @@ def test_files_that_are_closed_while_a_lease_is_asked_for_leave_no_lease_on_anot
     make_dataset(path.parent / "data", records=2, shards=1)
     with open_dataset("d", path.parent / "data") as dataset:
         leases = _ClosedMeanwhile(lambda: shards.close())
-        shards = OpenShards(dataset, leases)
+        shards = page_cache(dataset, leases)
         try:
-            assert shards.lend(0, 0, 10, _Rank()) is None
-            assert leases.of == [dataset.shards[0].inode]
-            assert leases_on(dataset.shards[0].path) == []
+            assert shards.files.lend(0, 0, 10, _Rank()) is None
+            assert leases.of == [dataset.shard_paths[0].stat().st_ino]
+            assert leases_on(dataset.shard_paths[0]) == []
         finally:
             leases.close()
 

@@ -35,8 +35,6 @@ from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import running
-from emlio.shards.tfrecord.discover import open_folder
-from emlio.shards.tfrecord.store import IndexStore
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 
@@ -327,14 +325,6 @@ def test_an_alarm_while_a_name_is_looked_up_is_no_unknown_name() -> None:
     known.close()
 
 
-def test_an_alarm_while_kept_indexes_are_looked_for_is_no_missing_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("emlio.shards.tfrecord.store._open_cache", _alarm_at)
-    with open_folder(tmp_path) as folder, _handler(_alarm), pytest.raises(_Alarm):
-        IndexStore(folder)
-
-
 def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,14 +335,14 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
 
     make().close()
     for place in (
-        "emlio.shards.opening.tfrecord_dataset.discover",
+        "emlio.index.indexed._indexed",
         "emlio.receiver.engine.engine.keep_freed_memory",
         "emlio.receiver.engine.engine.RankMachine",
     ):
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patch, _handler(_alarm):
-            patch.setattr(place, _wrapped_alarm if place.endswith("discover") else _alarm_at)
+            patch.setattr(place, _wrapped_alarm if place.endswith("_indexed") else _alarm_at)
             with pytest.raises(_Alarm):
                 make()
         gc.collect()

@@ -12,13 +12,13 @@ import pytest
 
 from emlio.clock import Clock, SystemClock
 from emlio.errors import DatasetError, EmlioError
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.message_planner import StreamPosition
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.message import Message
-from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES, check_frames
 from emlio.waker import Waker
 from emlio.wire.data import ids_checksum

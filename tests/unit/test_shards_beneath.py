@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.shards.files.beneath import open_beneath, open_by_kernel, open_by_walking
+from emlio.store.beneath import open_beneath, open_by_kernel, open_by_walking
 
 _Way = Callable[[int, str, int], int]
 

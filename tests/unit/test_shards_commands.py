@@ -17,13 +17,14 @@ from PIL import Image, ImageFont
 from emlio.cli import index, inspect
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
+from emlio.formats.contents import FieldType
+from emlio.formats.tfrecord.mapping import Feature, mapping_name, read_mapping
+from emlio.index.dali_index import write_dali_index
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
-from emlio.shards.describe import describe_directory
-from emlio.shards.features import sample_features, spread
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.preview import draw_preview
-from emlio.shards.tfrecord.index import index_name, write_dali_index
-from emlio.shards.tfrecord.mapping import Feature, mapping_name, read_mapping, write_mapping
+from emlio.prepare.mappings import describe_directory, write_mapping
+from emlio.reading.preview import draw_preview
+from emlio.reading.random_reader import spread
 from emlio_testing.datasets import make_dataset, write_tfrecord
 from emlio_testing.format_files import tar_of
 
@@ -72,14 +73,12 @@ def test_index_says_what_it_found(foreign: Path, capsys: pytest.CaptureFixture[s
     assert out.out.startswith(f"{foreign}: 3 shards of tfrecord, 30 records, ")
     assert "indexed in" in out.out
     assert out.err == ""
-    assert (foreign / index_name(NAME)).exists()
-    assert not list(foreign.glob("mapping*"))
+    assert not [*foreign.glob("mapping*"), *foreign.glob("*.npy")]
 
 
 def test_index_keeps_indexes_where_it_is_told(foreign: Path, tmp_path: Path) -> None:
     assert call(index, foreign, "--cache-dir", tmp_path / "c") == 0
-    assert not (foreign / index_name(NAME)).exists()
-    assert list((tmp_path / "c").rglob(index_name(NAME)))
+    assert list((tmp_path / "c").rglob("bounds.npy"))
 
 
 def test_index_goes_on_after_a_directory_that_fails(
@@ -90,25 +89,6 @@ def test_index_goes_on_after_a_directory_that_fails(
     assert "emlio index: dataset directory" in out.err
     assert "no such directory" in out.err
     assert "30 records" in out.out
-
-
-def test_of_one_record_the_commands_speak_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_dataset(tmp_path / "one", records=1, shards=1)
-    assert call(index, tmp_path / "one", "--dali", "--mapping", "--force") == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"{tmp_path / 'one'}: 1 shard of tfrecord, 1 record, ")
-    assert ", 1 mapping written, 1 DALI index written" in printed
-    assert call(inspect, tmp_path / "one", "--verify") == 0
-    assert "checked      1 record, 0 bad" in capsys.readouterr().out
-
-
-def test_index_repairs_a_damaged_index_only_by_force(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call(index, foreign)
-    damage(foreign / index_name(NAME), 200)
-    assert call(index, foreign) == 1
-    assert f"emlio index --force {foreign}" in capsys.readouterr().err
-    assert call(index, foreign, "--force") == 0
-    assert call(index, foreign) == 0
 
 
 def test_index_names_shards_that_are_elsewhere(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +167,7 @@ def test_inspect_shows_the_figures(images: Path, capsys: pytest.CaptureFixture[s
     assert "records 40" in lines
     assert f"fingerprint {fingerprint}" in lines
     assert "features image/class/label int64 (from a sample of records)" in lines
-    assert "weight float" in lines
+    assert "weight float32" in lines
     assert "labels unknown: not in the mappings" in lines
 
 
@@ -234,9 +214,9 @@ def test_inspect_reports_every_bad_record(images: Path, capsys: pytest.CaptureFi
     assert call(inspect, images, "--verify") == 0
     assert "checked      40 records, 0 bad" in capsys.readouterr().out
     with open_dataset("d", images) as dataset:
-        shards = dataset.shards
+        shards, paths = dataset.shards, dataset.shard_paths
     for shard, record in ((0, 0), (0, 12), (2, 5)):
-        damage(shards[shard].path, int(shards[shard].offsets[record]) + 30)
+        damage(paths[shard], int(shards[shard].offsets[record]) + 30)
     assert call(inspect, images, "--verify", "--preview", images / "out.png") == 1
     out = capsys.readouterr()
     assert "checked      40 records, 3 bad" in out.out
@@ -270,8 +250,8 @@ def test_inspect_finds_pictures_that_cannot_be_decoded(tmp_path: Path, capsys: p
     assert "Pillow cannot decode it: UnidentifiedImageError: cannot identify image file" in told[1]
     assert "BytesIO" not in told[1]
     with open_dataset("d", tmp_path) as dataset:
-        damage(dataset.shards[1].path, int(dataset.shards[1].offsets[4]) + 30)
-        damage(dataset.shards[2].path, int(dataset.shards[2].offsets[0]) + 30)
+        damage(dataset.shard_paths[1], int(dataset.shards[1].offsets[4]) + 30)
+        damage(dataset.shard_paths[2], int(dataset.shards[2].offsets[0]) + 30)
     assert call(inspect, tmp_path, "--decode", "--verify", "--json") == 1
     bad = json.loads(capsys.readouterr().out)["bad_records"]
     assert sorted((entry["shard"][6:11], entry["record"]) for entry in bad) == [
@@ -308,7 +288,9 @@ def test_a_feature_of_two_kinds_is_left_out(tmp_path: Path) -> None:
     records = [encode_example({"a": 1, "b": b"x"}), encode_example({"a": 1.5, "b": b"y"})]
     write_tfrecord(tmp_path / "a.tfrecord", records)
     with open_dataset("d", tmp_path) as dataset:
-        assert sample_features(dataset.shards) == {"b": Feature(kind="bytes")}
+        assert dataset.contents.schema == {"b": FieldType("bytes")}
+    (mapping,) = describe_directory(tmp_path)
+    assert read_mapping(mapping).features == {"b": Feature(kind="bytes")}
 
 
 def test_samples_are_spread_from_the_first_to_the_last() -> None:

@@ -3,20 +3,20 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from emlio.errors import ClosedError, CorruptRecordError, DatasetError
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.index import index_name, open_index, write_index
-from emlio.shards.tfrecord.mapping import mapping_name
-from emlio.shards.tfrecord.store import IndexStore, default_cache_dir, stamp_name
-from emlio.shards.tfrecord.verify import read_records
-from emlio_testing.datasets import make_dataset, numbered_payload, write_tfrecord
+from emlio.formats.tfrecord import tfrecords as tfrecords_module
+from emlio.formats.tfrecord.mapping import mapping_name
+from emlio.formats.tfrecord.scan import Framing
+from emlio.index.cache_folder import default_cache_dir
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
+from emlio.index.parallel import for_each_shard
+from emlio_testing.datasets import make_dataset, numbered_payload, read_tfrecord, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
 
@@ -45,8 +45,8 @@ def files(directory: Path) -> set[str]:
 
 
 def read_all(dataset: Dataset) -> Iterator[bytes]:
-    for shard in dataset.shards:
-        yield from read_records(shard.path, shard.offsets, range(shard.records))
+    for path in dataset.shard_paths:
+        yield from read_tfrecord(path)
 
 
 @pytest.mark.parametrize("is_mapped", [True, False])
@@ -60,7 +60,7 @@ def test_a_dataset_is_its_shards_in_order_with_all_records(tmp_path: Path, is_ma
         assert dataset.records == 100
         assert dataset.size_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.tfrecord"))
         assert list(read_all(dataset)) == made
-        assert all((shard.mapping is not None) == is_mapped for shard in dataset.shards)
+        assert [shard.files for shard in dataset.shards] == [1 + is_mapped] * 7
         for shard, entry in zip(dataset.shards, dataset.entries, strict=True):
             facts = (shard.name, shard.records, shard.size_bytes, shard.digest)
             assert (entry.name, entry.records, entry.size_bytes, entry.digest) == facts
@@ -81,16 +81,57 @@ def test_a_closed_dataset_says_so(foreign: Path) -> None:
         _ = dataset.shards
 
 
-def test_the_first_opening_keeps_an_index_and_the_second_uses_it(foreign: Path, cache: Path) -> None:
-    open_dataset("d", foreign).close()
-    assert {index_name(NAME), stamp_name(NAME)} < files(foreign)
-    assert files(cache) == set()
+def indexed(caplog: pytest.LogCaptureFixture, directory: Path, **options: Any) -> list[str]:
+    """The shards that an opening looks for records in."""
+    found = list[str]()
+    before = tfrecords_module.scan_file
+
+    def scanned(*arguments: Any, **named: Any) -> Framing:
+        found.append(arguments[3])
+        return before(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tfrecords_module, "scan_file", scanned)
+        open_dataset("d", directory, **options).close()
+    return sorted(found)
+
+
+NAMES = [f"train-{number:05d}-of-00003.tfrecord" for number in range(3)]
+
+
+def test_the_first_opening_keeps_an_index_and_the_second_uses_it(
+    foreign: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = files(foreign)
+    assert indexed(caplog, foreign) == NAMES
+    assert files(foreign) == before
+    assert "bounds.npy" in files(cache)
+    assert indexed(caplog, foreign) == []
+    assert indexed(caplog, foreign, rebuild=True) == NAMES
+
+
+def test_a_shard_that_came_or_changed_is_looked_into_and_others_are_not(
+    foreign: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    indexed(caplog, foreign)
+    write_tfrecord(foreign / NAME, [b"new"] * 4)
+    assert indexed(caplog, foreign) == [NAME]
+    write_tfrecord(foreign / "extra.tfrecord", [b"more"])
+    assert indexed(caplog, foreign) == ["extra.tfrecord"]
+
+
+@pytest.mark.parametrize("each", range(12))
+def test_a_damaged_index_is_made_again(foreign: Path, cache: Path, each: int) -> None:
     with open_dataset("d", foreign) as dataset:
-        assert dataset.records == 30
-    (foreign / index_name(NAME)).write_bytes(b"damaged")  # nobody scans, or it would not be met
-    with pytest.raises(DatasetError, match=index_name(NAME)):
-        open_dataset("d", foreign)
-    open_dataset("d", foreign, rebuild=True).close()
+        entries = dataset.entries
+    kept = sorted(path for path in cache.rglob("*") if path.is_file() and path.suffix in (".json", ".npy"))
+    path = kept[each % len(kept)]
+    content = bytearray(path.read_bytes())
+    content[len(content) * (each // len(kept) + 1) // 3] ^= 1
+    path.write_bytes(content)
+    with open_dataset("d", foreign) as dataset:
+        assert dataset.entries == entries
+        assert list(read_all(dataset)) == [numbered_payload(record) for record in range(30)]
 
 
 def test_a_foreign_shard_that_changed_is_scanned_again(foreign: Path) -> None:
@@ -107,7 +148,7 @@ def test_a_foreign_shard_with_new_content_of_the_same_size_is_scanned_again(fore
     with open_dataset("d", foreign) as dataset:
         before = dataset.entries[1].digest
         sizes = np.diff(dataset.shards[1].offsets) - 16
-        status = dataset.shards[1].path.stat()
+        status = dataset.shard_paths[1].stat()
     write_tfrecord(foreign / NAME, [b"n" * int(size) for size in sizes])
     os.utime(foreign / NAME, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     with open_dataset("d", foreign) as dataset:
@@ -117,7 +158,7 @@ def test_a_foreign_shard_with_new_content_of_the_same_size_is_scanned_again(fore
 def test_a_mapped_shard_of_another_size_is_refused_with_both_sizes(mapped: Path) -> None:
     size = (mapped / NAME).stat().st_size
     write_tfrecord(mapped / NAME, [b"new"] * 4)
-    expected = f"has 76 bytes, {size} in its mapping.*emlio index --force --mapping {mapped}"
+    expected = f"has 76 bytes, {size} in its mapping.*emlio index --force --mapping"
     with pytest.raises(DatasetError, match=expected):
         open_dataset("d", mapped)
 
@@ -125,7 +166,7 @@ def test_a_mapped_shard_of_another_size_is_refused_with_both_sizes(mapped: Path)
 def test_a_mapped_shard_of_another_content_is_refused(mapped: Path) -> None:
     with open_dataset("d", mapped) as dataset:
         sizes = np.diff(dataset.shards[1].offsets) - 16
-        status = dataset.shards[1].path.stat()
+        status = dataset.shard_paths[1].stat()
     write_tfrecord(mapped / NAME, [b"n" * int(size) for size in sizes])
     os.utime(mapped / NAME, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     with pytest.raises(DatasetError, match=r"has digest [0-9a-f]{32}, [0-9a-f]{32} in its mapping"):
@@ -137,56 +178,7 @@ def test_a_mapped_dataset_that_was_copied_is_accepted(mapped: Path) -> None:
         os.utime(path, ns=(1, 1))
     with open_dataset("d", mapped) as dataset:
         assert dataset.records == 30
-        assert dataset.shards[0].mtime_ns == 1
-
-
-def test_a_mapped_dataset_needs_no_stamps(mapped: Path) -> None:
-    for path in mapped.glob("*.digest.json"):
-        path.unlink()
-    before = files(mapped)
-    with open_dataset("d", mapped) as dataset:
-        assert dataset.records == 30
-    assert files(mapped) == before
-
-
-def test_a_mapped_dataset_without_indexes_is_scanned(mapped: Path) -> None:
-    for pattern in ("*.digest.json", "*.npy"):
-        for path in mapped.glob(pattern):
-            path.unlink()
-    with open_dataset("d", mapped) as dataset:
-        assert list(read_all(dataset)) == [numbered_payload(record) for record in range(30)]
-    assert index_name(NAME) in files(mapped)
-
-
-def test_an_index_with_other_records_than_the_mapping_is_refused(mapped: Path) -> None:
-    offsets = open_index(mapped / index_name(NAME), (mapped / NAME).stat().st_size)
-    write_index(mapped / index_name(NAME), np.delete(offsets, 3))
-    with pytest.raises(DatasetError, match=r"must have 10 records and .*digest\.json, got 9.*emlio index --force"):
-        open_dataset("d", mapped)
-    (mapped / stamp_name(NAME)).unlink()
-    with pytest.raises(DatasetError, match="has 9 records in its index, 10 in its mapping"):
-        open_dataset("d", mapped)
-    open_dataset("d", mapped, rebuild=True).close()
-    open_dataset("d", mapped).close()
-
-
-def test_an_index_with_plausible_but_wrong_offsets_is_refused(foreign: Path) -> None:
-    with open_dataset("d", foreign) as dataset:
-        offsets = dataset.shards[1].offsets.copy()
-    offsets[5] += 1
-    write_index(foreign / index_name(NAME), offsets)
-    with pytest.raises(DatasetError, match=r"CRC32C 0x[0-9a-f]{8} as in .*and 0x[0-9a-f]{8}.*emlio index --force"):
-        open_dataset("d", foreign)
-
-
-@pytest.mark.parametrize("name", [index_name(NAME), stamp_name(NAME)])
-def test_a_damaged_index_or_stamp_is_refused_and_can_be_rebuilt(foreign: Path, name: str) -> None:
-    open_dataset("d", foreign).close()
-    (foreign / name).write_bytes(b"damaged")
-    with pytest.raises(DatasetError, match=f"{name}: .*emlio index --force {foreign}"):
-        open_dataset("d", foreign)
-    open_dataset("d", foreign, rebuild=True).close()
-    open_dataset("d", foreign).close()
+        assert int(dataset.folder_store.table.mtimes_ns[0]) == 1
 
 
 def test_missing_shards_are_told_not_refused(mapped: Path) -> None:
@@ -214,11 +206,11 @@ def test_the_first_bad_shard_by_name_is_reported(foreign: Path) -> None:
 
 def test_an_open_file_is_compared_with_the_one_that_was_indexed(foreign: Path) -> None:
     with open_dataset("d", foreign) as dataset, (foreign / NAME).open("r+b") as file:
-        (shard, files) = dataset.tfrecord_shards[1], dataset.files
+        shard, files = dataset.shards[1], dataset.folder_store.table
         files.check_unchanged(1, os.fstat(file.fileno()))
         os.utime(file.fileno(), ns=(5, 5))
         with pytest.raises(
-            DatasetError, match=f"{NAME}: changed while it was served.*mtime {shard.mtime_ns} ns, now .*mtime 5"
+            DatasetError, match=f"{NAME}: changed while it was served.*mtime {files.mtimes_ns[1]} ns, now .*mtime 5"
         ):
             files.check_unchanged(1, os.fstat(file.fileno()))
         os.truncate(file.fileno(), 10)
@@ -231,7 +223,7 @@ def test_a_given_cache_folder_keeps_the_shards_folder_as_it_is(foreign: Path, tm
     for _ in range(2):
         open_dataset("d", foreign, tmp_path / "indexes").close()
     assert files(foreign) == before
-    assert {index_name(NAME), stamp_name(NAME)} < files(tmp_path / "indexes")
+    assert "bounds.npy" in files(tmp_path / "indexes")
     assert files(cache) == set()
 
 
@@ -244,74 +236,11 @@ def test_datasets_of_equal_names_do_not_share_a_cache_folder(tmp_path: Path) -> 
             assert dataset.records == records
 
 
-def test_a_damaged_index_in_a_cache_folder_is_rebuilt_by_the_command_that_is_named(
-    foreign: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "indexes"
-    open_dataset("d", foreign, folder).close()
-    for name in (index_name(NAME), stamp_name(NAME)):
-        (damaged,) = folder.rglob(name)
-        damaged.write_bytes(b"damaged")
-        with pytest.raises(DatasetError, match=f"{name}: .*: emlio index --force --cache-dir {folder} {foreign}$"):
-            open_dataset("d", foreign, folder)
-        open_dataset("d", foreign, folder, rebuild=True).close()
-        open_dataset("d", foreign, folder).close()
-
-
 def test_a_cached_index_of_a_changed_shard_is_not_used(foreign: Path, tmp_path: Path) -> None:
     open_dataset("d", foreign, tmp_path / "indexes").close()
     write_tfrecord(foreign / NAME, [b"new"] * 4)
     with open_dataset("d", foreign, tmp_path / "indexes") as dataset:
         assert dataset.shards[1].records == 4
-
-
-OFFSETS = np.array([0, 20], dtype=np.int64)
-
-
-def save(store: IndexStore) -> OSError | None:
-    return store.save("s", OFFSETS, status_of(), digest="d")
-
-
-def status_of(*, size_bytes: int = 20, mtime_ns: int = 7, ctime_ns: int = 8, inode: int = 9) -> os.stat_result:
-    """What the system says of a file; the tuple's numbers are followed by what has a name only."""
-    return os.stat_result(
-        (0o100644, inode, 1, 1, 0, 0, size_bytes, 0, 0, 0), {"st_mtime_ns": mtime_ns, "st_ctime_ns": ctime_ns}
-    )
-
-
-def test_a_folder_that_cannot_be_written_gets_its_index_in_the_user_s_cache(foreign: Path, cache: Path) -> None:
-    store = IndexStore(Folder(foreign), may_write=lambda _: False)
-    before = files(foreign)
-    assert save(store) is None
-    assert files(foreign) == before
-    assert files(cache) == {index_name("s"), stamp_name("s")}
-    kept = store.load("s", status_of(), mapped=False)
-    assert kept is not None
-    assert (kept.offsets.tolist(), kept.digest) == ([0, 20], "d")
-
-
-def test_a_folder_that_refuses_although_it_seemed_writable_falls_back_to_the_cache(tmp_path: Path, cache: Path) -> None:
-    store = IndexStore(Folder(tmp_path), may_write=lambda _: True)
-    (tmp_path / stamp_name("s")).mkdir()
-    assert save(store) is None
-    assert files(cache) == {index_name("s"), stamp_name("s")}
-
-
-@pytest.mark.parametrize("other", [{"size_bytes": 21}, {"mtime_ns": 8}, {"ctime_ns": 9}, {"inode": 10}])
-def test_an_index_of_another_file_is_not_used(tmp_path: Path, other: dict[str, int]) -> None:
-    store = IndexStore(Folder(tmp_path))
-    save(store)
-    assert store.load("s", status_of(), mapped=True) is not None
-    assert store.load("s", status_of(**other), mapped=True) is None
-
-
-def test_an_index_beside_the_shard_replaces_the_cached_one(tmp_path: Path, cache: Path) -> None:
-    save(IndexStore(Folder(tmp_path), may_write=lambda _: False))
-    (index,) = cache.rglob("*.npy")
-    index.write_bytes(b"damaged")
-    store = IndexStore(Folder(tmp_path))
-    save(store)
-    assert store.load("s", status_of(), mapped=False) is not None
 
 
 def test_where_nothing_can_be_written_the_dataset_opens_all_the_same(
@@ -321,9 +250,7 @@ def test_where_nothing_can_be_written_the_dataset_opens_all_the_same(
     with open_dataset("d", foreign, tmp_path / "file" / "folder") as dataset:
         assert dataset.records == 30
     (said,) = caplog.messages
-    assert said.startswith(
-        "dataset d: the indexes of 3 of 3 shards cannot be saved, so every start builds them again: [Errno"
-    )
+    assert said.startswith("dataset d: its index cannot be saved, so every start builds it again: [Errno")
     assert str(tmp_path / "file") in said
 
 
@@ -338,7 +265,7 @@ def test_a_mapped_index_takes_no_descriptor(tmp_path: Path) -> None:
     make_dataset(tmp_path, records=131_072 + 1000, shards=1, payload=8)  # large enough for a mapped index
     before = os.listdir("/proc/self/fd")
     with open_dataset("d", tmp_path) as dataset:
-        assert not dataset.shards[0].offsets.flags.owndata
+        assert not dataset.shards[0].starts.flags.owndata
         assert len(os.listdir("/proc/self/fd")) == len(before) + 1, "the folder's own"
     assert len(os.listdir("/proc/self/fd")) == len(before)
 

@@ -7,21 +7,24 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.tfrecord.discover import (
-    Discovery,
-    discover,
-    numbered_names,
-    numbered_shard,
-    open_folder,
-    rival_families,
-)
-from emlio.shards.tfrecord.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
+from emlio.formats.format import Layout
+from emlio.formats.tfrecord.mapping import ShardMapping, mapping_name, read_mapping
+from emlio.formats.tfrecord.shard_names import numbered_names, numbered_shard, rival_families
+from emlio.formats.tfrecord.tfrecords import tfrecords
+from emlio.index.opening import open_dataset
+from emlio.prepare.mappings import write_mapping
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
 from emlio_testing.datasets import make_dataset
 
 
-def looked_through(directory: Path, *, use_mappings: bool = True) -> Discovery:
-    with open_folder(directory) as folder:
-        return discover(folder, use_mappings=use_mappings)
+def looked_through(directory: Path, **options: str) -> Layout:
+    with Folder(directory) as folder:
+        return tfrecords.layout(walk(folder, top=tfrecords.owns), options, str(directory))
+
+
+def present(layout: Layout) -> tuple[str, ...]:
+    return tuple(shard.name for shard in layout.shards)
 
 
 def touch(directory: Path, *names: str) -> Path:
@@ -46,7 +49,7 @@ def touch(directory: Path, *names: str) -> Path:
 )
 def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name, "notes.txt")
-    assert looked_through(tmp_path).present == (name,)
+    assert present(looked_through(tmp_path)) == (name,)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
 )
 def test_other_files_are_not(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name)
-    with pytest.raises(DatasetError, match=r"holds no shards, found no mapping_shard_\*\.json, \*\.tfrecord.* among"):
+    with pytest.raises(DatasetError, match=r"holds no shards, found no mapping_shard_\*\.json, \*\.tfrecord"):
         looked_through(tmp_path)
 
 
@@ -77,15 +80,15 @@ def test_folders_and_dangling_links_are_no_shards_but_links_to_files_are(tmp_pat
     (tmp_path / "b.tfrecord").mkdir()
     (tmp_path / "c.tfrecord").symlink_to("a.tfrecord")
     (tmp_path / "d.tfrecord").symlink_to("gone")
-    assert looked_through(tmp_path).present == ("a.tfrecord", "c.tfrecord")
+    assert present(looked_through(tmp_path)) == ("a.tfrecord", "c.tfrecord")
 
 
 def test_numbered_names_tell_which_shards_are_elsewhere(tmp_path: Path) -> None:
     touch(tmp_path, "t-00002-of-00004", "t-00000-of-00004", "v-00000-of-00001.tfrecord", "plain.tfrecord")
     found = looked_through(tmp_path)
-    assert found.present == ("plain.tfrecord", "t-00000-of-00004", "t-00002-of-00004", "v-00000-of-00001.tfrecord")
+    assert present(found) == ("plain.tfrecord", "t-00000-of-00004", "t-00002-of-00004", "v-00000-of-00001.tfrecord")
     assert found.missing == ("t-00001-of-00004", "t-00003-of-00004")
-    assert found.mappings == {}
+    assert all(len(shard.files) == 1 for shard in found.shards)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +134,10 @@ def test_families_that_differ_in_their_number_alone_are_rivals(names: list[str],
 
 def test_no_directory_and_no_shard_are_different_errors(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="gone: no such directory"):
-        looked_through(tmp_path / "gone")
+        open_dataset("d", tmp_path / "gone")
     touch(tmp_path, "a.tfrecord")
-    with pytest.raises(DatasetError, match="must be a directory, is a file"):
-        looked_through(tmp_path / "a.tfrecord")
+    with pytest.raises(DatasetError, match=r"a\.tfrecord: must be a directory"):
+        open_dataset("d", tmp_path / "a.tfrecord")
 
 
 def test_a_directory_of_compressed_shards_is_told_the_way_out(tmp_path: Path) -> None:
@@ -162,17 +165,17 @@ def mapping(directory: Path, index: int) -> ShardMapping:
 def test_where_there_are_mappings_only_their_shards_count(mapped: Path) -> None:
     touch(mapped, "other.tfrecord")
     found = looked_through(mapped)
-    assert len(found.present) == 4
+    assert len(found.shards) == 4
     assert found.missing == ()
-    assert found.mappings[found.present[2]] == mapping(mapped, 2)
-    assert len(looked_through(mapped, use_mappings=False).present) == 5
+    assert all(len(shard.files) == 2 for shard in found.shards)
+    assert len(looked_through(mapped, mappings="ignore").shards) == 5
 
 
 def test_shards_that_are_mapped_but_not_here_are_missing(mapped: Path) -> None:
     (mapped / "train-00001-of-00004.tfrecord").unlink()
     found = looked_through(mapped)
     assert found.missing == ("train-00001-of-00004.tfrecord",)
-    assert "train-00001-of-00004.tfrecord" not in found.mappings
+    assert "train-00001-of-00004.tfrecord" not in present(found)
 
 
 def test_shards_without_mapping_and_file_are_missing_by_the_name_the_others_imply(mapped: Path) -> None:

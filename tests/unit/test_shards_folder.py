@@ -1,7 +1,6 @@
 """Folders that are served: links, what is no file, and paths that lead elsewhere than they did."""
 
 import os
-import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -12,15 +11,13 @@ import numpy as np
 import pytest
 
 from emlio.errors import ClosedError, DatasetError
-from emlio.reading.files import OpenShards
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder, absence
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.discover import open_folder
-from emlio.shards.tfrecord.index import index_name
-from emlio.shards.tfrecord.mapping import mapping_name
-from emlio.shards.tfrecord.store import stamp_name
+from emlio.formats.tfrecord.mapping import mapping_name
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
+from emlio.reading.page_cache import PageCacheEngine
+from emlio.store.folder import Folder, absence
 from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import page_cache
 
 NAME = "train-00001-of-00003.tfrecord"
 
@@ -50,17 +47,17 @@ def mapped(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[tuple[Dataset, OpenShards]]:
+def serving(directory: Path) -> Iterator[tuple[Dataset, PageCacheEngine]]:
     with open_dataset("d", directory) as dataset:
-        shards = OpenShards(dataset)
+        shards = page_cache(dataset)
         try:
             yield dataset, shards
         finally:
             shards.close()
 
 
-def content_of(shards: OpenShards, number: int) -> bytes:
-    with shards.open(number) as descriptor:
+def content_of(shards: PageCacheEngine, number: int) -> bytes:
+    with shards.files.open(shards.dataset.shards[number].first_file) as descriptor:
         return os.pread(descriptor, 1 << 20, 0)
 
 
@@ -91,10 +88,10 @@ def test_the_folder_itself_may_be_a_link(data: Path, tmp_path: Path) -> None:
     (tmp_path / "named").symlink_to("data")
     with serving(tmp_path / "named") as (dataset, shards):
         shards.check_paths()
-        assert dataset.directory == tmp_path / "named"
+        assert dataset.folder_store.folder.path == tmp_path / "named"
 
 
-@pytest.mark.parametrize("name", [NAME, mapping_name(1), index_name(NAME), stamp_name(NAME)])
+@pytest.mark.parametrize("name", [NAME, mapping_name(1)])
 def test_a_link_that_leaves_the_folder_is_refused_with_link_target_folder_and_way_out(
     mapped: Path, tmp_path: Path, name: str
 ) -> None:
@@ -111,45 +108,6 @@ def test_a_link_by_way_of_a_folder_that_leaves_is_refused_too(data: Path, tmp_pa
     (data / NAME).symlink_to(f"there/{NAME}")
     with pytest.raises(DatasetError, match=f"{data / NAME}: a link .*points to {target}, outside"):
         open_dataset("d", data)
-
-
-def test_an_absolute_link_into_the_folder_is_refused_with_the_command_that_makes_it_relative(data: Path) -> None:
-    target = moved(data / NAME, data / "v1" / NAME)
-    (data / NAME).symlink_to(target)
-    with pytest.raises(DatasetError, match=re.escape(f"Make it relative: ln -sfr {target} {data / NAME}")):
-        open_dataset("d", data)
-    (data / NAME).unlink()
-    (data / NAME).symlink_to(os.path.relpath(target, data))
-    open_dataset("d", data).close()
-
-
-def test_links_of_other_names_are_nobody_s_business(data: Path) -> None:
-    (data / "README").symlink_to("/etc/hostname")
-    (data / ".hidden.tfrecord").symlink_to("/etc/hostname")
-    open_dataset("d", data).close()
-
-
-def test_an_index_is_written_in_the_place_of_a_link_not_where_it_leads(bare: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("precious")
-    for name in (index_name(NAME), stamp_name(NAME)):
-        (bare / name).symlink_to(precious)
-    open_dataset("d", bare, rebuild=True).close()
-    assert precious.read_text() == "precious"
-    assert not (bare / index_name(NAME)).is_symlink()
-    open_dataset("d", bare).close()
-
-
-def test_a_cache_folder_may_be_a_link_but_what_is_in_it_may_not_lead_elsewhere(bare: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "indexes").symlink_to("real")
-    open_dataset("d", bare, tmp_path / "indexes").close()
-    (of_dataset,) = (tmp_path / "real").iterdir()
-    assert (of_dataset / index_name(NAME)).is_file()
-    of_dataset.rename(tmp_path / "elsewhere")
-    of_dataset.symlink_to("../elsewhere")
-    with pytest.raises(DatasetError, match=f"{of_dataset.name}: a link .* must point inside"):
-        open_dataset("d", bare, tmp_path / "indexes")
 
 
 @pytest.mark.parametrize("where", ["../outside/train.tfrecord", "{outside}/train.tfrecord", "..", "sub/x", ".", ""])
@@ -180,15 +138,12 @@ def unix_socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "kind"), [(fifo, "a FIFO"), (unix_socket, "a socket")])
-@pytest.mark.parametrize("name", [NAME, index_name(NAME), stamp_name(NAME)])
-def test_what_is_no_file_is_refused_without_waiting(
-    data: Path, name: str, make: Callable[[Path], None], kind: str
-) -> None:
+def test_what_is_no_file_is_refused_without_waiting(data: Path, make: Callable[[Path], None], kind: str) -> None:
     with open_dataset("d", data):
         pass  # so that indexes are there
-    (data / name).unlink()
-    make(data / name)
-    with pytest.raises(DatasetError, match=f"{data / name}: must be a regular file, is {kind}"):
+    (data / NAME).unlink()
+    make(data / NAME)
+    with pytest.raises(DatasetError, match=f"{data / NAME}: must be a regular file, is {kind}"):
         open_dataset("d", data)
 
 
@@ -209,7 +164,7 @@ def test_a_fifo_put_in_the_place_of_a_shard_that_is_served_does_not_hold_the_rea
         (data / NAME).unlink()
         os.mkfifo(data / NAME)
         with pytest.raises(DatasetError, match=f"{NAME}: must be a regular file, is a FIFO"):
-            shards.open(1)
+            shards.files.open(shards.dataset.shards[1].first_file)
         with pytest.raises(DatasetError, match=r"while it (is|was) served"):  # by its inode, if that is another
             shards.check_paths()
 
@@ -315,20 +270,8 @@ def test_a_shard_replaced_by_a_link_that_leaves_is_noticed(data: Path, tmp_path:
 
 
 def test_a_closed_folder_says_so_and_is_closed_once(tmp_path: Path) -> None:
-    folder = open_folder(tmp_path)
+    folder = Folder(tmp_path)
     folder.close()
     folder.close()
     with pytest.raises(ClosedError, match=f"the folder {tmp_path} is closed"):
         folder.kinds()
-
-
-def test_a_forgotten_folder_keeps_no_descriptor(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    Folder(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_nothing_is_opened_for_writing_through_a_folder_s_opener(tmp_path: Path) -> None:
-    with Folder(tmp_path) as folder, pytest.raises(ValueError, match="for reading only"):
-        open(tmp_path / "new", "wb", opener=folder.opener)  # noqa: SIM115  # it must not open
-    assert not (tmp_path / "new").exists()

@@ -1,6 +1,7 @@
 """Mappings: what is accepted, what is refused, and how it is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,20 @@ import numpy as np
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import FieldType
-from emlio.formats.token_form import stored_tokens
-from emlio.shards.tfrecord.contents import contents_of
-from emlio.shards.tfrecord.mapping import (
+from emlio.formats.contents import Contents, FieldType
+from emlio.formats.tfrecord.mapping import (
     Feature,
     ShardMapping,
     format_mapping,
     mapping_name,
     parse_mapping,
     read_mapping,
-    write_mapping,
 )
+from emlio.formats.tfrecord.tfrecords import tfrecords
+from emlio.formats.token_form import stored_tokens
+from emlio.prepare.mappings import write_mapping
 from emlio.wire.limits import MAX_SHARDS
+from emlio_testing.format_files import MemoryFiles
 
 GOOD: dict[str, Any] = {
     "version": 1,
@@ -114,22 +116,31 @@ def test_there_is_one_file_for_each_shard(tmp_path: Path) -> None:
     }
 
 
+def contents_of(*mappings: ShardMapping) -> Contents:
+    files = {f"{number:05d}.tfrecord": bytes(1600) for number in range(max(len(mappings), 1))}
+    for number, mapping in enumerate(mappings):
+        one = replace(mapping, shard_index=number, file=f"{number:05d}.tfrecord", size_bytes=1600)
+        files[mapping_name(number)] = format_mapping(one)
+    layout = tfrecords.layout(MemoryFiles(files), {}, "data")
+    return Contents(format=tfrecords.name, settings=layout.settings, schema=layout.schema)
+
+
 def test_mappings_of_tokens_tell_their_type_and_must_agree() -> None:
-    told = contents_of([parse(tokens="uint16", features={}), parse(features={})])
+    told = contents_of(parse(tokens="uint16", features={}), parse(features={}))
     assert stored_tokens(told) == np.dtype("<u2")
     assert told.schema == {"tokens": FieldType("uint16")}
     with pytest.raises(
         DatasetError, match="all shards must have tokens of one type, others have uint16, this one int32"
     ):
-        contents_of([parse(tokens="uint16"), parse(tokens="int32")])
-    assert stored_tokens(contents_of([parse()])) is None
+        contents_of(parse(tokens="uint16"), parse(tokens="int32"))
+    assert stored_tokens(contents_of(parse())) is None
 
 
 def test_a_daemon_without_mappings_does_not_contradict_one_that_knows_the_tokens() -> None:
-    told, untold = contents_of([parse(tokens="uint16")]), contents_of([])
+    told, untold = contents_of(parse(tokens="uint16")), contents_of()
     assert told.joined(untold, "b").settings == untold.joined(told, "b").settings == told.settings
     with pytest.raises(DatasetError, match="must serve the dataset in the same format"):
-        told.joined(contents_of([parse(tokens="int32")]), "b")
+        told.joined(contents_of(parse(tokens="int32")), "b")
 
 
 def test_a_mapping_that_cannot_be_read_is_named(tmp_path: Path) -> None:

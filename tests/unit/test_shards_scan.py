@@ -11,8 +11,8 @@ import pytest
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.shards.tfrecord.mapping import content_digest
-from emlio.shards.tfrecord.scan import scan
+from emlio.formats.tfrecord.mapping import content_digest
+from emlio.formats.tfrecord.scan import scan
 from emlio.tfrecord import frame
 from emlio_testing.datasets import write_tfrecord
 

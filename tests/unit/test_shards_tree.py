@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
-from emlio.shards.files.file_table import NameTable
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import Tree, unchanged, walk, walk_file
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
+from emlio.store.file_table import NameTable
+from emlio.store.folder import Folder
+from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
 from emlio_testing.format_files import read_folder
 
 
@@ -32,7 +32,7 @@ def _put(root: Path, *names: str) -> None:
         path.write_bytes(name.encode("utf-8", "surrogateescape"))
 
 
-def _walk(root: Path) -> Tree:
+def _walk(root: Path) -> FolderStore:
     with Folder(root) as folder:
         return walk(folder)
 

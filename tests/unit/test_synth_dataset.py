@@ -13,10 +13,10 @@ from emlio.cli import main
 from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import parse_example
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.verify import verify_records
 from emlio.prepare.synth import SynthOptions, synthesise
-from emlio.shards.tfrecord.mapping import read_mapping
-from emlio.shards.tfrecord.scan import scan
-from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 

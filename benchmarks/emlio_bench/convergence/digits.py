@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
+from emlio.formats.tfrecord.mapping import Feature
 from emlio.planner.permutation import Permutation
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.files.atomic_file import write_atomically
-from emlio.shards.tfrecord.mapping import Feature
+from emlio.store.atomic_file import write_atomically
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening.choice import open_dataset
 from emlio_bench.convergence.descent import Descent
 from emlio_bench.convergence.digits import LABEL, PIXELS, SIDE, Digits, read_arrays
 from emlio_bench.processes.child import say

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from emlio import DaliPipeline, EmlioLoader
 from emlio.dali import inputs
-from emlio.shards.tfrecord.index import dali_index_name
+from emlio.index.dali_index import dali_index_name
 from emlio_bench.decode.order import GPU, IMAGE, LABEL, read_order, train_on
 from emlio_bench.harness.data import shard_paths
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from emlio import EmlioLoader
 from emlio.example.decode import read_features
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
 from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, read_order, train_on
 
@@ -76,9 +76,9 @@ class TFRecordImages:
 
     def __init__(self, directory: Path, transform: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         with open_dataset(directory.name, directory) as dataset:
-            self._paths = [shard.path for shard in dataset.tfrecord_shards]
-            starts = [np.asarray(shard.offsets[:-1]) for shard in dataset.tfrecord_shards]
-            sizes = [np.diff(shard.offsets) - FRAME_BYTES for shard in dataset.tfrecord_shards]
+            self._paths = dataset.shard_paths
+            starts = [np.asarray(shard.starts) for shard in dataset.shards]
+            sizes = [np.diff(shard.offsets) - FRAME_BYTES for shard in dataset.shards]
         self._shards = np.repeat(np.arange(len(starts)), [len(part) for part in starts])
         self._starts = np.concatenate(starts) + HEADER_BYTES
         self._sizes = np.concatenate(sizes)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.index.dali_index import dali_index_name, write_dali_index
+from emlio.index.opening import open_dataset
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.progress import Progress
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.index import dali_index_name, write_dali_index
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.decode.figures import decode_figures, render_decode
 from emlio_bench.decode.order import GPU, NO_DAEMON, DecodeOrder
@@ -74,7 +74,7 @@ def make_pictures(images: int, size: tuple[int, int], root: Path, *, progress: b
         indexes.mkdir(parents=True, exist_ok=True)
         synthesise(options, directory, progress)
         with open_dataset(directory.name, directory) as dataset:
-            for shard in dataset.tfrecord_shards:
+            for shard in dataset.shards:
                 # Not beside the shards, because EMLIO would read them as a part of the dataset.
                 write_dali_index(indexes / dali_index_name(shard.name), shard.offsets)
             payload_bytes = dataset.size_bytes - FRAME_BYTES * dataset.records

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.index.opening import open_dataset
 from emlio.prepare.synth import SynthOptions, synthesise
-from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 from emlio_bench.harness.scenario import DataSpec
@@ -95,7 +95,7 @@ def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
 def shard_paths(directory: Path) -> tuple[Path, ...]:
     """Return the shard files in the dataset's order, and index those that have no index."""
     with open_dataset(directory.name, directory) as dataset:
-        return tuple(shard.path for shard in dataset.tfrecord_shards)
+        return dataset.shard_paths
 
 
 def warm_cache(directory: Path) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_bench.harness.meter import Measurement, Meter
 from emlio_bench.harness.pair import ReceiveOrder, bound_push, connected_pull, measure_pair
@@ -49,8 +49,8 @@ def send(orders: bytes) -> None:
     order = msgspec.json.decode(orders, type=_SendOrder)
     msgpack: Any = import_module("msgpack")
     with open_dataset("bench", Path(order.directory)) as dataset:
-        views = map_files([str(shard.path) for shard in dataset.tfrecord_shards])
-        bounds = [shard.offsets.tolist() for shard in dataset.tfrecord_shards]
+        views = map_files([str(path) for path in dataset.shard_paths])
+        bounds = [shard.offsets.tolist() for shard in dataset.shards]
     shuffled = list(range(len(views)))
     draws = random.Random(0)
     with bound_push() as socket:

@@ -6,10 +6,11 @@ such as train-00000-of-00002.parquet. Names are relative, with slashes, in a fol
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.tfrecord.shard_names import is_mapping_name, is_tfrecord_name
 
 __all__ = [
     "ABOUT",
@@ -48,24 +49,13 @@ _SHOWN: Final = 8
 _JUNK: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"})
 _JUNK_FOLDERS: Final = frozenset({"__macosx", "$recycle.bin", "system volume information", "lost+found", "@eadir"})
 _CACHED: Final = re.compile(r"cache-[0-9a-f]{16}(?:_\d{5}_of_\d{5})?\.arrow")
-_INDEX: Final = ".index.npy"
 
 
-def is_junk(name: str, beside: Collection[str] = (), *, folder: bool = False) -> bool:
-    """Return whether an entry of a folder is what systems and programs leave there, and never data.
-
-    Args:
-        name: of the entry.
-        beside: the names of the entries of its folder: the index of a shard lies beside it.
-        folder: whether it is a folder.
-    """
+def is_junk(name: str, *, folder: bool = False) -> bool:
+    """Return whether a file or a folder of this name is what systems and programs leave, and never data."""
     if folder:
         return name.lower() in _JUNK_FOLDERS
-    return (
-        name.lower() in _JUNK
-        or (name.startswith("cache-") and _CACHED.fullmatch(name) is not None)
-        or (name.endswith(_INDEX) and name.removesuffix(_INDEX) in beside)
-    )
+    return name.lower() in _JUNK or (name.startswith("cache-") and _CACHED.fullmatch(name) is not None)
 
 
 def _kind(name: str) -> str:
@@ -202,7 +192,7 @@ def chosen_names(names: Sequence[str], options: Mapping[str, str]) -> Sequence[s
 def needed_files(names: Sequence[str], options: Mapping[str, str], where: str) -> list[int] | None:
     """Return the numbers of the chosen files, and of those that tell what is in them; None if all are chosen.
 
-    An index of MDS names all shards of its folder, so these are needed with it.
+    An index of MDS names all shards of its folder, so these are needed with it. A mapping tells of one TFRecord file.
 
     Raises:
         ConfigError: none is chosen.
@@ -214,6 +204,8 @@ def needed_files(names: Sequence[str], options: Mapping[str, str], where: str) -
     needed = {f"{name.removesuffix('.bin')}.idx" for name in chosen if name.endswith(".bin")}
     if any(name.endswith(".mds") for name in chosen):
         needed.update(name for name in names if name.endswith(".mds") or name.rpartition("/")[2] == "index.json")
+    if any(is_tfrecord_name(name) for name in chosen):
+        needed.update(name for name in names if is_mapping_name(name))
     return [number for number, name in enumerate(names) if name in chosen or name in needed]
 
 

@@ -4,7 +4,7 @@ Rows are no ranges of such a file. They are read by groups, row groups of Parque
 of Arrow, and each row gets a range in the bytes that are made of its group.
 
 Covers: recognising them, their rows, columns at the rank. Does not cover: reading groups in the
-plan's order (emlio.reading.group_source), pyarrow (emlio.formats.tabular.arrow_library).
+plan's order (emlio.reading.group_engine), pyarrow (emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from emlio.errors import DatasetError
 from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
-from emlio.formats.record_form import RecordForm
+from emlio.formats.record_form import RowForm
 from emlio.formats.tabular.arrow_library import Kind, TableColumns, joined_columns, open_table
 from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 
@@ -116,7 +116,7 @@ class Tables:
         with open_table(file, self.kind, where, common) as table:
             return table.rows(place, PackedColumns.decoded(settings))
 
-    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """See `Format`."""
         columns = PackedColumns.decoded(contents.settings)
         roles = _roles(columns)

@@ -16,33 +16,29 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.example import Piece
 from emlio.formats import mds
 from emlio.formats.each_record import IMAGE, LABEL
 from emlio.formats.folders.names import chosen_files
 from emlio.formats.registry import form_of, format_named
 from emlio.formats.tabular import tables
 from emlio.formats.whole_file import WholeFiles
+from emlio.index.dataset import Dataset
+from emlio.index.indexed import open_folder
 from emlio.planner.catalog import Catalog
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pictures_in
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.format_samples import Told, sample_of
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, check_listed
 from emlio.prepare.sources.unpacked_groups import UnpackedGroups
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
-from emlio.shards.opening.ranged_dataset import open_ranges
+from emlio.reading.random_reader import RandomReader
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
 
-__all__ = ["FORMAT_OF", "AnyFormat"]
+__all__ = ["AnyFormat"]
 
-FORMAT_OF: Final = {
-    **{name: name for name in ("arrow", "files", "jsonl", "mds", "npy", "npy-rows", "npz", "parquet")},
-    "image-folder": "files",
-    "webdataset": "tar",
-}
-"""The format that reads a kind of source, by kind."""
+_FORMATS: Final = {"image-folder": "files", "webdataset": "tar"}
+"""The format that reads a kind of source, by kind, where it has another name."""
 
 _ROLES: Final[Mapping[str, Callable[[bytes], Mapping[str, str]]]] = {
     "arrow": tables.role_columns,
@@ -50,8 +46,6 @@ _ROLES: Final[Mapping[str, Callable[[bytes], Mapping[str, str]]]] = {
     "parquet": tables.role_columns,
 }
 """Return the columns of a picture and a label from a format's settings, by kind of source."""
-
-_FIRST: Final = np.zeros(1, np.int64)
 
 
 class AnyFormat:
@@ -69,7 +63,7 @@ class AnyFormat:
 
         Args:
             path: its folder, or its only file.
-            kind: one of `FORMAT_OF`.
+            kind: a format's name, "image-folder" or "webdataset".
             scratch: a folder for the index, which may be made.
             classes: the names of its labels; by default those that the format knows.
             options: those of the format.
@@ -81,8 +75,9 @@ class AnyFormat:
         self._kind = kind
         self._options = dict(options or {})
         self._scratch = scratch
+        self._reader: RandomReader | None = None
         folders = class_folders(path) if kind == "image-folder" else []
-        self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
+        self._dataset = _open(path, scratch, {**(options or {}), "format": _FORMATS.get(kind, kind)})
         try:
             self._list(path, folders, classes)
         except BaseException:
@@ -94,13 +89,13 @@ class AnyFormat:
         chosen = format_named(contents.format)
         self._content = chosen.read if isinstance(chosen, WholeFiles) else None
         self._form = form_of(contents, None)
+        self._reader = RandomReader(dataset)
         self._roles: Mapping[str, str] = _ROLES[self._kind](contents.settings) if self._kind in _ROLES else {}
         # Archives that a daemon would unpack are unpacked here anyway.
         groups = dataset.groups if self._content is None else None
         self._groups = None if groups is None else UnpackedGroups(dataset, groups, self._scratch / "groups")
         records = [shard.records for shard in dataset.shards]
         self._firsts = [0, *accumulate(records[:-1])]
-        self._files = [int(shard.files_of(0, _FIRST)[0]) for shard in dataset.shards]
         sizes = np.concatenate([shard.ends - shard.starts for shard in dataset.shards]).astype(np.int64)
         self._places: npt.NDArray[np.int64] | None = None
         if self._kind == "image-folder":
@@ -119,7 +114,7 @@ class AnyFormat:
         fingerprint = Fingerprint(self._kind)
         fingerprint.add(Catalog(shards=dataset.entries).fingerprint)
         # Names and sizes alone would not tell that a file was written again.
-        fingerprint.add(hashlib.blake2b(np.ascontiguousarray(dataset.file_table.mtimes_ns).data).hexdigest())
+        fingerprint.add(hashlib.blake2b(np.ascontiguousarray(dataset.folder_store.table.mtimes_ns).data).hexdigest())
         if self._places is not None:
             fingerprint.add(hashlib.blake2b(self._places.data).hexdigest())
         for label, name in self._names.items():
@@ -177,6 +172,8 @@ class AnyFormat:
 
     def close(self) -> None:
         """Close the dataset and remove its index. Closing again does nothing."""
+        if self._reader is not None:
+            self._reader.close()
         self._dataset.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -186,26 +183,27 @@ class AnyFormat:
             place = int(self._places[place])
         shard = bisect_right(self._firsts, place) - 1
         record = place - self._firsts[shard]
-        # Of whole files the numbers are those of the records.
-        return shard, record, place if self._content is not None else self._files[shard]
+        return shard, record, self._dataset.shards[shard].file_of(record)
 
     def _row(self, shard: int, record: int, file: int) -> tuple[memoryview, Mapping[str, Any]]:
         """Return the bytes and the columns of a record."""
-        table, held = self._dataset.file_table, self._dataset.shards[shard]
-        stamp = Stamp(size_bytes=int(table.sizes[file]), mtime_ns=int(table.mtimes_ns[file]))
-        if self._content is not None:
-            data = memoryview(read_stamped(table.path(file), stamp))
-            return data, self._content(data)
-        start, size = int(held.starts[record]), int(held.ends[record]) - int(held.starts[record])
+        held = self._dataset.shards[shard]
         if self._groups is not None:
-            data = memoryview(self._groups.read(file, start, size))
+            start = int(held.starts[record])
+            data, note = memoryview(self._groups.read(file, start, int(held.ends[record]) - start)), b""
         else:
-            data = memoryview(read_stamped(table.path(file), stamp, start, size))
-        piece = Piece(buffer=data, starts=_FIRST, ends=np.array([size], np.int64), slots=_FIRST)
+            data, note = self._read(shard, record, file)
+        return data, self._form.row(data, note) if self._content is None else self._content(data)
+
+    def _read(self, shard: int, record: int, file: int) -> tuple[memoryview, bytes]:
+        if self._reader is None:
+            raise AssertionError("records are read of a source that is listed")
         try:
-            return data, {name: column[0] for name, column in self._form.columns([piece], 1).items()}
-        except DatasetError as error:
-            raise DatasetError(self._form.faults([piece]).get(0, str(error))) from error
+            found = self._reader.record(shard, record)
+        except DatasetError:
+            check_listed(self._dataset.folder_store, file)
+            raise
+        return found.data, found.note
 
 
 def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
@@ -217,7 +215,7 @@ def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
     except OSError as error:
         raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
     try:
-        return open_ranges(path.name, folder, scratch, options, only=only)
+        return open_folder(path.name, folder, scratch, options, only=only)
     except BaseException:
         folder.close()
         shutil.rmtree(scratch, ignore_errors=True)

@@ -21,8 +21,8 @@ from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.npy_header import NpyHeader
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
 
 __all__ = ["ArrayColumns", "is_pair"]
 

@@ -12,10 +12,11 @@ from typing import Final
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.folders.names import format_options
 from emlio.formats.mds import mds
-from emlio.formats.registry import find_format
+from emlio.formats.registry import FORMATS, find_format
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
-from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
+from emlio.index.opening import split_below
+from emlio.prepare.sources.any_format import AnyFormat
 from emlio.prepare.sources.array_columns import ArrayColumns, is_pair
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.manifest import Manifest
@@ -26,16 +27,14 @@ from emlio.prepare.sources.token_source import TokenFiles, has_index
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.prepare.sources.unpacked_files import plain_name, unpacked
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
-from emlio.shards.files.unfinished import UNFINISHED, is_unfinished
-from emlio.shards.opening.choice import split_below
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
+from emlio.store.unfinished import UNFINISHED, is_unfinished
 
-__all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "split_source", "usual_name"]
+__all__ = ["guess_kind", "open_source", "source_kinds", "split_source", "usual_name"]
 
-SOURCE_KINDS: Final = tuple(
-    sorted(("csv", "manifest", "megatron", "npy-columns", "tar", "tfrecord", "tokens", *FORMAT_OF))
-)
+_OWN: Final = ("csv", "manifest", "megatron", "npy-columns", "tfrecord", "tokens")
+"""Kinds that are not read as the columns of a format."""
 
 _SAME: Final = {"csv": "manifest", "tar": "webdataset"}
 """Other names of kinds."""
@@ -62,6 +61,11 @@ _FORMS = (
     "one folder of images for each class, .tar, .npy, .npz, .jsonl, .parquet, .arrow or TFRecord files, MDS, Megatron-LM's "
     "files, or the path of a .csv or .jsonl manifest"
 )
+
+
+def source_kinds() -> tuple[str, ...]:
+    """Return the kinds of sources that can be converted, all formats among them."""
+    return tuple(sorted({*_OWN, "image-folder", "webdataset", *(each.name for each in FORMATS)}))
 
 
 def usual_name(kind: str) -> str:
@@ -95,7 +99,7 @@ def open_source(
     options: Mapping[str, str] | None = None,
     settings: SourceSettings | None = None,
 ) -> RecordSource:
-    """List a dataset of one of the SOURCE_KINDS.
+    """List a dataset of one of the `source_kinds`.
 
     Args:
         path: of the dataset.
@@ -144,7 +148,7 @@ def _opened(
         kind = "npy-columns"  # one record for x and one for y would be none of what is meant
     if kind in _UNPACKED:
         path, options = unpacked(path, unpack_in / "plain", options)
-    if kind in FORMAT_OF:
+    if kind not in _OWN and kind in source_kinds():
         return AnyFormat(path, kind, unpack_in, classes, options)
     if format_options(options) or (options and kind != "tfrecord"):
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
@@ -160,7 +164,7 @@ def _opened(
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
             return TfrecordFiles(path, unpack_in, options)
         case _:
-            raise ConfigError(f"the format of a source must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}")
+            raise ConfigError(f"the format of a source must be one of {', '.join(source_kinds())}, got {kind!r}")
 
 
 def split_source(path: Path, options: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

@@ -1,7 +1,7 @@
 """The classes of files that lie in one folder for each class.
 
 Covers: numbering the folders, choosing the pictures among the files. Does not cover: a list of
-classes in a file (emlio.prepare.sources.class_names), finding files (emlio.shards.files.tree).
+classes in a file (emlio.prepare.sources.class_names), finding files (emlio.store.folder_store).
 """
 
 import os

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.prepare.sample import Sample
+from emlio.store.folder_store import FolderStore
 
-__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
+__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "Stamp", "check_listed", "read_stamped", "stamp_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,23 @@ class Fingerprint:
     def hexdigest(self) -> str:
         """Return the digest of the entries so far."""
         return self._hash.hexdigest()
+
+
+def check_listed(files: FolderStore, number: int) -> None:
+    """Check that a file has not changed since it was listed.
+
+    Raises:
+        DatasetError: it has.
+    """
+    try:
+        files.check(number)
+    except DatasetError as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # it cannot be looked at
+        raise DatasetError(
+            f"{files.path(number)}: changed during the conversion: had {files.size_bytes(number)} bytes at the start. Run "
+            "the same command again when the file is complete"
+        ) from error
 
 
 def stamp_of(path: Path) -> Stamp:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
 from emlio.formats.folders.names import chosen_files, require_one_split
+from emlio.formats.tfrecord.mapping import read_mapping
+from emlio.formats.tfrecord.scan import scan
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped, stamp_of
 from emlio.prepare.sources.unpacked_files import is_copy, is_packed, unpack
-from emlio.shards.tfrecord.mapping import read_mapping
-from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 __all__ = ["TfrecordFiles", "looks_like_tfrecord"]

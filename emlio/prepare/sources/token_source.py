@@ -24,8 +24,8 @@ from emlio.formats.token_form import TOKENS, stored_tokens
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
 from emlio.prepare.sources.settings import SourceSettings
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import Tree, walk, walk_file
+from emlio.store.folder import Folder
+from emlio.store.folder_store import FolderStore, walk, walk_file
 from emlio.tokens import TOKEN_TYPES
 
 __all__ = ["TokenFiles", "as_tokens", "has_index"]
@@ -171,7 +171,7 @@ def has_index(path: Path) -> bool:
 class _Few:
     """The files of some trees, as one. See `Files`."""
 
-    def __init__(self, trees: Sequence[Tree]) -> None:
+    def __init__(self, trees: Sequence[FolderStore]) -> None:
         self._at = [(tree, number) for tree in trees for number in range(len(tree.names))]
         self.names = [tree.names[number] for tree, number in self._at]
         self.sizes = np.array([int(tree.sizes[number]) for tree, number in self._at], np.int64)
@@ -181,6 +181,10 @@ class _Few:
             Stamp(size_bytes=int(tree.sizes[number]), mtime_ns=int(tree.table.mtimes_ns[number]))
             for tree, number in self._at
         ]
+
+    def path(self, number: int) -> Path:
+        """See `Files`."""
+        return self.paths[number]
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""

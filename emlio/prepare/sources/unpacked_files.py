@@ -17,8 +17,8 @@ from emlio.formats.folders.containers import PACKED
 from emlio.formats.folders.names import chosen_files, require_one_split
 from emlio.formats.tabular.arrow_library import decompressed, decompressed_at_once
 from emlio.prepare.disk import disk_error
-from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import walk
+from emlio.store.folder import Folder
+from emlio.store.folder_store import walk
 from emlio.units import format_size
 
 __all__ = ["is_copy", "is_packed", "plain_name", "unpack", "unpacked"]

@@ -4,22 +4,23 @@ A conversion reads records in any order, and each from its group. Without this e
 large table would unpack a whole group again.
 
 Covers: unpacking each group once, when it is first needed, and reading records of it. Does not
-cover: making records of a group (emlio.shards.group_records).
+cover: making records of a group (emlio.reading.group_maker).
 """
 
-import os
+import io
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import cast
 
 from emlio.errors import DatasetError
+from emlio.index.dataset import Dataset
+from emlio.index.groups import FileGroups, Group
 from emlio.prepare.disk import disk_error
-from emlio.prepare.sources.record_source import Stamp, stamp_of
-from emlio.shards.dataset import Dataset
-from emlio.shards.files.file_read import read_into
-from emlio.shards.group_records import GroupMaker, on_descriptor
-from emlio.shards.ranges.groups import FileGroups, Group
+from emlio.prepare.sources.record_source import check_listed
+from emlio.reading.group_maker import GroupMaker
+from emlio.store.file_read import read_into
 
 __all__ = ["UnpackedGroups"]
 
@@ -73,22 +74,10 @@ class UnpackedGroups:
         return bytes(record)
 
     def _unpack(self, group: Group, path: Path) -> None:
-        table = self._dataset.file_table
-        listed = Stamp(size_bytes=int(table.sizes[group.file]), mtime_ns=int(table.mtimes_ns[group.file]))
-        source = table.path(group.file)
-        if stamp_of(source) != listed:
-            raise DatasetError(
-                f"{source}: changed during the conversion: had {listed.size_bytes} bytes at the start. Run the same command "
-                "again when the file is complete"
-            )
-        try:
-            descriptor = self._dataset.folder.open(table.names[group.file])
-        except OSError as error:
-            raise DatasetError(f"{source}: cannot be read: {error.strerror or error}") from error
-        try:
-            made = self._maker.make(group, on_descriptor(descriptor))
-        finally:
-            os.close(descriptor)
+        store = self._dataset.folder_store
+        check_listed(store, group.file)
+        with cast("io.RawIOBase", store.open(group.file)) as file:
+            made = self._maker.make(group, file)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made.data)

@@ -46,7 +46,7 @@ class ShardFile:
         self.path = path
         self.size_bytes = 0
         self._expected_bytes = expected_bytes
-        # The same form as in emlio.shards.files.atomic_file: hidden, and recognised by the clean-up after
+        # The same form as in emlio.store.atomic_file: hidden, and recognised by the clean-up after
         # a killed process.
         self._temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         self._pieces: list[Buffer] = []

@@ -1,7 +1,7 @@
 """The shards of a dataset that are still to be written.
 
 Covers: the recipe that determines their bytes, writing the shards that an earlier run did not finish
-in several threads, those of TFRecord with their indexes and finally their mappings. Does not cover:
+in several threads, those of TFRecord with their mappings. Does not cover:
 the source of records, the directory (emlio.prepare.targets.target), tars
 (emlio.prepare.targets.tar_set).
 
@@ -19,22 +19,21 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.prepare.disk import disk_error, refuse_full_disk
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.shard_file import ShardFile
-from emlio.prepare.targets.tally import Tally
-from emlio.prepare.targets.target import TFRECORDS, TargetFiles, settle
-from emlio.prepare.targets.tfrecord_shard import TfrecordShard
-from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.tfrecord.index import index_name, write_index
-from emlio.shards.tfrecord.mapping import (
+from emlio.formats.tfrecord.mapping import (
     Feature,
     ShardMapping,
     content_digest,
     mapping_name,
     read_mapping,
-    write_mapping,
 )
+from emlio.index.parallel import for_each_shard
+from emlio.prepare.disk import disk_error, refuse_full_disk
+from emlio.prepare.mappings import write_mapping
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_file import ShardFile
+from emlio.prepare.targets.tally import Tally
+from emlio.prepare.targets.target import TFRECORDS, TargetFiles, settle
+from emlio.prepare.targets.tfrecord_shard import TfrecordShard
 
 __all__ = ["Recipe", "write_missing", "write_shards"]
 
@@ -154,7 +153,7 @@ def write_missing(
 
 
 def _finished(out: Path, shard: int, shards: int) -> ShardMapping | None:
-    """Return the mapping of a complete shard, which has an index, too, and a file of the right size."""
+    """Return the mapping of a complete shard, which has a file of the right size."""
     path = out / TFRECORDS.shard_name(shard, shards)
     try:
         mapping = read_mapping(out / mapping_name(shard))
@@ -162,9 +161,7 @@ def _finished(out: Path, shard: int, shards: int) -> ShardMapping | None:
     except (DatasetError, OSError):
         return None
     described = (mapping.shard_index, mapping.shard_count, mapping.file, mapping.size_bytes)
-    if described != (shard, shards, path.name, size) or not (out / index_name(path.name)).is_file():
-        return None
-    return mapping
+    return mapping if described == (shard, shards, path.name, size) else None
 
 
 def _write_shard(
@@ -195,7 +192,6 @@ def _write_shard(
         tokens=recipe.tokens or None,
     )
     try:
-        write_index(out / index_name(path.name), framing.offsets)
         write_mapping(out, mapping)
     except OSError as error:
         raise disk_error(out / mapping_name(shard), framing.offsets.nbytes, error) from error

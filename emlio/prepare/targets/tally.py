@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from emlio.errors import DatasetError
 from emlio.example import parse_example
+from emlio.formats.tfrecord.mapping import Feature
 from emlio.prepare.targets.record import Record
-from emlio.shards.tfrecord.mapping import Feature
 
 __all__ = ["LABEL_FEATURE", "FeatureForm", "Tally"]
 

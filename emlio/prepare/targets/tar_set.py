@@ -17,7 +17,7 @@ from emlio.prepare.targets.shard_set import Recipe, write_missing
 from emlio.prepare.targets.tally import Tally
 from emlio.prepare.targets.tar_shard import TarShard
 from emlio.prepare.targets.target import TARS
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
 
 __all__ = ["TarSummary", "finished_tar", "write_tars"]
 

@@ -19,7 +19,7 @@ import msgspec
 
 from emlio.errors import ConfigError
 from emlio.prepare.disk import disk_error
-from emlio.shards.files.atomic_file import write_atomically
+from emlio.store.atomic_file import write_atomically
 
 __all__ = [
     "LABELS_NAME",
@@ -46,7 +46,7 @@ UNPACKED_NAME = ".emlio-convert-unpacked"
 folder of this name."""
 
 _OURS = re.compile(
-    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy|\.digest\.json)?|\.idx|\.tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"
+    r"shard-\d{5}-of-\d{5}\.(?:tfrecord|idx|tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"
     r"|\.?skipped_shard_\d{5}\.txt|\.?prepared\.json|labels\.txt"
 )
 MAKERS: Final = ("emlio convert", "emlio synth")

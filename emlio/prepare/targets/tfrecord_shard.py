@@ -14,10 +14,10 @@ import numpy as np
 
 from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import DatasetError
+from emlio.formats.tfrecord.scan import Framing, scan
+from emlio.formats.tfrecord.verify import verify_records
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
-from emlio.shards.tfrecord.scan import Framing, scan
-from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = ["TfrecordShard"]

@@ -10,14 +10,15 @@ import shutil
 from pathlib import Path
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.tfrecord.mapping import ShardMapping
+from emlio.formats.tfrecord.verify import verify_records
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
+from emlio.index.summary import mappings_of
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.target import UNPACKED_NAME
 from emlio.prepare.writing.label_names import LabelNames, listed_names
 from emlio.prepare.writing.part_files import BASE, Appended, PartFiles, PartShard, write_document
-from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.index import write_index
-from emlio.shards.tfrecord.verify import verify_records
 
 __all__ = ["appended_dataset", "link_base"]
 
@@ -34,10 +35,10 @@ def appended_dataset(out: Path, old: Path) -> tuple[Appended, LabelNames]:
     """
     with _opened(out, old) as dataset:
         digest = hashlib.blake2b(digest_size=16)
-        for shard in dataset.tfrecord_shards:
+        for shard in dataset.shards:
             digest.update(f"{shard.records} {shard.size_bytes} {shard.digest}\n".encode())
         return (
-            Appended(path=str(old.resolve()), digest=digest.hexdigest(), shards=len(dataset.tfrecord_shards)),
+            Appended(path=str(old.resolve()), digest=digest.hexdigest(), shards=len(dataset.shards)),
             {**listed_names(old), **dataset.contents.label_names},
         )
 
@@ -63,8 +64,8 @@ def link_base(out: Path, base: Appended, *, verify: bool) -> None:
     if appended_dataset(out, old)[0] != base:
         raise ConfigError(f"append_to: the dataset in {old} has changed since this one was begun. Use overwrite=True")
     with _opened(out, old) as dataset:
-        for number, shard in list(enumerate(dataset.tfrecord_shards))[done:]:
-            _take(files, number, shard, verify=verify)
+        for number, mapping in list(enumerate(mappings_of(dataset)))[done:]:
+            _take(files, number, dataset, mapping, verify=verify)
 
 
 def _opened(out: Path, old: Path) -> Dataset:
@@ -73,7 +74,7 @@ def _opened(out: Path, old: Path) -> Dataset:
     try:
         if dataset.missing:
             raise ConfigError(f"append_to must be a whole dataset: {old} lacks {dataset.missing[0]}")
-        if any(shard.mapping is None for shard in dataset.tfrecord_shards):
+        if any(shard.files == 1 for shard in dataset.shards):
             raise ConfigError(f"append_to must have a mapping for each shard. Write them: emlio index --mapping {old}")
     except BaseException:
         dataset.close()
@@ -81,8 +82,9 @@ def _opened(out: Path, old: Path) -> Dataset:
     return dataset
 
 
-def _take(files: PartFiles, number: int, shard: Shard, *, verify: bool) -> None:
-    source, target = shard.path, files.shard(number)
+def _take(files: PartFiles, number: int, dataset: Dataset, mapping: ShardMapping, *, verify: bool) -> None:
+    shard = dataset.shards[number]
+    source, target = dataset.shard_paths[number], files.shard(number)
     try:
         try:
             os.link(os.path.realpath(source), target)
@@ -92,13 +94,10 @@ def _take(files: PartFiles, number: int, shard: Shard, *, verify: bool) -> None:
             _copy(source, target)
             if verify:
                 verify_records(target, shard.offsets)
-        write_index(files.index(number), shard.offsets)
     except OSError as error:
         raise disk_error(target, shard.size_bytes, error) from error
     if target.stat().st_size != shard.size_bytes:
         raise DatasetError(f"{source}: changed while it was copied")
-    mapping = shard.mapping
-    assert mapping is not None
     write_document(
         files.description(number),
         PartShard(

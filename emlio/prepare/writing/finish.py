@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.tfrecord.mapping import ShardMapping
 from emlio.prepare.disk import disk_error
+from emlio.prepare.mappings import write_mapping
 from emlio.prepare.targets.cut import MOST_SHARDS
 from emlio.prepare.targets.target import LABELS_NAME, TFRECORDS, recipe_in
 from emlio.prepare.writing.label_names import as_lines
@@ -32,9 +34,7 @@ from emlio.prepare.writing.part_files import (
     sync_folder,
     write_document,
 )
-from emlio.shards.files.atomic_file import write_atomically
-from emlio.shards.tfrecord.index import index_name
-from emlio.shards.tfrecord.mapping import ShardMapping, write_mapping
+from emlio.store.atomic_file import write_atomically
 
 __all__ = ["MADE_BY", "finish_if_complete", "go_on_finishing"]
 
@@ -123,8 +123,6 @@ def _rename(out: Path, finishing: Finishing) -> None:
         write_mapping(out, mapping)
     for number, (part, place, _) in enumerate(shards):
         name = TFRECORDS.shard_name(number, len(shards))
-        # A daemon that opens the folder meanwhile may have made an index of its own, of the same bytes.
-        _move(part.index(place), out / index_name(name))
         _move(part.shard(place), out / name)
     if finishing.labels:
         names = {int(number): name for number, name in finishing.labels.items()}

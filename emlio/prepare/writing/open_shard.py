@@ -1,18 +1,16 @@
 """The shard of a part that is being written.
 
-Covers: its records, and finishing it: the file, its index, its description. Does not cover: when it is
+Covers: its records, and finishing it: the file, its description. Does not cover: when it is
 full (emlio.prepare.writer).
 """
 
-from emlio.prepare.disk import disk_error
+from emlio.formats.tfrecord.mapping import content_digest
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
 from emlio.prepare.targets.tally import Tally
 from emlio.prepare.targets.tfrecord_shard import TfrecordShard
 from emlio.prepare.writing.columns import RAW, EncodedRecord
 from emlio.prepare.writing.part_files import PartFiles, PartShard, write_document
-from emlio.shards.tfrecord.index import write_index
-from emlio.shards.tfrecord.mapping import content_digest
 
 __all__ = ["OpenShard"]
 
@@ -77,10 +75,6 @@ class OpenShard:
             features=self._tally.features,
             label_counts=self._tally.label_counts,
         )
-        try:
-            write_index(self._files.index(self._number), framing.offsets)
-        except OSError as error:
-            raise disk_error(self._files.index(self._number), framing.offsets.nbytes, error) from error
         write_document(self._files.description(self._number), shard)
         self.close()
         return shard

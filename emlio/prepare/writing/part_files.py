@@ -1,7 +1,7 @@
 """The files of a dataset that is being written: all of them hidden, so that no daemon serves a part.
 
     .writing.json                           what is written here: how many parts, what it is appended to
-    .part-00003-00007.tfrecord              shard 7 of part 3, with .index.npy beside it
+    .part-00003-00007.tfrecord              shard 7 of part 3
     .part-00003-00007.json                  its description, written last: without it the shard does not count
     .part-00003.closed.json                 part 3 is complete
     .base-00000.tfrecord                    a shard of the dataset that is appended to, and its description
@@ -22,12 +22,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from emlio.errors import DatasetError
+from emlio.formats.tfrecord.mapping import Feature
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.target import is_target_file
-from emlio.shards.files.atomic_file import write_atomically
-from emlio.shards.files.unfinished import FINISHING, WRITING
-from emlio.shards.tfrecord.index import index_name
-from emlio.shards.tfrecord.mapping import Feature
+from emlio.store.atomic_file import write_atomically
+from emlio.store.unfinished import FINISHING, WRITING
 
 __all__ = [
     "BASE",
@@ -49,7 +48,7 @@ __all__ = [
 LOCK: Final = ".writing.lock"
 
 _NAME = re.compile(
-    r"\.(?:part-\d{5}-|base-)\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.json)|\.part-\d{5}\.(?:closed\.json|lock)"
+    r"\.(?:part-\d{5}-|base-)\d{5}\.(?:tfrecord|json)|\.part-\d{5}\.(?:closed\.json|lock)"
     r"|\.writing\.(?:json|lock)|\.finishing\.json"
 )
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp")
@@ -116,7 +115,7 @@ class PartShard:
     Attributes:
         size_bytes: of its file.
         records: how many it holds.
-        digest: of its content, see `emlio.shards.tfrecord.mapping`.
+        digest: of its content, see `emlio.formats.tfrecord.mapping`.
         columns: the kinds of its columns; empty for raw records, and for shards that were appended to.
         features: of its records.
         label_counts: records by label, or None.
@@ -165,10 +164,6 @@ class PartFiles:
         """Return the path of a shard."""
         return self.out / f"{self.prefix}-{number:05d}.tfrecord"
 
-    def index(self, number: int) -> Path:
-        """Return the path of a shard's index."""
-        return self.out / index_name(self.shard(number).name)
-
     def description(self, number: int) -> Path:
         """Return the path of a shard's description."""
         return self.out / f"{self.prefix}-{number:05d}.json"
@@ -185,7 +180,7 @@ class PartFiles:
         described = self.described()
         for number, shard in enumerate(described):
             try:
-                whole = self.shard(number).stat().st_size == shard.size_bytes and self.index(number).is_file()
+                whole = self.shard(number).stat().st_size == shard.size_bytes
             except OSError:
                 whole = False
             if not whole:

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog
-from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset, numbered_payload
 
 __all__ = ["RECORDS", "Known", "copy_for", "make_known"]

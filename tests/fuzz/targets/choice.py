@@ -3,13 +3,13 @@
 import numpy as np
 
 from emlio.errors import ConfigError, DatasetError, RemoteProtocolError
+from emlio.index.columns.values import pack_column, unpack_column
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
 from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.text import contents_named, read_content
 from emlio.planner.sampling import parse_sampling
 from emlio.session.contents import unpack
-from emlio.shards.columns.values import pack_column, unpack_column
 from tests.fuzz.target import Target
 
 __all__ = ["TARGET", "fuzz"]

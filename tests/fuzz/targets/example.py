@@ -11,7 +11,7 @@ import numpy as np
 
 from emlio.errors import DatasetError
 from emlio.example import Column, ColumnDecoder, Piece, parse_example
-from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.tfrecord.example_form import ExampleRecords
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
 

@@ -1,7 +1,7 @@
 """The JSON beside a shard."""
 
 from emlio.errors import DatasetError
-from emlio.shards.tfrecord.mapping import format_mapping, parse_mapping
+from emlio.formats.tfrecord.mapping import format_mapping, parse_mapping
 from tests.fuzz.target import Target
 
 __all__ = ["TARGET", "fuzz"]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio.extras import how_to_install
+from emlio.formats.tfrecord.mapping import Feature
 from emlio.planner.permutation import Permutation
 from emlio.prepare.synthetic.image import draw_picture
 from emlio.prepare.synthetic.picture_pool import numbered_picture
@@ -29,7 +30,6 @@ from emlio.prepare.targets.cut import cut
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.convergence.digits import SIDE, Digits, read_digits
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from emlio.example import encode_example, parse_example
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.tfrecord.index import write_dali_index
+from emlio.index.dali_index import write_dali_index
+from emlio.index.opening import open_dataset
 from emlio.tfrecord import frame
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.race.consumers.consume import records_of
@@ -91,6 +91,6 @@ def _pictures(corpus: Corpus, folder: Path) -> Iterator[tuple[int, bytes]]:
 
 def _copy_shards(directory: Path, target: Path) -> None:
     with open_dataset(directory.name, directory) as dataset:
-        for shard in dataset.tfrecord_shards:
-            shutil.copyfile(shard.path, target / shard.name)
+        for shard, path in zip(dataset.shards, dataset.shard_paths, strict=True):
+            shutil.copyfile(path, target / shard.name)
             write_dali_index(target / f"{shard.name}.idx", shard.offsets)

@@ -26,7 +26,7 @@ import msgspec
 import zmq
 
 from emlio.example import parse_example
-from emlio.shards.opening.choice import open_dataset
+from emlio.index.opening import open_dataset
 from emlio_bench.race.records.file_forms import IMAGE_FEATURE
 from emlio_bench.race.servers.served import DATA_PORTS
 from emlio_bench.subjects.bare import map_files
@@ -66,9 +66,9 @@ class _Shard:
 def main(directory: str, listen: str, address: str, port: str) -> None:
     """Serve readers until this process is ended."""
     with open_dataset("race", Path(directory)) as dataset:
-        views = map_files([str(shard.path) for shard in dataset.tfrecord_shards])
+        views = map_files([str(path) for path in dataset.shard_paths])
         shards: list[_Shard] = []
-        for view, shard in zip(views, dataset.tfrecord_shards, strict=True):
+        for view, shard in zip(views, dataset.shards, strict=True):
             first = shards[-1].first + len(shards[-1].bounds) - 1 if shards else 0
             shards.append(_Shard(view, shard.offsets.tolist(), first))
     low, high = DATA_PORTS

@@ -1,0 +1,1 @@
+"""TFRecord files: their names, mappings, frames and records."""

@@ -1,0 +1,1 @@
+"""Columns read from all records of a dataset, and predicates over them."""

@@ -1,0 +1,111 @@
+"""The seam between what is read and how: an engine fills buffers with ranges of a dataset's files.
+
+An engine is given many reads, each of many ranges, before the first is wanted. It may carry them out
+in any order, and each is completed when its buffer is filled.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.index.dataset import Dataset
+from emlio.reading.gather import Gatherer
+from emlio.reading.ranges import RangeRead
+from emlio.store.opened.open_files import Stuck
+from emlio.store.opened.slices import Borrower
+
+__all__ = ["ReadEngine", "Reads"]
+
+
+class Reads(Protocol):
+    """The reads of one feed. `close` may be called by any thread, the others by one at a time."""
+
+    def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
+        """Return whether one more read may be submitted now, given those not completed yet."""
+        ...
+
+    def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
+        """Begin a read that is completed later; return False if that has to wait."""
+        ...
+
+    def borrow(
+        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
+    ) -> npt.NDArray[np.uint8] | None:
+        """Return the bytes of a read that is one run, without a copy, or None if it must be completed.
+
+        The borrower is told when nothing refers to them any more.
+
+        Raises:
+            DatasetError: the file is not the one that was indexed.
+        """
+        ...
+
+    def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
+        """Fill `out` with the ranges of a read one after the other, whether it was submitted or not.
+
+        Raises:
+            DatasetError: they cannot be read, or a file is not the one that was indexed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop what was submitted and not completed. Closing again does nothing."""
+        ...
+
+
+class ReadEngine(Protocol):
+    """Reads a dataset's files. Thread-safe.
+
+    Attributes:
+        dataset: the dataset.
+    """
+
+    dataset: Dataset
+
+    @property
+    def on_stuck(self) -> Stuck:
+        """What is called with those who must give back what was lent."""
+        ...
+
+    @on_stuck.setter
+    def on_stuck(self, stuck: Stuck) -> None: ...
+
+    def reads(self) -> Reads:
+        """Return the reads of a new feed."""
+        ...
+
+    def opened(self, number: int) -> "AbstractContextManager[io.RawIOBase]":
+        """Open a file for a while, to read what an index of ranges does not say.
+
+        Raises:
+            DatasetError: it is not the one that was indexed, or was not when it was read.
+        """
+        ...
+
+    def check(self, files: npt.NDArray[np.int64], now_ns: int) -> None:
+        """Raise `DatasetError` if one of these files is not the one that was indexed, looked at a short time ago."""
+        ...
+
+    def confirm(self, files: npt.NDArray[np.int64]) -> None:
+        """Check like `check`, just now. What comes from a server is compared whenever it is read."""
+        ...
+
+    def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Raise `DatasetError` if a file is not the one that was indexed; of many, some are looked at.
+
+        Args:
+            stopped: called before each file; if it returns True, the rest is not checked.
+        """
+        ...
+
+    def idle(self) -> bool:
+        """Lend nothing more; return whether nothing that was lent is still in use."""
+        ...
+
+    def close(self) -> None:
+        """Close everything; what a thread is still using is closed when it is done."""
+        ...

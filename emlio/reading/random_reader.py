@@ -1,0 +1,195 @@
+"""Records of a dataset by their numbers, for everything but streams: previews, verification, columns, conversion.
+
+Records are read many at a time, whatever their format and wherever they lie, and handed out one by
+one.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import CorruptRecordError
+from emlio.formats.plain import checksums_of
+from emlio.formats.record_form import fault_of
+from emlio.formats.registry import form_of
+from emlio.formats.tfrecord.verify import frame_faults
+from emlio.index.dataset import Dataset
+from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.gather import Gatherer
+from emlio.reading.open_engine import open_engine
+from emlio.reading.ranges import RangeRead
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+
+__all__ = ["RandomReader", "Record", "bad_records", "keep_checksums", "spread"]
+
+_BLOCK_BYTES: Final = 1 << 20
+"""Fits the second-level cache, so that a block is still cached when it is checked."""
+
+_MOST_RECORDS: Final = 1024
+_AHEAD_BYTES: Final = 64 << 20
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """Return `wanted` numbers spread evenly over 0..count-1, or all of them if there are fewer."""
+    if count <= wanted:
+        return list(range(count))
+    return [place * (count - 1) // max(wanted - 1, 1) for place in range(wanted)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Record:
+    """One record.
+
+    Attributes:
+        number: in its shard.
+        data: its bytes, without a frame.
+        note: what a rank would be told of it beside its bytes.
+        fault: what is wrong with its frame or its checksum; "" if nothing is, or it was not compared.
+    """
+
+    number: int
+    data: memoryview
+    note: bytes = b""
+    fault: str = ""
+
+
+class RandomReader:
+    """Reads records of a dataset. Thread-safe; the dataset stays open."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._engine = open_engine(dataset, None, AheadBudget(_AHEAD_BYTES))
+
+    def records(self, shard: int, records: Iterable[int] | None = None, *, compare: bool = False) -> Iterator[Record]:
+        """Yield records of a shard.
+
+        Args:
+            shard: the number of the shard.
+            records: the numbers of the records; None for all.
+            compare: whether to compare those without frames with their kept checksums. One that was not known is
+                kept from now on. Frames are compared in any case.
+
+        Raises:
+            CorruptRecordError: a file lacks a record.
+            DatasetError: a file cannot be read, or is not the one that was indexed.
+        """
+        held = self.dataset.shards[shard]
+        numbers = np.arange(held.records) if records is None else np.fromiter(records, np.int64)
+        sizes = held.ends[numbers] - held.starts[numbers]
+        filled, begin, before = np.cumsum(sizes), 0, 0
+        while begin < len(numbers):
+            end = int(np.searchsorted(filled, before + _BLOCK_BYTES, side="right"))
+            end = min(max(end, begin + 1), begin + _MOST_RECORDS)
+            yield from self._block(shard, numbers[begin:end], sizes[begin:end], compare=compare)
+            begin, before = end, int(filled[end - 1])
+
+    def record(self, shard: int, number: int) -> Record:
+        """Return one record of a shard; see `records`."""
+        return next(self.records(shard, (number,)))
+
+    def _block(
+        self, shard: int, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], *, compare: bool
+    ) -> Iterator[Record]:
+        dataset = self.dataset
+        held, ends = dataset.shards[shard], np.cumsum(sizes)
+        read = RangeRead(
+            shard=np.full(len(numbers), shard, np.int64),
+            record=numbers,
+            file=held.files_of(numbers),
+            starts=np.asarray(held.starts)[numbers],
+            sizes=sizes,
+            size_bytes=int(ends[-1]),
+        )
+        block = np.empty(read.size_bytes, np.uint8)
+        if len(block):
+            reads = self._engine.reads()
+            try:
+                reads.complete(read, Gatherer(), block, time.monotonic_ns())
+            finally:
+                reads.close()
+        faults = self._faults(read, block.data, compare=compare)
+        notes: Sequence[bytes] = () if dataset.notes is None else dataset.notes(shard, numbers)
+        header, footer = (HEADER_BYTES, FOOTER_BYTES) if dataset.framed else (0, 0)
+        for place, (number, begin, end) in enumerate(
+            zip(numbers.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True)
+        ):
+            yield Record(
+                number=number,
+                data=block.data[begin + header : end - footer],
+                note=notes[place] if notes else b"",
+                fault=faults.get(place, ""),
+            )
+
+    def _faults(self, read: RangeRead, data: memoryview, *, compare: bool) -> dict[int, str]:
+        checksums = self.dataset.checksums
+        if checksums is None:
+            return frame_faults(data, np.concatenate([[0], np.cumsum(read.sizes)]))
+        if not compare:
+            return {}
+        if not checksums.known(read.shard, read.record).all():
+            self._engine.confirm(read.file)  # the checksum is kept: it must not be of bytes that are being written
+        wanted, found = checksums.of(read.shard, read.record, read.sizes, data), checksums_of(data, read.sizes)
+        return {
+            place: f"the CRC32C of its {int(read.sizes[place])} bytes must be {int(wanted[place]):#010x} as first read, "
+            f"is {int(found[place]):#010x}"
+            for place in np.flatnonzero(wanted != found).tolist()
+        }
+
+    def error(self, shard: int, number: int, reason: str) -> CorruptRecordError:
+        """Return the error for a record."""
+        path, offset = self.dataset.where(shard, number)
+        return CorruptRecordError(
+            f"{path}: record {number} at offset {offset}: {reason}",
+            shard=self.dataset.shards[shard].name,
+            record=number,
+            offset=offset,
+        )
+
+    def close(self) -> None:
+        """Close what is open. Closing again does nothing."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def keep_checksums(reader: RandomReader, shard: int, progress: Callable[[int], None]) -> int:
+    """Read the records of a shard whose checksum is not known, and keep it; return how many there were.
+
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    checksums = reader.dataset.checksums
+    if checksums is None:
+        return 0
+    all_records = np.arange(reader.dataset.shards[shard].records)
+    unknown = np.flatnonzero(~checksums.known(np.full(len(all_records), shard, np.int64), all_records)).tolist()
+    for record in reader.records(shard, unknown, compare=True):
+        progress(len(record.data))
+    return len(unknown)
+
+
+def bad_records(reader: RandomReader, shard: int, progress: Callable[[int], None]) -> Iterator[CorruptRecordError]:
+    """Yield an error for every record of a shard that differs from its checksums, or cannot be decoded.
+
+    Framed records are not decoded: their frames tell whether they are as they were written.
+
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    form = None if reader.dataset.framed else form_of(reader.dataset.contents, None)
+    for record in reader.records(shard, compare=True):
+        fault = record.fault or ("" if form is None else fault_of(form, record.data, record.note))
+        if fault:
+            yield reader.error(shard, record.number, fault)
+        progress(len(record.data))

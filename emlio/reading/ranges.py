@@ -1,0 +1,45 @@
+"""Ranges of files that are read together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RangeRead", "run_starts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RangeRead:
+    """Records, and where each of them lies; shapes (n,) for n records.
+
+    Attributes:
+        shard: which of the dataset's shards each record lies in.
+        record: its number in that shard.
+        file: which of the dataset's files holds it.
+        starts: the byte of that file at which each begins, with its frame if it has one.
+        sizes: the bytes of each.
+        size_bytes: the bytes of all of them.
+    """
+
+    shard: npt.NDArray[np.int64]
+    record: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    size_bytes: int
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self.sizes)
+
+
+def run_starts(
+    file: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the positions of the ranges that do not continue the range before."""
+    breaks = np.empty(len(starts), np.bool_)
+    breaks[0] = True
+    np.not_equal(starts[1:], starts[:-1] + sizes[:-1], out=breaks[1:])
+    breaks[1:] |= file[1:] != file[:-1]
+    return breaks.nonzero()[0]

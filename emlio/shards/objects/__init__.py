@@ -1,1 +1,0 @@
-"""Objects in buckets as the files of a dataset."""

@@ -1,1 +1,0 @@
-"""Opening a dataset: choosing how, and one way for each kind of dataset."""

@@ -1,1 +1,0 @@
-"""TFRecord files: finding shards, their indexes and mappings, checking records."""

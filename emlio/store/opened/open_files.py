@@ -1,0 +1,270 @@
+"""The files of a folder, kept open as far as the system allows.
+
+Covers: descriptors, mappings and leases, made on demand and closed in favour of others; noticing
+that a file changed. Does not cover: how many there may be (emlio.store.opened.room), which ones are
+closed (emlio.store.opened.open_set), reading (emlio.reading.gather).
+"""
+
+import os
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError, EmlioError
+from emlio.open_limits import is_used_up, refusal_of
+from emlio.store.folder import absence
+from emlio.store.folder_store import FolderStore
+from emlio.store.mapped_file import map_file, unmap
+from emlio.store.opened.leases import Leases
+from emlio.store.opened.lenders import Lenders
+from emlio.store.opened.open_set import HeldFile, HeldFiles, OpenSet
+from emlio.store.opened.patience import patiently
+from emlio.store.opened.room import Room, file_room, lease_room, mapping_room
+from emlio.store.opened.slices import Borrower
+
+__all__ = ["OpenFiles", "Stuck", "nobody_waits"]
+
+_CHECK_EVERY_NS = 200_000_000
+"""The time for which a check that a file is unchanged stays valid. One stat per file and message
+would cost more than reading small records."""
+
+_PATHS_CHECKED = 10_000
+"""The most files whose paths are looked at when a rank joins: a tenth of a second."""
+
+_SCANS = 16
+"""The number of shards with a new change time that may be scanned at once; one thread scans
+each."""
+
+
+Stuck = Callable[[Path, Collection[Borrower]], None]
+"""Called in the lease thread when a process waits to write to a file whose bytes are still in use: with the file's path
+and the borrowers."""
+
+
+def nobody_waits(path: Path, borrowers: Collection[Borrower]) -> None:
+    """Do nothing: see `Stuck`."""
+
+
+class OpenFiles:
+    """The open files of a folder, by number. Thread-safe.
+
+    Attributes:
+        store: the files.
+        read_whole: whether each is read whole, so that a mapping is not worth it.
+        on_stuck: see `Stuck`.
+    """
+
+    def __init__(
+        self,
+        store: FolderStore,
+        leases: Leases | None = None,
+        *,
+        read_whole: bool = False,
+        files: Room | None = None,
+        mappings: Room | None = None,
+        leased: Room | None = None,
+    ) -> None:
+        """See the class.
+
+        Args:
+            store: the files.
+            leases: the leases on them; without them nothing is lent, and all bytes are copied.
+            read_whole: see the class.
+            files: the limit of descriptors; by default this process's.
+            mappings: the limit of mappings; by default this process's.
+            leased: the limit of files under a lease; by default this process's.
+        """
+        self.store = store
+        self.read_whole = read_whole
+        self.on_stuck: Stuck = nobody_waits
+        self._table = store.table
+        count = len(store)
+        self._files = OpenSet(count, files or file_room(), self._open_file, _close_file, self._not_opened)
+        self._maps = OpenSet(count, mappings or mapping_room(), self._map_file, self._unmap_file, self._not_mapped)
+        self._lenders: Lenders | None = None
+        if leases is not None:
+            self._lenders = Lenders(store.table, leases, leased or lease_room(), self._open_file, self._hear_stuck)
+        self._checked_ns = np.zeros(count, np.int64)
+        self._ctimes_ns = np.array(store.table.ctimes_ns, np.int64)
+        self._scanning = [Lock() for _ in range(_SCANS)]
+        self._closing = Event()
+
+    def open(self, number: int) -> HeldFile:
+        """Return a context manager for the shard's descriptor."""
+        return self._files.hold(number)
+
+    def open_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
+        """Return a context manager for the descriptors of these shards."""
+        return self._files.hold_all(numbers)
+
+    def mapped(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
+        """Return a context manager for the addresses at which these shards are mapped.
+
+        They are for system calls only: never touch that memory directly. An address is -1 if
+        mapping the shard costs more than reading from it.
+        """
+        return self._maps.hold_worthwhile(numbers)
+
+    def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
+        """Return bytes of a shard in its mapping, or None if they must be copied.
+
+        See `SliceLender.lend`.
+        """
+        return self._lenders.lend(number, start, end, borrower) if self._lenders is not None else None
+
+    def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
+        """Raise `DatasetError` if one of these files is not the one that was indexed."""
+        due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
+        if due.size:
+            self._check_due(due, now_ns)
+
+    def check_used(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
+        """Check like `check`, but skip files that are neither open nor mapped.
+
+        Those are compared when they are opened for reading.
+        """
+        due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
+        if due.size:
+            self._check_due(due[self._files.are_open(due) | self._maps.are_open(due)], now_ns)
+
+    def confirm(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Raise `DatasetError` if one of these files is not the one that was indexed, checked just now."""
+        of_each: list[int] = np.unique(numbers).tolist()
+        for number in of_each:
+            self._check(number)
+
+    def _check_due(self, due: npt.NDArray[np.int64], now_ns: int) -> None:
+        self.store.folder.check_in_place()
+        numbers_due: list[int] = np.unique(due).tolist()
+        for number in numbers_due:
+            try:
+                self._check(number)
+            except DatasetError as error:
+                # What is read is the open file: if that is unchanged the bytes are right, whatever
+                # its name refers to now.
+                if not error.passing or not self._check_open(number):
+                    raise
+            else:
+                self._checked_ns[number] = now_ns
+
+    def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Raise `DatasetError` if a path no longer leads to the indexed file, open or not.
+
+        Of very many files some are looked at.
+
+        Args:
+            stopped: called before each file; if it returns True, the rest is not checked.
+        """
+
+        def pause(seconds: float) -> bool:
+            return self._closing.wait(seconds) or stopped()
+
+        patiently(self.store.folder.check_in_place, pause)
+        count = len(self._table)
+        # The others are compared when they are opened.
+        for number in range(0, count, -(-count // _PATHS_CHECKED) or 1):
+            if stopped():
+                return
+            patiently(partial(self._check, number), pause)
+
+    def _check(self, number: int) -> None:
+        """Check by name. Files are compared when they are opened, so the name stands for both."""
+        files = self._table
+        try:
+            found = self.store.folder.stat(files.names[number])
+        except OSError as error:
+            raise refusal_of(error, f"shard {files.path(number)}") or DatasetError(
+                f"a shard must not be removed while it is served: {files.path(number)} {absence(error)}"
+            ) from error
+        self._compare(number, found)
+
+    def _check_open(self, number: int) -> bool:
+        """Check by an open descriptor; return False if the shard has none."""
+        found = self._lenders.status(number) if self._lenders is not None else None
+        if found is None:
+            held = self._files.hold_if_open(number)
+            if held is None:
+                return False
+            with held as descriptor:
+                found = os.fstat(descriptor)
+        self._compare(number, found)
+        return True
+
+    def _compare(self, number: int, found: os.stat_result) -> None:
+        self._table.check_unchanged(number, found)
+        if found.st_ctime_ns != self._ctimes_ns[number]:
+            # A new change time may mean that other content was written and its size and time
+            # restored, or no more than a chmod.
+            # A second thread finds that the first has scanned it.
+            with self._scanning[number % _SCANS]:
+                if found.st_ctime_ns != self._ctimes_ns[number]:
+                    self._table.check_content(number, self.store.folder)
+                    self._ctimes_ns[number] = found.st_ctime_ns
+
+    # ---- opening and closing --------------------------------------------------------------------------------------
+
+    def _open_file(self, number: int) -> int:
+        try:
+            descriptor, found = self._open_status(self._table.names[number])
+        except OSError as error:
+            if not is_used_up(error):
+                self._check(number)  # raises a better error if the file has changed
+            raise
+        try:
+            self._compare(number, found)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _open_status(self, name: str) -> tuple[int, os.stat_result]:
+        while True:
+            try:
+                return self.store.folder.open_status(name)
+            except OSError as error:
+                if self._lenders is None or not is_used_up(error) or not self._lenders.spare():
+                    raise
+
+    def _map_file(self, number: int) -> int:
+        with self._files.hold(number) as descriptor:
+            return map_file(descriptor, self._table.size_bytes(number))
+
+    def _unmap_file(self, number: int, address: int) -> None:
+        unmap(address, self._table.size_bytes(number))
+
+    def _not_opened(self, number: int, error: OSError) -> EmlioError:
+        path = self._table.path(number)
+        return refusal_of(error, f"shard {path}") or DatasetError(f"a shard must be readable: {path}: {error.strerror}")
+
+    def _not_mapped(self, number: int, error: OSError) -> EmlioError:
+        files = self._table
+        return refusal_of(error, f"shard {files.path(number)}") or DatasetError(
+            f"a shard must have the {files.size_bytes(number)} bytes that were indexed: {files.path(number)}: "
+            f"{error.strerror}"
+        )
+
+    def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:
+        self.on_stuck(path, borrowers)
+
+    def idle(self) -> bool:
+        """Return whether no slice of a mapped shard is in use, so that `close` may release leases.
+
+        Lends nothing more of what is not in use.
+        """
+        return self._lenders is None or self._lenders.retire()
+
+    def close(self) -> None:
+        """Close everything; what a thread is still using is closed when it is done."""
+        self._closing.set()
+        if self._lenders is not None:
+            self._lenders.close()
+        self._maps.close()
+        self._files.close()
+
+
+def _close_file(_: int, descriptor: int) -> None:
+    os.close(descriptor)

@@ -1,0 +1,99 @@
+"""Reading a dataset in a folder, for tests of what lies below a loader.
+
+Covers: the engine with open files of its own, ranges of one read, an open dataset without an index.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import CorruptRecordError
+from emlio.formats.contents import TFRECORD
+from emlio.index.dataset import Dataset, Shard
+from emlio.reading.page_cache import PageCacheEngine
+from emlio.reading.random_reader import RandomReader, bad_records, keep_checksums
+from emlio.reading.ranges import RangeRead
+from emlio.store.file_table import FileTable, NameTable
+from emlio.store.folder import Folder
+from emlio.store.folder_store import FolderStore, FolderTimes
+from emlio.store.opened.leases import Leases
+from emlio.store.opened.open_files import OpenFiles
+
+__all__ = ["added_checksums", "faults_in", "in_folder", "made_up", "page_cache", "ranges"]
+
+
+def page_cache(dataset: Dataset, leases: Leases | None = None, **rooms: Any) -> PageCacheEngine:
+    """Return the engine of a dataset in a folder, with open files of its own."""
+    read_whole = any(shard.whole_files for shard in dataset.shards)
+    return PageCacheEngine(dataset, OpenFiles(dataset.folder_store, leases, read_whole=read_whole, **rooms))
+
+
+def ranges(file: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> RangeRead:
+    """Return the read of some ranges, each of which is a record of the shard of the file's number."""
+    return RangeRead(
+        shard=file, record=np.arange(len(sizes)), file=file, starts=starts, sizes=sizes, size_bytes=int(sizes.sum())
+    )
+
+
+def in_folder(dataset: Dataset, folder: Folder) -> Dataset:
+    """Return the same dataset, read through another folder object."""
+    store = dataset.folder_store
+    return Dataset(
+        name=dataset.name,
+        files=FolderStore(folder, store.table, store.folders),
+        shards=dataset.shards,
+        contents=dataset.contents,
+        checksums=dataset.checksums,
+    )
+
+
+def faults_in(dataset: Dataset, shard: int) -> list[CorruptRecordError]:
+    """Return the errors of a shard's bad records."""
+    with RandomReader(dataset) as reader:
+        return list(bad_records(reader, shard, lambda _: None))
+
+
+def added_checksums(dataset: Dataset, shard: int) -> int:
+    """Keep the unknown checksums of a shard, and return how many there were."""
+    with RandomReader(dataset) as reader:
+        return keep_checksums(reader, shard, lambda _: None)
+
+
+def made_up(name: str, offsets: Mapping[str, Sequence[int]], *, folder: Path = Path("/"), digest: str = "d") -> Dataset:
+    """Return a dataset of framed records without an index and without files, only with what is known of them.
+
+    Args:
+        name: its name.
+        offsets: for each shard, the begin of each record, and the end of the last one.
+        folder: where its files would be.
+        digest: of each shard.
+    """
+    bounds = {shard: np.asarray(of, np.int64) for shard, of in offsets.items()}
+    nothing = np.zeros(len(bounds), np.int64)
+    table = FileTable(
+        folder=folder,
+        names=NameTable.of(bounds),
+        sizes=np.array([of[-1] for of in bounds.values()], np.int64),
+        mtimes_ns=nothing,
+        ctimes_ns=nothing,
+        inodes=np.arange(len(bounds)),
+    )
+    shards = [
+        Shard(
+            name=shard,
+            records=len(of) - 1,
+            size_bytes=int(of[-1]),
+            digest=digest,
+            starts=of[:-1],
+            ends=of[1:],
+            first_file=number,
+        )
+        for number, (shard, of) in enumerate(bounds.items())
+    ]
+    times = FolderTimes(names=NameTable.of(["."]), ctimes_ns=np.zeros(1, np.int64))
+    with Folder(folder) as closed:
+        files = FolderStore(closed, table, times)
+    return Dataset(name=name, files=files, shards=tuple(shards), contents=TFRECORD)
