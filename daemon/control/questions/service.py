@@ -70,6 +70,7 @@ class QuestionService:
         self._busy: set[_Turn] = set()
         self._reading: Counter[Place] = Counter()
         self._workers = Workers()
+        self._has_news = self._lacks_memory = False
         self._closed = False
 
     def list_shards(self, client: Client, reply: ShardsReply) -> None:
@@ -87,13 +88,14 @@ class QuestionService:
 
     def turn(self) -> None:
         """Begin the answers for which there is memory now, and a thread."""
-        for turn in list(self._waiting):
-            self._go_on(turn)
+        if self._has_news or self._lacks_memory:
+            self._has_news = self._lacks_memory = False
+            for turn in list(self._waiting):
+                self._go_on(turn)
 
     def deadline_ns(self, now_ns: int) -> int | None:
         """Return the latest time at which `turn` must be called."""
-        without_memory = any(not self._under_way.has_room(owner) for owner, _ in self._waiting)
-        return now_ns + _LOOK_EVERY_NS if without_memory else None
+        return now_ns + _LOOK_EVERY_NS if self._lacks_memory else None
 
     @property
     def under_way(self) -> bool:
@@ -135,13 +137,17 @@ class QuestionService:
             text = f"a client may have at most {self._quota.most_each} open questions; retry later"
             self._refuse(client, RefusedError(text, code="no-session"))
         else:
+            self._has_news = True
             mine.append(asked)
             self._waiting.setdefault((client.owner, asked.work.place), deque()).append(asked)
 
     def _go_on(self, turn: _Turn) -> None:
         owner, place = turn
         # Sending may end the session, which is then forgotten here: so look up the queue each time.
-        while turn in self._waiting and turn not in self._busy and self._under_way.has_room(owner):
+        while turn in self._waiting and turn not in self._busy:
+            if not self._under_way.has_room(owner):
+                self._lacks_memory = True
+                return
             if place is not None and self._reading[place] >= place.threads:
                 return
             waiting = self._waiting.pop(turn)
@@ -176,6 +182,7 @@ class QuestionService:
             self._call(partial(self._found, asked, place, found))
 
     def _found(self, asked: Asked, place: Place, found: Told | bytes | RefusedError) -> None:
+        self._has_news = True
         self._workers.ended()
         self._busy.remove((asked.client.owner, place))
         self._reading[place] -= 1
