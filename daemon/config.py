@@ -15,7 +15,7 @@ from typing import Any, Final
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
 from emlio.index.opening import DatasetPath
-from emlio.metrics.http import parse_address
+from emlio.metrics.address import parse_address
 from emlio.settings import option
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES

@@ -24,7 +24,6 @@ from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.reading.memory_budget import MemoryBudget
-from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory
 from emlio.daemon.reading.stream import Stream, StreamFailure, held_bytes
@@ -34,7 +33,7 @@ from emlio.reading.feed import Feed
 from emlio.reading.message_planner import NO_OPENING, Opening, StreamPosition
 from emlio.session.daemon import DaemonSession
 from emlio.socket_buffers import send_buffer_bytes
-from emlio.wire.control import ENERGY, Open
+from emlio.wire.control import Open
 from emlio.wire.data import tail_room
 from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from emlio.wire.seal import CIPHERS, StreamSeal
@@ -241,11 +240,6 @@ class Streams:
                     cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
                 )
                 if protection in CIPHERS
-                else None
-            ),
-            pace=(
-                PaceKeeper(self._clock, message_bytes=message_bytes, least_bytes=(lanes + 1) * message_bytes)
-                if order.pace == ENERGY
                 else None
             ),
         )

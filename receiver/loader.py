@@ -51,7 +51,6 @@ from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
 from emlio.units import counted
-from emlio.wire.control import Pace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -109,7 +108,6 @@ class EmlioLoader:
         epochs: int | None = None,
         recovery: Recovery = Recovery(),
         security: Security = Security(),
-        pace: Pace = "race",
         energy: bool | str | Path | None = None,
         progress: bool = False,
     ) -> None:
@@ -151,7 +149,6 @@ class EmlioLoader:
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.
-            pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/operate/energy.md.
             progress: show a progress bar for each epoch, on a terminal or in a notebook.
@@ -193,7 +190,6 @@ class EmlioLoader:
             prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
             prefetch_follows=prefetch == "auto",
             recovery=recovery,
-            pace=pace,
             epochs=epochs,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
             options=further_options(batch_size, tokens, epochs),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from emlio.energy.job.epoch_energy import EpochEnergy
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
+from emlio.energy.job.journal import StorageEnergy
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.observers import (
     UNOBSERVED_PASS,
@@ -37,7 +37,7 @@ class StartedLoader:
     config: LoaderConfig
     dataset: str
     protection: str
-    ask: Callable[[int, int, int], tuple[DaemonEnergy, ...]]
+    ask: Callable[[int, int, int], tuple[StorageEnergy, ...]]
 
 
 class LoaderObserver(EpochObserver, Protocol):

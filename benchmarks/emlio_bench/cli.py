@@ -23,6 +23,7 @@ from emlio.units import format_duration
 from emlio_bench.allreduce import run as allreduce
 from emlio_bench.attacks import run as attacks
 from emlio_bench.convergence import run as convergence
+from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
 from emlio_bench.energy import run as energy
@@ -41,7 +42,6 @@ from emlio_bench.mixtures.report import render_mixtures, write_mixtures_report
 from emlio_bench.mixtures.run import run_mixtures
 from emlio_bench.mixtures.settings import MixturesSettings
 from emlio_bench.nvml import run as nvml
-from emlio_bench.pace import run as pace
 from emlio_bench.paper.claims import papers_claims
 from emlio_bench.paper.report import first_words, is_paper, write_paper_report
 from emlio_bench.paper.run import run_paper
@@ -198,6 +198,7 @@ COMMANDS: Final = {
         allreduce,
         attacks,
         convergence,
+        counters,
         decode,
         delivery,
         energy,
@@ -205,7 +206,6 @@ COMMANDS: Final = {
         link_accuracy,
         memory,
         nvml,
-        pace,
         padding,
         plan_cost,
         ranks,

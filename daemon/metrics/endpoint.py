@@ -1,25 +1,37 @@
-"""The HTTP endpoint of a daemon, from before its datasets are open until it has ended.
+"""The metrics endpoint of a daemon, with its health checks /healthz and /readyz.
 
-Covers: whether there is one, its log, its end. Does not cover: the pages
-(emlio.daemon.metrics.pages).
+It serves from before the datasets are open until the daemon has ended.
+
+Covers: asking the control thread from another one, what counts as ready. Does not cover: the
+metrics (emlio.daemon.metrics.families), HTTP (emlio.metrics).
 """
 
 import logging
-from typing import Self
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from typing import Final, Self
 
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.thread import Control
-from emlio.daemon.metrics.pages import DaemonPages
-from emlio.metrics.http import is_loopback
-from emlio.metrics.server import MetricsServer
+from emlio.daemon.metrics.families import DaemonFamilies
+from emlio.metrics.address import is_loopback
+from emlio.metrics.families import Family
+from emlio.metrics.server import MetricsServer, Page
 
 __all__ = ["MetricsEndpoint"]
 
 _LOG = logging.getLogger("emlio.daemon")
+_PATIENCE_S: Final = 1.0
+"""The control thread answers in milliseconds, at most in some tens of them under a flood."""
 
 
 class MetricsEndpoint:
-    """Serves the pages of one daemon until it is closed."""
+    """Serves the figures of one daemon until it is closed.
+
+    Attributes:
+        url: the address of the metrics.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         """Begin to serve; until `served_by` the daemon is alive and not ready.
@@ -27,8 +39,10 @@ class MetricsEndpoint:
         Raises:
             ConfigError: the address cannot be used, or prometheus_client is not installed.
         """
-        self._pages = DaemonPages()
-        self._server = MetricsServer(host, port, self._pages.pages)
+        self._control: Control | None = None
+        self._families = DaemonFamilies()
+        self._server = MetricsServer(host, port, self.families, {"/readyz": self.ready})
+        self.url = self._server.url
         _LOG.info("metrics are served at %s", self.url, extra={"url": self.url})
         if not is_loopback(host):
             _LOG.warning("metrics are served without a password to every client that can reach %s", self.url)
@@ -38,15 +52,50 @@ class MetricsEndpoint:
         """Return the endpoint that the configuration asks for, if it does."""
         return cls(*config.metrics) if config.metrics is not None else None
 
-    @property
-    def url(self) -> str:
-        """The address of the metrics."""
-        return self._server.url
-
     def served_by(self, control: Control) -> None:
         """Show the figures of this control thread, which is going to run."""
-        self._pages.served_by(control)
+        self._control = control
+
+    def ready(self) -> Page:
+        """Return whether the daemon takes new sessions."""
+        if self._control is None:
+            return _not_ready("datasets are being opened")
+        figures = self._figures()
+        if figures is None:
+            return _not_ready(f"the control thread does not answer within {_PATIENCE_S:g} s")
+        if figures.draining:
+            return _not_ready("draining")
+        if not figures.generations:
+            return _not_ready("no dataset is served")
+        return Page(text="ready\n")
+
+    def families(self) -> list[Family]:
+        """Return the metrics; none before the datasets are open, or if the control thread does not answer."""
+        figures = self._figures()
+        return self._families.of(figures) if figures is not None else []
+
+    def _figures(self) -> DaemonFigures | None:
+        control = self._control
+        if control is None:
+            return None
+        answer: Future[DaemonFigures] = Future()
+
+        def tell() -> None:
+            try:
+                answer.set_result(control.figures())
+            except Exception as error:  # noqa: BLE001  # the thread that waits must hear of it
+                answer.set_exception(error)
+
+        control.call(tell)
+        try:
+            return answer.result(_PATIENCE_S)
+        except LateError:
+            return None
 
     def close(self) -> None:
         """Stop serving. Closing again does nothing."""
         self._server.close()
+
+
+def _not_ready(reason: str) -> Page:
+    return Page(status="503 Service Unavailable", text=f"not ready: {reason}\n")

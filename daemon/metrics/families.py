@@ -3,9 +3,6 @@
 The only label that is not fixed is `dataset`, a name that the operator gives. Jobs and ranks are
 counted and not named: their names come from clients, and would make new series without end.
 `emlio status` names them.
-
-Covers: names, labels, help texts. Pure. Does not cover: counting
-(emlio.daemon.control.status.report).
 """
 
 from collections import Counter

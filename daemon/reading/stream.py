@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
-from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.search import Search
 from emlio.daemon.reading.session_memory import SessionMemory, Taken
 from emlio.errors import EmlioError
@@ -121,7 +120,6 @@ class Stream:
         dataset: str = "",
         name: str = "",
         job: str = "",
-        pace: PaceKeeper | None = None,
         seal: StreamSeal | None = None,
     ) -> None:
         """See the class.
@@ -138,7 +136,6 @@ class Stream:
             dataset: the key of the dataset's generation; its streams share threads.
             name: the name of the dataset, under which it is counted.
             job: the rank's job; jobs have equal shares.
-            pace: decides how far to read ahead below that limit; without it the stream races.
             seal: seals its payloads; without it they are sent in the clear.
         """
         self.session = session
@@ -155,11 +152,9 @@ class Stream:
         self._pool = pool
         self._memory = memory
         self._limit_bytes = limit_bytes
-        self._pace = pace
         self._seal = seal
         self._number = 0
         self._resume_bytes = 0
-        self._being_read_bytes = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight_bytes = 0
         # Reentrant: the garbage collector may drop a message, which returns memory, while the lock
@@ -196,13 +191,8 @@ class Stream:
             if self.closed:
                 return False
             self._parked = False
-            if self._pace is not None:
-                marks = self._pace.marks(budget_bytes)
-                low_bytes, budget_bytes = marks.low_bytes, marks.high_bytes
-            else:
-                # To continue only when there is room for several messages saves waking a thread for
-                # each.
-                low_bytes = budget_bytes - budget_bytes // 4 - size_bytes
+            # To continue only when there is room for several messages saves waking a thread for each.
+            low_bytes = budget_bytes - budget_bytes // 4 - size_bytes
             # One message always fits, however large: a limit below a record's size must not stop
             # the stream.
             first = not self._in_flight_bytes
@@ -224,7 +214,6 @@ class Stream:
                 # Called by the session's memory alone: one thread at a time reads for it.
                 return self._park(0, None)
             self._in_flight_bytes += size_bytes
-            self._being_read_bytes = size_bytes
         self._planned = None
         memory, apart = self._read(message, gatherer, size_bytes)
         head = encode_data_header(self._header(message, memory.data[: message.payload_bytes]))
@@ -240,11 +229,8 @@ class Stream:
         )
         self._number += 1
         with self._lock:
-            self._being_read_bytes = 0
             if not self.closed:
                 self._ready.append(outgoing)
-            if self._pace is not None:
-                self._pace.made()
         return True
 
     def _wire_bytes(self, message: MessagePlan) -> int:
@@ -275,7 +261,6 @@ class Stream:
             borrower = self if self._seal is None else _ClearSlice(self._uncount)
             memory = self._feed.borrow(message, gatherer, borrower)
         except BaseException:
-            self._being_read_bytes = 0
             self.released(size_bytes)  # or a drain would wait for them
             raise
         if memory is not None:
@@ -299,7 +284,6 @@ class Stream:
         payload_bytes = self._wire_bytes(message)
         size_bytes = held_bytes(payload_bytes, message.count)
         with self._lock:
-            self._being_read_bytes += size_bytes
             self._in_flight_bytes += size_bytes
             self._memory.add(size_bytes)
         memory = self._take(payload_bytes + tail_room(message.count), size_bytes)
@@ -309,7 +293,6 @@ class Stream:
     def _uncount(self, size_bytes: int) -> None:
         """Note that less is held of what is being read."""
         with self._lock:
-            self._being_read_bytes -= size_bytes
             self._in_flight_bytes -= size_bytes
         self._memory.give_back(size_bytes)
 
@@ -350,9 +333,6 @@ class Stream:
             wake = self._on_room if self._parked and roomy and not self.closed else None
             if wake is not None:
                 self._parked = False
-            if self._pace is not None:
-                dry = self._in_flight_bytes <= self._being_read_bytes
-                self._pace.taken(size_bytes, dry=dry, woken=wake is not None)
         self._memory.give_back(size_bytes)
         if wake is not None:
             wake(self)

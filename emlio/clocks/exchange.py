@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from emlio.errors import ConfigError
 
-__all__ = ["MOST_DRIFT_PPB", "Exchange", "Offset"]
+__all__ = ["MOST_DRIFT_PPB", "Exchange"]
 
 MOST_DRIFT_PPB = 500_000
 """The largest drift of two Linux clocks: crystals stay below 100 ppm, and NTP slews by at most 500
@@ -65,39 +65,3 @@ class Exchange:
         It includes half the round trip, drift during it, and rounding.
         """
         return self.round_trip_ns * (1_000_000_000 + MOST_DRIFT_PPB) // 2_000_000_000 + 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offset:
-    """The result of one exchange, as it is stored.
-
-    Attributes:
-        node: the other node's name.
-        at_ns: the time of the exchange, by our clock.
-        offset_ns: the other clock minus ours.
-        error_ns: the largest possible error of `offset_ns`.
-        round_trip_ns: the network time of both directions together.
-    """
-
-    node: str
-    at_ns: int
-    offset_ns: int
-    error_ns: int
-    round_trip_ns: int
-
-    def __post_init__(self) -> None:
-        if self.round_trip_ns < 0 or self.error_ns < 0:
-            raise ConfigError(
-                f"a round trip and an error must not be below 0, got {self.round_trip_ns} and {self.error_ns} ns"
-            )
-
-    @classmethod
-    def of(cls, node: str, exchange: Exchange) -> "Offset":
-        """Make the offset of an exchange with `node`."""
-        return cls(
-            node=node,
-            at_ns=exchange.at_ns,
-            offset_ns=exchange.offset_ns,
-            error_ns=exchange.error_ns,
-            round_trip_ns=exchange.round_trip_ns,
-        )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from emlio.clocks.exchange import MOST_DRIFT_PPB, Exchange, Offset
+from emlio.clocks.exchange import MOST_DRIFT_PPB, Exchange
 from emlio.errors import ConfigError
 
 __all__ = ["ClockFit", "ClockLine", "fit_clock"]
@@ -120,7 +120,7 @@ class ClockFit:
         return min(self.lines, key=lambda line: max(line.from_ns - at_ns, at_ns - line.to_ns, 0))
 
 
-def fit_clock(exchanges: Iterable[Exchange | Offset]) -> ClockFit:
+def fit_clock(exchanges: Iterable[Exchange]) -> ClockFit:
     """Fit a line, or one for each period between jumps.
 
     Args:
@@ -136,9 +136,9 @@ def fit_clock(exchanges: Iterable[Exchange | Offset]) -> ClockFit:
     return ClockFit(lines=tuple(map(_line, _between_jumps(ordered))))
 
 
-def _between_jumps(ordered: Sequence[Exchange | Offset]) -> list[list[Exchange | Offset]]:
+def _between_jumps(ordered: Sequence[Exchange]) -> list[list[Exchange]]:
     """Track the interval of possible offsets; the clock jumped where it becomes empty."""
-    pieces: list[list[Exchange | Offset]] = []
+    pieces: list[list[Exchange]] = []
     least_ns = most_ns = last_ns = 0
     for one in ordered:
         wander_ns = (one.at_ns - last_ns) * MOST_DRIFT_PPB // 1_000_000_000 + 1
@@ -152,7 +152,7 @@ def _between_jumps(ordered: Sequence[Exchange | Offset]) -> list[list[Exchange |
     return pieces
 
 
-def _line(piece: Sequence[Exchange | Offset]) -> ClockLine:
+def _line(piece: Sequence[Exchange]) -> ClockLine:
     """Fit a straight line through the best exchanges.
 
     The true offset lies within the error of each exchange, and its distance from a line changes
@@ -175,16 +175,16 @@ def _line(piece: Sequence[Exchange | Offset]) -> ClockLine:
     )
 
 
-def _best(piece: Sequence[Exchange | Offset]) -> list[Exchange | Offset]:
+def _best(piece: Sequence[Exchange]) -> list[Exchange]:
     """Return the quarter of each window with the shortest round trips.
 
     Windows that are far worse than the best one are left out.
     """
-    windows: dict[int, list[Exchange | Offset]] = {}
+    windows: dict[int, list[Exchange]] = {}
     for one in piece:
         windows.setdefault((one.at_ns - piece[0].at_ns) // _WINDOW_NS, []).append(one)
     shortest = min(one.round_trip_ns for one in piece)
-    chosen: list[Exchange | Offset] = []
+    chosen: list[Exchange] = []
     for window in windows.values():
         ranked = sorted(window, key=lambda one: one.round_trip_ns)
         if ranked[0].round_trip_ns <= _FAR_WORSE * shortest:
@@ -192,7 +192,7 @@ def _best(piece: Sequence[Exchange | Offset]) -> list[Exchange | Offset]:
     return sorted(chosen, key=lambda one: one.at_ns)
 
 
-def _slope(best: Sequence[Exchange | Offset]) -> float:
+def _slope(best: Sequence[Exchange]) -> float:
     """Return the slope of the offset by least squares; 0 if delays could cause it."""
     trips = [one.round_trip_ns for one in best]
     span_ns = best[-1].at_ns - best[0].at_ns

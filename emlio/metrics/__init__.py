@@ -6,8 +6,6 @@
         ...
 
 Needs prometheus_client, the extra `metrics`. A daemon has its own option, `--metrics`.
-
-Covers: the public names. Does not cover: what they show (emlio.metrics.loaders, docs/guide/loader.md).
 """
 
 from emlio.metrics.loaders import LoaderCollector, serve_metrics

@@ -1,7 +1,4 @@
-"""Metrics as values: families of samples, before a library writes them.
-
-Covers: the value, counters that never fall. Does not cover: writing them (emlio.metrics.library).
-"""
+"""Metrics as values: families of samples, before a library writes them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,26 +1,14 @@
-"""Writing metrics with prometheus_client (extra `metrics`), which is imported here only.
-
-Covers: families as the library's metrics, the text of a scrape. Does not cover: what is measured
-(emlio.metrics.families), serving (emlio.metrics.server).
-"""
+"""Writing metrics with prometheus_client (extra `metrics`), which is imported here only."""
 
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio.metrics.families import Family
 
-__all__ = ["Collector", "MetricsText", "library_metrics", "require_library"]
-
-
-class Collector(Protocol):
-    """Makes the library's metrics for each scrape."""
-
-    def collect(self) -> Iterable[Any]:
-        """Return them."""
-        ...
+__all__ = ["library_metrics", "metrics_app", "metrics_text", "require_library"]
 
 
 def require_library() -> None:
@@ -46,21 +34,41 @@ def library_metrics(families: Iterable[Family]) -> Iterator[Any]:
         yield metric
 
 
-class MetricsText:
-    """The text of a scrape: what a collector collects, and the process's processor time and memory."""
+class _Collector:
+    """The families as the library collects them."""
 
-    def __init__(self, collector: Collector) -> None:
-        """See the class.
+    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
+        self._families = families
 
-        Raises:
-            ConfigError: the library is not installed.
-        """
-        self._library = _load("prometheus_client")
-        self._registry = self._library.CollectorRegistry()
-        self._registry.register(collector)
-        self._library.ProcessCollector(registry=self._registry)
+    def collect(self) -> Iterator[Any]:
+        return library_metrics(self._families())
 
-    def __call__(self) -> str:
-        """Return the text."""
-        text: bytes = self._library.generate_latest(self._registry)
-        return text.decode()
+
+def metrics_text(families: Callable[[], Iterable[Family]]) -> str:
+    """Return the families as text.
+
+    Raises:
+        ConfigError: the library is not installed.
+    """
+    library = _load("prometheus_client")
+    registry = library.CollectorRegistry()
+    registry.register(_Collector(families))
+    text: bytes = library.generate_latest(registry)
+    return text.decode()
+
+
+def metrics_app(families: Callable[[], Iterable[Family]]) -> Callable[..., Iterable[bytes]]:
+    """Return a WSGI application that serves the families, and the process's processor time and memory.
+
+    Args:
+        families: called for each scrape.
+
+    Raises:
+        ConfigError: the library is not installed.
+    """
+    library = _load("prometheus_client")
+    registry = library.CollectorRegistry()
+    registry.register(_Collector(families))
+    library.ProcessCollector(registry=registry)
+    app: Callable[..., Iterable[bytes]] = library.make_wsgi_app(registry)
+    return app

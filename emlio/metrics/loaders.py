@@ -2,8 +2,6 @@
 
 The labels are `loader`, a name that the program gives, and `rank`. So their number is that of the
 process's loaders.
-
-Covers: the metrics, serving them. Does not cover: counting (emlio.receiver.stats).
 """
 
 import weakref
@@ -12,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from emlio.errors import ConfigError
+from emlio.metrics.address import parse_address
 from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge
-from emlio.metrics.http import Page, parse_address
-from emlio.metrics.library import MetricsText, library_metrics, require_library
+from emlio.metrics.library import library_metrics, require_library
 from emlio.metrics.server import MetricsServer
 
 __all__ = ["LoaderCollector", "serve_metrics"]
@@ -136,9 +134,7 @@ def serve_metrics(loaders: "Loader | Mapping[str, Loader]", address: str = "127.
     Raises:
         ConfigError: prometheus_client is not installed, or the address cannot be used.
     """
-    text = MetricsText(LoaderCollector(loaders))
-    pages = {"/metrics": lambda: Page(text=text()), "/healthz": lambda: Page(text="ok\n")}
-    return MetricsServer(*parse_address(address), pages)
+    return MetricsServer(*parse_address(address), LoaderCollector(loaders).families)
 
 
 def _families(seen: Iterable[_Seen]) -> list[Family]:

@@ -1,59 +1,84 @@
-"""A thread that serves pages over HTTP: metrics and health checks.
+"""An HTTP server for metrics and health checks."""
 
-Covers: the thread, its end, pages that fail. Does not cover: requests (emlio.metrics.http),
-connections and their limits (emlio.metrics.socket_waiter).
-"""
-
+import errno
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
-from threading import Thread
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from socketserver import TCPServer
+from threading import Lock, Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from emlio.clock import Clock, SystemClock
-from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, listen_at
-from emlio.metrics.socket_waiter import SocketWaiter
+from emlio.errors import ConfigError
+from emlio.listeners import listening_process
+from emlio.metrics.families import Family
+from emlio.metrics.library import metrics_app
+from emlio.open_limits import is_used_up
 from emlio.thread_name import show_thread_name
 
-__all__ = ["MetricsServer"]
+__all__ = ["MetricsServer", "Page"]
 
 _LOG = logging.getLogger("emlio.metrics")
-_TURN_NS = 3_600_000_000_000
-"""The waiter wants a moment to wait for; any does."""
+_MOST_CONNECTIONS: Final = 32
+_PATIENCE_S: Final = 10.0
+"""The time limit of a connection. A scrape takes milliseconds."""
 
-_FAILED = Page(status="500 Internal Server Error", text="the page cannot be made, see the log\n")
+_REST_S: Final = 0.2
+"""The pause before the next try if no descriptor is left for a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The answer to a health check."""
+
+    text: str
+    status: str = "200 OK"
 
 
 class MetricsServer:
-    """Serves pages until it is closed. Use it with `with`.
+    """Serves until it is closed. Use it with `with`.
 
     Attributes:
         host, port: where it listens.
     """
 
     def __init__(
-        self, host: str, port: int, pages: Mapping[str, Callable[[], Page]], *, clock: Clock | None = None
+        self,
+        host: str,
+        port: int,
+        families: Callable[[], Iterable[Family]],
+        checks: Mapping[str, Callable[[], Page]] | None = None,
     ) -> None:
-        """Begin to serve.
+        """Begin to serve the families at /metrics.
 
         Args:
             host: the address to listen at.
             port: the port; 0 lets the system choose.
-            pages: make the pages, by path; called in the server's thread.
-            clock: for the time limits of connections.
+            families: called for each scrape, by one thread at a time.
+            checks: make other pages, by path; /healthz is there by default.
 
         Raises:
-            ConfigError: the address cannot be used.
+            ConfigError: the address cannot be used, or prometheus_client is not installed.
         """
-        self._clock = clock if clock is not None else SystemClock()
-        listener = listen_at(host, port)
+        pages = {"/healthz": lambda: Page(text="ok\n"), **(checks or {})}
+        scraping = Lock()
+
+        def one_by_one() -> list[Family]:
+            with scraping:
+                return list(families())
+
+        app = _app(metrics_app(one_by_one), pages)
+        try:
+            self._server = _Server(host, port, app)
+        except OSError as error:
+            by = listening_process(port) if error.errno == errno.EADDRINUSE else ""
+            raise ConfigError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}{by}") from error
         self.host = host
-        self.port: int = listener.getsockname()[1]
-        self._closed = False
-        self._waiter = SocketWaiter(self._clock)
-        guarded = {path: partial(_made, make) for path, make in pages.items()}
-        self._waiter.open(listener, lambda heard: http_answer(heard, guarded), patience_ns=HTTP_PATIENCE_NS)
+        self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._run, name="emlio-metrics", daemon=True)
         self._thread.start()
 
@@ -65,16 +90,14 @@ class MetricsServer:
 
     def _run(self) -> None:
         show_thread_name()
-        with self._waiter:
-            while not self._closed:
-                self._waiter.wait(self._clock.monotonic_ns() + _TURN_NS)
+        self._server.serve_forever()
 
     def close(self) -> None:
         """Stop serving. Closing again does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._waiter.wake()
+        if self._thread.is_alive():
+            self._server.shutdown()
             self._thread.join()
+            self._server.end()
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +108,87 @@ class MetricsServer:
         self.close()
 
 
-def _made(make: Callable[[], Page]) -> Page:
-    try:
-        return make()
-    except Exception:  # noqa: BLE001  # one page must not end the thread of all
-        _LOG.exception("a page of the metrics cannot be made")
-        return _FAILED
+def _app(
+    metrics: Callable[..., Iterable[bytes]], pages: Mapping[str, Callable[[], Page]]
+) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        try:
+            if path == "/metrics":
+                return metrics(environ, start_response)
+            make = pages.get(path)
+            page = Page(text=f"no such page: {path}\n", status="404 Not Found") if make is None else make()
+        except Exception:  # noqa: BLE001  # one page must not end the service of all
+            _LOG.exception("a page of the metrics cannot be made")
+            page = Page(text="the page cannot be made, see the log\n", status="500 Internal Server Error")
+        start_response(page.status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [page.text.encode()]
+
+    return app
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: scrapes come every few seconds."""
+
+
+class _Server(WSGIServer):
+    """A thread for each connection, up to a limit. Connections that last too long are ended."""
+
+    request_queue_size = 8
+
+    def __init__(self, host: str, port: int, app: Callable[..., Iterable[bytes]]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._open: dict[socket.socket, tuple[Thread, float]] = {}
+        super().__init__((host, port), _Handler)
+        self.set_app(app)
+
+    def server_bind(self) -> None:
+        """Bind, without a search for the host's name, which may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if is_used_up(error):
+                time.sleep(_REST_S)  # the client is still waiting, so this would be called without end
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        if len(self._open) >= _MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        thread = Thread(target=self._serve, args=(request, client_address), name="emlio-scrape", daemon=True)
+        self._open[request] = thread, time.monotonic()
+        thread.start()
+
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            with suppress(OSError):  # the client is gone
+                self.finish_request(request, client_address)
+        finally:
+            self.shutdown_request(request)
+            self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """End connections that last too long; called about twice a second."""
+        for request, (_, begun) in list(self._open.items()):
+            if time.monotonic() - begun > _PATIENCE_S:
+                _hang_up(request)
+
+    def end(self) -> None:
+        """Close the socket and all connections, and wait for their threads."""
+        self.server_close()
+        for request, (thread, _) in list(self._open.items()):
+            _hang_up(request)
+            thread.join()
+
+
+def _hang_up(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from emlio.wire.control import Open, Pace
+from emlio.wire.control import Open
 from emlio.wire.credit import Credit
 
 __all__ = ["StreamWanted"]
@@ -25,7 +25,6 @@ class StreamWanted:
         lanes: the number of connections.
         credit: the initial credit.
         message_bytes: the most bytes to fill a message to; 0 leaves it to the daemon.
-        pace: how far ahead the daemon reads.
         end: the first epoch that is not wanted; None for no end.
     """
 
@@ -36,7 +35,6 @@ class StreamWanted:
     lanes: int
     credit: Credit
     message_bytes: int = 0
-    pace: Pace = "race"
     end: int | None = None
 
     def order(self, session: int, stream: int) -> Open:
@@ -51,6 +49,5 @@ class StreamWanted:
             lanes=self.lanes,
             credit=msgspec.structs.replace(self.credit, stream=stream),
             message_bytes=self.message_bytes,
-            pace=self.pace,
             end=self.end or 0,
         )

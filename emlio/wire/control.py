@@ -10,7 +10,7 @@ Does not cover: who may send what when (emlio.session), data messages (emlio.wir
 """
 
 from contextlib import suppress
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -35,10 +35,7 @@ from emlio.wire.limits import (
 from emlio.wire.questions import Answer, Question, StatusReply, StatusRequest
 
 __all__ = [
-    "ENERGY",
-    "PACES",
     "PROTOCOL_VERSION",
-    "RACE",
     "Answer",
     "CatalogPart",
     "Compared",
@@ -50,7 +47,6 @@ __all__ = [
     "Made",
     "Open",
     "Opened",
-    "Pace",
     "Ping",
     "Place",
     "PlanOffer",
@@ -70,9 +66,6 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 4
-RACE: Final = "race"
-ENERGY: Final = "energy"
-PACES: Final = (RACE, ENERGY)
 _MAGIC = b"\xe3M"
 _VERSION_AT = 2
 _CHECKSUM = slice(3, 7)
@@ -81,7 +74,6 @@ _MOST_REASON = 400
 
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
-Pace = Literal["race", "energy"]
 DatasetNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_DATASETS)]
 Sampling = Annotated[str, msgspec.Meta(max_length=MAX_SAMPLING_CHARACTERS)]
 OptionText = Annotated[str, msgspec.Meta(max_length=256)]
@@ -226,8 +218,7 @@ class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     The stream begins at `slot` of `epoch` and ends before epoch `end`. `end` 0 means no end. The
     stream replaces the session's current one, if any: reopening is how every fault is recovered
     from. `credit` is the stream's initial credit. Use at most `lanes` of the rank's lanes, and fill
-    messages to at most `message_bytes`, unless that is 0. `pace` says whether to read as far ahead
-    as there is room, or as the rank needs.
+    messages to at most `message_bytes`, unless that is 0. `pace` is ignored; ranks no longer send it.
     """
 
     session: Count
@@ -239,7 +230,7 @@ class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
     credit: Credit
     message_bytes: Count = 0
-    pace: Pace = "race"
+    pace: Literal["race", "energy"] = "race"
     end: Count = 0
 
 

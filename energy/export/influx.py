@@ -21,6 +21,10 @@ __all__ = ["InfluxTarget", "influx_lines", "send_lines"]
 _LINES_A_REQUEST = 5000
 """The batch size that InfluxDB's documentation recommends."""
 
+_NODE_FIELDS = (
+    *("cpu_busy_ns", "cpu_steal_ns", "cpu_total_ns", "net_rx_bytes", "net_tx_bytes", "memory_bytes"),
+    *("missed", "spread_ns"),
+)
 _TIMEOUT_S = 30.0
 _MOST_REASON_BYTES = 500
 
@@ -82,13 +86,7 @@ def influx_lines(run: Run, number: int, readings: Iterable[Reading]) -> Iterator
     heads = [
         "emlio_energy,"
         + _tags(
-            {
-                **shared,
-                "domain": str(device.domain),
-                "device": device.name,
-                "source": device.source,
-                "method": str(device.method),
-            }
+            {**shared, "domain": device.domain, "device": device.name, "source": device.source, "method": device.method}
         )
         for device in run.devices
     ]
@@ -100,17 +98,8 @@ def influx_lines(run: Run, number: int, readings: Iterable[Reading]) -> Iterator
                 event = reading.event(place)
                 mark = "" if event is Event.NONE else f',event="{event}"'
                 yield f"{head} joules={joules}{mark} {reading.real_ns}"
-        fields = {
-            "cpu_busy_ns": reading.cpu_busy_ns,
-            "cpu_steal_ns": reading.cpu_steal_ns,
-            "cpu_total_ns": reading.cpu_total_ns,
-            "net_rx_bytes": reading.net_rx_bytes,
-            "net_tx_bytes": reading.net_tx_bytes,
-            "memory_bytes": reading.memory_bytes,
-            "missed": reading.missed,
-            "spread_ns": reading.spread_ns,
-        }
-        text = ",".join(f"{name}={value}i" for name, value in fields.items() if value is not None)
+        values = ((name, getattr(reading, name)) for name in _NODE_FIELDS)
+        text = ",".join(f"{name}={value}i" for name, value in values if value is not None)
         yield f"{node} {text} {reading.real_ns}"
 
 

@@ -1,52 +1,14 @@
-"""The power of an idle node.
-
-Covers: watts of each device, measured in a quiet part of a recording or given; finding that part.
-Does not cover: their use (emlio.energy.job.stages, emlio.energy.values.plausibility).
-"""
+"""The power of an idle node: watts of each device, measured in a quiet part of a recording or given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import stdev
+from dataclasses import dataclass, field
 
-from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["Baseline", "Idle", "measure_idle", "quietest"]
+__all__ = ["Baseline", "measure_idle"]
 
-_PIECE_NS = 1_000_000_000
-"""The interval of the standard deviation; long enough to hide a counter's refresh."""
-
-_LEAST_PIECES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Idle:
-    """The idle power of one device.
-
-    Attributes:
-        device: its name.
-        watts: the mean.
-        spread_watts: standard deviation over intervals of one second; None where the watts were
-            given.
-        duration_ns: the length of the measurement; None where the watts were given.
-    """
-
-    device: str
-    watts: float
-    spread_watts: float | None = None
-    duration_ns: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.watts < float("inf"):
-            raise ConfigError(f"the idle watts of {self.device} must be 0 or more, got {self.watts}")
-        if (self.spread_watts is None) is not (self.duration_ns is None):
-            raise ConfigError(f"measured idle watts of {self.device} must have a spread and a duration")
-
-    def energy_uj(self, duration_ns: int) -> int:
-        """Return the energy that the idle device uses in `duration_ns`."""
-        return round(self.watts * duration_ns / 1000)
+_LEAST_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +16,20 @@ class Baseline:
     """The idle power of a node.
 
     Attributes:
-        idles: one for each device whose idle power is known.
+        watts: of each device whose idle power is known, by name.
     """
 
-    idles: tuple[Idle, ...] = ()
+    watts: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
-        names = [idle.device for idle in self.idles]
-        if len(set(names)) != len(names):
-            raise ConfigError(f"a device must have one baseline, got {names}")
+        for device, watts in self.watts.items():
+            if not 0 <= watts < float("inf"):
+                raise ConfigError(f"the idle watts of {device} must be 0 or more, got {watts}")
 
-    @classmethod
-    def given(cls, watts: Mapping[str, float]) -> "Baseline":
-        """Make a baseline from watts by device name."""
-        return cls(idles=tuple(Idle(device=name, watts=value) for name, value in watts.items()))
-
-    def idle(self, device: str) -> Idle | None:
-        """Return the idle power of one device; None where it is unknown."""
-        return next((idle for idle in self.idles if idle.device == device), None)
+    def idle_uj(self, device: str, duration_ns: int) -> int | None:
+        """Return the energy that the idle device uses in that time; None where it is unknown."""
+        watts = self.watts.get(device)
+        return None if watts is None else round(watts * duration_ns / 1000)
 
 
 def measure_idle(window: Window) -> Baseline:
@@ -80,40 +38,15 @@ def measure_idle(window: Window) -> Baseline:
     A device that was not recorded throughout is left out, and so is one whose total is a lower
     bound.
     """
-    pieces = window.duration_ns // _PIECE_NS
-    if pieces < _LEAST_PIECES:
+    if window.duration_ns < _LEAST_NS:
         raise ConfigError(
-            f"a baseline must be measured for at least {_LEAST_PIECES} s, got {window.duration_ns / 1e9:.1f} s"
+            f"a baseline must be measured for at least {_LEAST_NS / 1e9:g} s, got {window.duration_ns / 1e9:.1f} s"
         )
-    idles = [_idle(window, device.name, pieces) for device in window.series.devices]
-    return Baseline(idles=tuple(idle for idle in idles if idle is not None))
-
-
-def _idle(window: Window, device: str, pieces: int) -> Idle | None:
-    whole_uj = window.energy_uj(device)
-    if whole_uj is None or window.series.is_lower_bound(device, window.from_ns, window.to_ns):
-        return None
-    edges = [window.from_ns + number * _PIECE_NS for number in range(pieces + 1)]
-    seconds = [window.series.energy_uj(device, begun, ended) for begun, ended in pairwise(edges)]
-    return Idle(
-        device=device,
-        watts=whole_uj * 1000 / window.duration_ns,
-        spread_watts=stdev(uj * 1e9 / _PIECE_NS / 1e6 for uj in seconds if uj is not None),
-        duration_ns=window.duration_ns,
+    return Baseline(
+        watts={
+            device.name: energy_uj * 1000 / window.duration_ns
+            for device in window.series.devices
+            if (energy_uj := window.energy_uj(device.name)) is not None
+            and not window.series.is_lower_bound(device.name, window.from_ns, window.to_ns)
+        }
     )
-
-
-def quietest(series: Series, duration_ns: int) -> Window | None:
-    """Return the part of that length that used the least energy; None if the recording is shorter.
-
-    All devices that add up count. The minimum of many parts lies below their mean, by about the
-    spread that `measure_idle` reports.
-    """
-    best: tuple[int, Window] | None = None
-    for reading in series.readings:
-        window = Window(series=series, from_ns=reading.mono_ns, to_ns=reading.mono_ns + duration_ns)
-        parts = [window.energy_uj(device.name) for device in series.devices if device.adds]
-        known = [part for part in parts if part is not None]
-        if known and len(known) == len(parts) and (best is None or sum(known) < best[0]):
-            best = (sum(known), window)
-    return best[1] if best else None

@@ -1,8 +1,4 @@
-"""A command that runs to its end while signals are forwarded to it.
-
-Covers: starting it, forwarding signals, its exit status. Does not cover: the recording
-(emlio.energy.job.measured_command).
-"""
+"""A command that runs to its end while signals are forwarded to it."""
 
 import os
 import signal

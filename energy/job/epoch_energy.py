@@ -1,36 +1,38 @@
-"""The energy of an epoch, node by node.
+"""The energy of an epoch, node by node, as it stands in documents.
 
-Covers: cutting nodes' recordings at an epoch's edges, by their own clocks; figures by device,
-domain, stage and sample. Does not cover: fetching recordings; tables for people
-(emlio.energy.report.epoch_report).
+An unknown value is None.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
-from emlio.clocks.fit import ClockFit
-from emlio.energy.job.baseline import Baseline
-from emlio.energy.job.stage_table import StageTable
-from emlio.energy.job.stages import CpuUse, blocked, cpu_share
-from emlio.energy.values.domain import Domain
-from emlio.energy.values.plausibility import Judgement, Verdict, judge
-from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span
-from emlio.energy.values.total import DeviceEnergy, Total, sum_of, total_of
-from emlio.energy.values.window import Window
+import msgspec
+
+from emlio.energy.job.stages import View
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.plausibility import Judgement, Verdict
+from emlio.energy.values.spans import Stage
+from emlio.energy.values.total import Total, joules_of, sum_of
 from emlio.errors import ConfigError
 
-__all__ = ["DOMAINS", "WHOLE_RUN", "EpochEnergy", "NodeEnergy", "NodeRecord", "Role", "measure_epoch"]
+__all__ = [
+    "DOMAINS",
+    "TOTAL",
+    "DeviceFigures",
+    "EpochEnergy",
+    "NodeEnergy",
+    "Role",
+    "StageRow",
+    "Steps",
+    "epoch_energy",
+    "stage_row",
+]
 
 DOMAINS = (Domain.CPU, Domain.DRAM, Domain.GPU)
 """The domains that add up to a node's energy, as far as they are counted."""
 
-WHOLE_RUN = "run"
-"""The name of the time from the start of a command to its end, which is not an epoch."""
-
-_EXPECTED = (Domain.CPU, Domain.DRAM)
-"""The domains that every node has. A sum that lacks one says so. Not every node has a GPU."""
+TOTAL = "total"
+"""The name of the row that is the sum of all stages."""
 
 
 class Role(StrEnum):
@@ -40,196 +42,192 @@ class Role(StrEnum):
     STORAGE = "storage"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord:
-    """A node's recording and the data needed to interpret it.
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a device; `biased_ns` is their period if the sensors of GPUs may miss the same part of each."""
+
+    mean_step_ns: int | None
+    by_time_only: bool
+    biased_ns: int | None = None
+
+
+class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that was recorded, with its energy; `uncounted` if it may have used more."""
+
+    name: str
+    domain: Domain
+    source: str
+    method: Method
+    adds: bool
+    error: float | None
+    joules: float | None
+    idle_joules: float | None
+    uncounted: bool
+    note: str
+
+
+class StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage of compute nodes, or the sum of all, which is called "total".
 
     Attributes:
-        node: its name. A machine that is both storage and compute has one record, as compute.
-        role: of the node.
-        series: the recording.
-        baseline: of the node; may be empty.
-        spans: of a compute node's threads and devices.
-        cpu: processor time of its stages in this epoch; None where it was not noted.
-        clock: its clock against ours; None for the node whose clock defines the epoch's edges.
+        stage: its name.
+        seconds: its time on all nodes, added up.
+        domains: energy by domain.
+        total: of all domains.
+        idle_joules: the idle part; None unless it is known for each device whose energy is known.
+        above_idle_joules: the rest.
+        storage: the energy of storage nodes, all of it for read; None in the rows of other stages.
     """
 
-    node: str
-    role: Role
-    series: Series
-    baseline: Baseline = field(default_factory=Baseline)
-    spans: tuple[Span, ...] = ()
-    cpu: CpuUse | None = None
-    clock: ClockFit | None = None
+    stage: str
+    seconds: float
+    domains: dict[Domain, Total]
+    total: Total
+    idle_joules: float | None
+    above_idle_joules: float | None
+    storage: Total | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEnergy:
+class NodeEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one node in one epoch.
 
     Attributes:
         node: its name.
         role: of the node.
-        duration_ns: of the epoch, by the node's own clock.
+        seconds: of the epoch, by the node's own clock.
+        domains: energy by domain. With no devices, nothing is known and nothing is missing.
+        total: of the node, as far as it is counted.
+        mean_watts: over the epoch.
+        idle_joules: of the devices whose energy is known; None where one has no baseline.
+        above_idle_joules: the rest.
         devices: all recorded devices, including those that contain others.
-        tables: by stage, one for each view that is available; none for a storage node.
         clock_error_ns: the possible error of its edges; None for the node whose clock defines them.
         clock_jumps: how often its clock jumped while it was compared.
-        missed: scheduled readings that were not made.
+        missed_ticks: scheduled readings that were not made.
         resolution_ns: the typical time between readings; None with fewer than two.
-        judgements: one for each domain that is counted.
+        steps: by view.
+        plausibility: one for each domain that is counted.
+        stages: a row for each stage and one for their sum, by view; empty for a storage node.
     """
 
     node: str
     role: Role
-    duration_ns: int
-    devices: tuple[DeviceEnergy, ...]
-    tables: tuple[StageTable, ...] = ()
+    seconds: float
+    domains: dict[Domain, Total]
+    total: Total
+    mean_watts: float | None
+    idle_joules: float | None
+    above_idle_joules: float | None
+    devices: tuple[DeviceFigures, ...]
     clock_error_ns: int | None = None
     clock_jumps: int = 0
-    missed: int = 0
+    missed_ticks: int = 0
     resolution_ns: int | None = None
-    judgements: tuple[Judgement, ...] = ()
-
-    def of(self, domain: Domain) -> Total:
-        """Return the energy of a domain's devices.
-
-        With no devices, nothing is known and nothing is missing.
-        """
-        return total_of((part for part in self.devices if part.device.domain is domain), node=self.node)
-
-    @property
-    def total(self) -> Total:
-        """The energy of the node, as far as it is counted."""
-        return total_of(self.devices, node=self.node, lacks=self.uncounted)
-
-    @property
-    def uncounted(self) -> tuple[str, ...]:
-        """The domains that every node has and this one does not count."""
-        counted = {part.device.domain for part in self.devices if part.device.adds}
-        return tuple(f"{domain.upper()} of {self.node}" for domain in _EXPECTED if domain not in counted)
-
-    @property
-    def idle_uj(self) -> int | None:
-        """The idle energy of the devices whose energy is known.
-
-        None where one of them has no baseline.
-        """
-        known = [part.idle_uj for part in self.devices if part.device.adds and part.energy_uj is not None]
-        idle = [part for part in known if part is not None]
-        return sum(idle) if known and len(idle) == len(known) else None
+    steps: dict[View, Steps] = {}
+    plausibility: tuple[Judgement, ...] = ()
+    stages: dict[View, tuple[StageRow, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochEnergy:
-    """The energy of an epoch on all nodes.
+class EpochEnergy(msgspec.Struct, frozen=True, kw_only=True):
+    """The energy of an epoch on all nodes, or of a command from start to end.
 
     Attributes:
-        epoch: its number.
-        duration_ns: from edge to edge.
+        epoch: its number; None for a command.
+        title: such as "epoch 3".
+        seconds: from edge to edge.
         samples: how many were delivered.
+        total: of all nodes.
+        joules_per_sample: None where there are no samples, or the energy is unknown.
+        impossible: the judgements that show a figure cannot be right.
         nodes: all of them, each once.
-        name: of a period that is not an ordinary epoch, such as `WHOLE_RUN`; empty for an epoch.
         shared: compute nodes that also run a daemon. Their figures include the daemon's energy.
+        stages: of all compute nodes together, by view.
     """
 
-    epoch: int
-    duration_ns: int
+    epoch: int | None
+    title: str
+    seconds: float
     samples: int
+    total: Total
+    joules_per_sample: float | None
+    impossible: tuple[str, ...]
     nodes: tuple[NodeEnergy, ...]
-    name: str = ""
     shared: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        names = [node.node for node in self.nodes]
-        if len(set(names)) != len(names):
-            raise ConfigError(f"a node must be counted once, got {names}")
-        if self.duration_ns <= 0 or self.samples < 0:
-            raise ConfigError(
-                f"an epoch must have a duration above 0 and at least 0 samples, got {self.duration_ns} ns and "
-                f"{self.samples}"
-            )
-
-    @property
-    def title(self) -> str:
-        """The name, or "epoch" and the number."""
-        return self.name or f"epoch {self.epoch}"
+    stages: dict[View, tuple[StageRow, ...]] = {}
 
     def with_role(self, role: Role) -> tuple[NodeEnergy, ...]:
         """Return the nodes with this role."""
         return tuple(node for node in self.nodes if node.role is role)
 
-    @property
-    def total(self) -> Total:
-        """The energy of all nodes."""
-        return sum_of(node.total for node in self.nodes)
 
-    @property
-    def impossible(self) -> tuple[Judgement, ...]:
-        """The judgements that show a figure cannot be right."""
-        found = [judgement for node in self.nodes for judgement in node.judgements]
-        return tuple(judgement for judgement in found if judgement.verdict is Verdict.IMPOSSIBLE)
-
-
-def measure_epoch(*, epoch: int, from_ns: int, to_ns: int, samples: int, records: Iterable[NodeRecord]) -> EpochEnergy:
-    """Cut all recordings at the epoch's edges.
-
-    Args:
-        epoch: its number.
-        from_ns: its first edge, by the clock that the records' clocks were compared with.
-        to_ns: its second edge.
-        samples: how many were delivered between them.
-        records: of all nodes.
-    """
+def epoch_energy(
+    *,
+    epoch: int | None,
+    title: str,
+    duration_ns: int,
+    samples: int,
+    nodes: Iterable[NodeEnergy],
+    shared: Iterable[str] = (),
+) -> EpochEnergy:
+    """Join the nodes of an epoch."""
+    all_of_them = tuple(nodes)
+    names = [node.node for node in all_of_them]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"a node must be counted once, got {names}")
+    if duration_ns <= 0 or samples < 0:
+        raise ConfigError(
+            f"an epoch must have a duration above 0 and at least 0 samples, got {duration_ns} ns and {samples}"
+        )
+    total = sum_of(node.total for node in all_of_them)
+    stored = [node.total for node in all_of_them if node.role is Role.STORAGE]
+    compute = [node for node in all_of_them if node.role is Role.COMPUTE]
+    judged = [judgement for node in all_of_them for judgement in node.plausibility]
     return EpochEnergy(
         epoch=epoch,
-        duration_ns=to_ns - from_ns,
+        title=title,
+        seconds=duration_ns / 1e9,
         samples=samples,
-        nodes=tuple(_node(record, from_ns, to_ns) for record in records),
+        total=total,
+        joules_per_sample=total.joules / samples if samples and total.joules is not None else None,
+        impossible=tuple(str(one) for one in judged if one.verdict is Verdict.IMPOSSIBLE),
+        nodes=all_of_them,
+        shared=tuple(shared),
+        stages=_together(compute, sum_of(stored) if stored else None),
     )
 
 
-def _node(record: NodeRecord, from_ns: int, to_ns: int) -> NodeEnergy:
-    clock, series = record.clock, record.series
-    begun_ns, ended_ns = (from_ns, to_ns) if clock is None else (clock.theirs_at(from_ns), clock.theirs_at(to_ns))
-    if ended_ns <= begun_ns:  # the node's clock was set back: the epoch's energy is unknown
-        nothing = tuple(DeviceEnergy(device=device, energy_uj=None) for device in series.devices)
-        return NodeEnergy(node=record.node, role=record.role, duration_ns=to_ns - from_ns, devices=nothing)
-    window = Window(series=series, from_ns=begun_ns, to_ns=ended_ns)
-    devices = tuple(_device(window, record.baseline, place) for place in range(len(series.devices)))
-    return NodeEnergy(
-        node=record.node,
-        role=record.role,
-        duration_ns=window.duration_ns,
-        devices=devices,
-        tables=_tables(record, window) if record.role is Role.COMPUTE else (),
-        clock_error_ns=None if clock is None else clock.error_between(from_ns, to_ns),
-        clock_jumps=0 if clock is None else clock.jumps,
-        missed=series.missed(begun_ns, ended_ns),
-        resolution_ns=window.resolution_ns,
-        judgements=_judgements(record.node, devices, window.duration_ns),
+def stage_row(
+    stage: str, seconds: float, domains: dict[Domain, Total], total: Total, idle: Sequence[int | None]
+) -> StageRow:
+    """Return a row; `idle` has the idle energy in µJ of each part whose energy is known."""
+    known = [idle_uj for idle_uj in idle if idle_uj is not None]
+    idle_uj = sum(known) if idle and len(known) == len(idle) else None
+    energy_uj = total.energy_uj
+    return StageRow(
+        stage=stage,
+        seconds=seconds,
+        domains=domains,
+        total=total,
+        idle_joules=joules_of(idle_uj),
+        above_idle_joules=None if energy_uj is None or idle_uj is None else (energy_uj - idle_uj) / 1e6,
     )
 
 
-def _device(window: Window, baseline: Baseline, place: int) -> DeviceEnergy:
-    device = window.series.devices[place]
-    idle = baseline.idle(device.name)
-    return DeviceEnergy(
-        device=device,
-        energy_uj=window.energy_uj(device.name),
-        idle_uj=None if idle is None else idle.energy_uj(window.duration_ns),
-        uncounted=window.series.is_lower_bound(device.name, window.from_ns, window.to_ns),
-    )
-
-
-def _tables(record: NodeRecord, window: Window) -> tuple[StageTable, ...]:
-    first = blocked(window, record.spans, record.baseline)
-    return (first,) if record.cpu is None else (first, cpu_share(window, record.spans, record.baseline, record.cpu))
-
-
-def _judgements(node: str, devices: Sequence[DeviceEnergy], duration_ns: int) -> tuple[Judgement, ...]:
-    """Judge each domain that has devices."""
-    parts = {
-        domain: [part for part in devices if part.device.domain is domain and part.device.adds] for domain in DOMAINS
+def _together(nodes: Sequence[NodeEnergy], stored: Total | None) -> dict[View, tuple[StageRow, ...]]:
+    """Return the rows of all nodes, with storage beside them. A view that a node lacks is left out."""
+    return {
+        view: tuple(_added(rows, stored) for rows in zip(*(node.stages[view] for node in nodes), strict=True))
+        for view in View
+        if nodes and all(view in node.stages for node in nodes)
     }
-    return tuple(judge(f"{node}, {domain.upper()}", found, duration_ns) for domain, found in parts.items() if found)
+
+
+def _added(rows: Sequence[StageRow], stored: Total | None) -> StageRow:
+    idle = [row.idle_joules for row in rows if row.total.joules is not None]
+    whole = stage_row(
+        rows[0].stage,
+        round(sum(row.seconds for row in rows), 9),
+        {domain: sum_of(row.domains[domain] for row in rows) for domain in DOMAINS},
+        sum_of(row.total for row in rows),
+        [None if joules is None else round(joules * 1e6) for joules in idle],
+    )
+    return msgspec.structs.replace(whole, storage=stored if whole.stage in (Stage.READ, TOTAL) else None)

@@ -1,8 +1,4 @@
-"""The epochs of a job, joined from its loaders' journals.
-
-Covers: which entries belong to the same epoch, on one node and on several; its edges, samples,
-spans and processor time. Pure. Does not cover: energy (emlio.energy.job.job_energy).
-"""
+"""The epochs of a job, joined from its loaders' journals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,31 +7,11 @@ from emlio.energy.job.journal import Journal, JournalEpoch, LoaderFacts, Storage
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.values.spans import Span
 
-__all__ = ["EpochKey", "JobEpoch", "NodeEpoch", "join_epochs"]
+__all__ = ["JobEpoch", "NodeEpoch", "join_epochs"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class EpochKey:
-    """The identity of an epoch.
-
-    Attributes:
-        loader: the number of its loader, for a script that has several.
-        epoch: its number.
-        time: how often it was iterated before.
-    """
-
-    loader: int
-    epoch: int
-    time: int
-
-    @property
-    def name(self) -> str:
-        """The name of a repeated epoch or of a second loader's; empty for an ordinary epoch."""
-        if not self.loader and not self.time:
-            return ""
-        of = f" of loader {self.loader + 1}" if self.loader else ""
-        again = f", time {self.time + 1}" if self.time else ""
-        return f"epoch {self.epoch}{of}{again}"
+_Key = tuple[int, int, int]
+"""The number of a loader, for a script that has several; its epoch; how often it was iterated before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +88,14 @@ class JobEpoch:
     """An epoch of the job.
 
     Attributes:
-        key: its identity.
+        epoch: its number.
+        title: its name in reports; that of a repetition or of a second loader says so.
         nodes: its part on each node, in the order of the folders.
     """
 
-    key: EpochKey
+    epoch: int
+    title: str
     nodes: tuple[NodeEpoch, ...]
-
-    @property
-    def title(self) -> str:
-        """The epoch's name in reports."""
-        return self.key.name or f"epoch {self.key.epoch}"
 
     @property
     def samples(self) -> int:
@@ -151,21 +124,26 @@ def join_epochs(folders: Sequence[Sequence[Journal]]) -> tuple[JobEpoch, ...]:
     Returns:
         The epochs, in the order in which they began on the first node that had them.
     """
-    found: dict[EpochKey, list[NodeEpoch]] = {}
-    began: dict[EpochKey, tuple[int, int]] = {}
+    found: dict[_Key, list[NodeEpoch]] = {}
+    began: dict[_Key, tuple[int, int]] = {}
     for place, journals in enumerate(folders):
-        parts: dict[EpochKey, list[tuple[LoaderFacts, JournalEpoch]]] = {}
+        parts: dict[_Key, list[tuple[LoaderFacts, JournalEpoch]]] = {}
         for loader, epoch, key in _keyed(journals):
             parts.setdefault(key, []).append((loader, epoch))
         for key, told in parts.items():
             node = NodeEpoch(place=place, parts=tuple(sorted(told, key=lambda one: one[0].rank)))
             found.setdefault(key, []).append(node)
             began.setdefault(key, (place, node.from_ns))
-    keys = sorted(found, key=lambda key: (*began[key], key))
-    return tuple(JobEpoch(key=key, nodes=tuple(found[key])) for key in keys)
+    keys = sorted(found, key=lambda key: (began[key], key))
+    return tuple(JobEpoch(epoch=key[1], title=_title(*key), nodes=tuple(found[key])) for key in keys)
 
 
-def _keyed(journals: Sequence[Journal]) -> Iterable[tuple[LoaderFacts, JournalEpoch, EpochKey]]:
+def _title(loader: int, epoch: int, time: int) -> str:
+    of = f" of loader {loader + 1}" if loader else ""
+    return f"epoch {epoch}{of}{f', time {time + 1}' if time else ''}"
+
+
+def _keyed(journals: Sequence[Journal]) -> Iterable[tuple[LoaderFacts, JournalEpoch, _Key]]:
     """Yield each entry with its epoch's key.
 
     A rank's second entry for an epoch counts as a repetition, also if its process was restarted.
@@ -175,4 +153,4 @@ def _keyed(journals: Sequence[Journal]) -> Iterable[tuple[LoaderFacts, JournalEp
         for epoch in journal.epochs:
             place = (journal.loader.rank, journal.loader.number, epoch.epoch)
             times[place] = times.get(place, -1) + 1
-            yield journal.loader, epoch, EpochKey(loader=place[1], epoch=place[2], time=times[place])
+            yield journal.loader, epoch, (place[1], place[2], times[place])

@@ -1,8 +1,4 @@
-"""The folder that holds a job's energy data on one node.
-
-Covers: finding the folder that another rank of the job created, or creating one; its names. Does
-not cover: its contents (emlio.energy.job.journal, emlio.energy.recording.store).
-"""
+"""The folder that holds a job's energy data on one node."""
 
 import fcntl
 import os
@@ -11,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from emlio.energy.recording.instant_reading import EdgeClient
+from emlio.energy.recording.edge import EdgeClient
 from emlio.errors import TransportError
 
 __all__ = ["alone", "recorder_socket", "shared_folder"]

@@ -2,71 +2,36 @@
 
 Covers: reading recordings and journals of one or several nodes, cutting them into epochs, remarks
 on what is missing. Does not cover: which journal entries belong together (emlio.energy.job.epochs),
-tables (emlio.energy.report.job_report), plots (emlio.energy.report.job_traces).
+plots (emlio.energy.report.power).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emlio.energy.job.baseline import Baseline, measure_idle
-from emlio.energy.job.epoch_energy import WHOLE_RUN, EpochEnergy, NodeEnergy, NodeRecord, Role, measure_epoch
+import msgspec
+
+from emlio.energy.job.baseline import Baseline
+from emlio.energy.job.document import SCHEMA, JobDevice, JobFacts, JobNode, Report
+from emlio.energy.job.epoch_energy import EpochEnergy, NodeEnergy, Role, epoch_energy
 from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs
-from emlio.energy.job.journal import Journal, read_journals
-from emlio.energy.job.note import JobNote, NodeRecording, read_note
-from emlio.energy.job.storage_nodes import StorageNode, storage_nodes
+from emlio.energy.job.journal import Journal, StorageEnergy, read_journals
+from emlio.energy.job.node_energy import NodeRecord, measure_node, unknown_node
+from emlio.energy.job.node_recording import NodeRecording
+from emlio.energy.job.note import JobNote, read_note
+from emlio.energy.job.storage_nodes import storage_nodes
 from emlio.energy.values.device import Device
 from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["NOTHING", "Job", "JobFolder", "JobNode", "MeasuredEpoch", "read_job"]
+__all__ = ["NOTHING", "Job", "JobFolder", "MeasuredEpoch", "read_job"]
 
 NOTHING = Series(devices=(), readings=())
 """The series of a node without a recording."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobNode:
-    """A node that took part; an unknown value is empty or None.
-
-    Attributes:
-        node: its name.
-        role: of the node.
-        devices: those that were recorded.
-        processor: its name.
-        cores: of all its processors.
-        memory_bytes: of the machine.
-        boot: the id of the recorded boot.
-    """
-
-    node: str
-    role: Role
-    devices: tuple[Device, ...]
-    processor: str = ""
-    cores: int | None = None
-    memory_bytes: int | None = None
-    boot: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredEpoch:
-    """An epoch and its energy.
-
-    Attributes:
-        energy: of all nodes.
-        joined: the epoch it was measured for; None for a command without epochs.
-        storage: daemons' nodes that were counted, with their recordings.
-    """
-
-    energy: EpochEnergy
-    joined: JobEpoch | None = None
-    storage: tuple[StorageNode, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """True if the epoch was iterated from its beginning to its end."""
-        return self.joined is None or self.joined.whole
+_WHOLE_RUN = "run"
+"""The title of the time from the start of a command to its end, which is not an epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +43,8 @@ class JobFolder:
         node: its name in this job.
         note: of the command; None where a loader began the recording.
         journals: of its loaders.
-        recordings: by file and number; with the baseline of each.
         boot: the id of the boot that its times belong to.
+        recordings: by file and number.
     """
 
     path: Path
@@ -87,48 +52,43 @@ class JobFolder:
     note: JobNote | None
     journals: tuple[Journal, ...]
     boot: str
-    recordings: Mapping[tuple[str, int], tuple[NodeRecording, Baseline]]
-
-    def recorded(self, key: tuple[str, int] | None) -> tuple[NodeRecording, Baseline] | None:
-        """Return a recording and its baseline; None where there is none."""
-        return None if key is None else self.recordings.get(key)
+    recordings: Mapping[tuple[str, int], NodeRecording]
 
     @property
-    def of_command(self) -> tuple[NodeRecording, Baseline] | None:
-        """The recording that was under way when the command began, and its baseline."""
-        if self.note is None or self.note.recording is None:
-            return None
-        return self.recorded((self.note.file, self.note.recording))
+    def of_command(self) -> NodeRecording | None:
+        """The recording that was under way when the command began."""
+        note = self.note
+        return None if note is None or note.recording is None else self.recordings.get((note.file, note.recording))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredEpoch:
+    """An epoch of a job, with its energy.
+
+    Attributes:
+        joined: the epoch.
+        energy: of all nodes.
+        storage: daemons' nodes that were counted, with their recordings.
+    """
+
+    joined: JobEpoch
+    energy: EpochEnergy
+    storage: tuple[StorageEnergy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The energy of a job.
+    """A job that was read from its folders.
 
     Attributes:
+        report: its energy.
         folders: one for each compute node.
-        epochs: in the order of time; one window called "run" where no loader noted any.
-        whole: the command from start to end on the first node, without daemons' nodes. None where
-            that is unknown, and where there are no epochs.
-        nodes: all that took part.
-        notes: what the figures lack, and what is unusual about them.
+        epochs: in the order of time; none for a command without loaders.
     """
 
+    report: Report
     folders: tuple[JobFolder, ...]
     epochs: tuple[MeasuredEpoch, ...]
-    whole: EpochEnergy | None
-    nodes: tuple[JobNode, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def note(self) -> JobNote | None:
-        """The note of the command on the first node."""
-        return self.folders[0].note
-
-    @property
-    def energies(self) -> tuple[EpochEnergy, ...]:
-        """The energy of each epoch."""
-        return tuple(one.energy for one in self.epochs)
 
 
 def read_job(paths: Sequence[Path]) -> Job:
@@ -143,26 +103,31 @@ def read_job(paths: Sequence[Path]) -> Job:
     if not paths:
         raise ConfigError("a job must have at least one folder, got none")
     notes: dict[str, None] = {}
-    folders = [_read_folder(path, notes) for path in paths]
-    _check_apart(folders)
-    folders = [
-        replace(one, node=name) for one, name in zip(folders, _apart([one.node for one in folders]), strict=True)
-    ]
-    joined = join_epochs([one.journals for one in folders])
-    epochs = [_measure(one, folders, notes) for one in joined]
+    folders = _apart([_read_folder(path, notes) for path in paths])
+    epochs = [_measure(one, folders, notes) for one in join_epochs([one.journals for one in folders])]
     whole = [energy for one in folders if (energy := _command_energy(one)) is not None]
-    if not epochs and not whole:
-        raise ConfigError(f"{', '.join(map(str, paths))} must hold a finished command or epoch, has neither")
+    energies = [one.energy for one in epochs]
     if not epochs:
-        nodes = tuple(node for energy in whole for node in energy.nodes)
-        energy = replace(whole[0], duration_ns=max(one.duration_ns for one in whole), nodes=nodes)
-        epochs, whole = [MeasuredEpoch(energy=energy)], []
-    return Job(
-        folders=tuple(folders),
-        epochs=tuple(epochs),
-        whole=whole[0] if whole else None,
-        nodes=(*(_compute_node(one) for one in folders), *_storage_of(epochs)),
+        if not whole:
+            raise ConfigError(f"{', '.join(map(str, paths))} must hold a finished command or epoch, has neither")
+        longest = max(round(one.seconds * 1e9) for one in whole)
+        energies = [_run_energy(longest, [node for energy in whole for node in energy.nodes])]
+    note = folders[0].note
+    journals = [journal for folder in folders for journal in folder.journals]
+    facts = JobFacts(
+        command=() if note is None else note.command,
+        exit_status=None if note is None else note.status,
+        begun_real_ns=None if note is None else note.begun_real_ns,
+        version="" if note is None else note.version,
+        whole=whole[0] if whole and epochs else None,
+        nodes=(*map(_compute_node, folders), *_storage_of(epochs)),
+        datasets=tuple(sorted({one.loader.dataset for one in journals if one.loader.dataset})),
+        settings=_settings(journals),
+        partial=tuple(one.energy.title for one in epochs if not one.joined.whole),
         notes=tuple(notes),
+    )
+    return Job(
+        report=Report(schema=SCHEMA, epochs=tuple(energies), job=facts), folders=tuple(folders), epochs=tuple(epochs)
     )
 
 
@@ -174,62 +139,38 @@ def _read_folder(path: Path, notes: dict[str, None]) -> JobFolder:
     boot = next((one.loader.boot for one in journals), "")
     if note is not None:
         node, boot = note.node, note.boot
-    found: dict[tuple[str, int], tuple[NodeRecording, Baseline]] = {}
+    found: dict[tuple[str, int], NodeRecording] = {}
     wanted = {(epoch.file, epoch.recording) for one in journals for epoch in one.epochs if epoch.recording is not None}
     if note is not None and note.recording is not None:
         wanted.add((note.file, note.recording))
     for file, number in sorted(wanted):
         try:
-            found[file, number] = _with_rest(NodeRecording.numbered(path / Path(file).name, number), note)
+            found[file, number] = NodeRecording.numbered(path / Path(file).name, number, note)
         except ConfigError as error:
             notes[f"not counted: {error}"] = None
     if not found and note is None and not journals:
         raise ConfigError(f"{path} is not a folder of a job: it has no note of a command or a loader")
-    for recording, _ in found.values():
+    for recording in found.values():
         notes.update(dict.fromkeys(f"{recording.run.node}: {text}" for text in recording.run.warnings))
     return JobFolder(path=path, node=node or path.name, note=note, journals=journals, boot=boot, recordings=found)
 
 
-def _with_rest(recording: NodeRecording, note: JobNote | None) -> tuple[NodeRecording, Baseline]:
-    """Add the baseline, from the model or from the idle measurement before the command."""
-    run = recording.run
-    model = recording.facts.model
-    by_model = {"cpu-model": model.idle_watts, "dram-model": model.memory_watts}
-    names = {device.name for device in run.devices if device.source == "model"}
-    # Rounded like the model's own counters; otherwise idle and used energy of an idle node would
-    # differ.
-    known = {name: round(watts, 6) for name, watts in by_model.items() if name in names and watts is not None}
-    given = Baseline.given(known)
-    if note is None or note.rest_ns is None or note.boot != run.boot:
-        return recording, given
-    from_ns, to_ns = note.rest_ns
-    try:
-        rested = measure_idle(Window(series=recording.series(from_ns, to_ns), from_ns=from_ns, to_ns=to_ns))
-    except ConfigError:  # the idle time was too short, or is not in this recording
-        return recording, given
-    return recording, Baseline(idles=(*given.idles, *(one for one in rested.idles if one.device not in by_model)))
-
-
-def _check_apart(folders: Sequence[JobFolder]) -> None:
+def _apart(folders: Sequence[JobFolder]) -> list[JobFolder]:
+    """Refuse two folders of one node; give a second node of the same name a number."""
     seen: dict[str, Path] = {}
+    named: dict[str, JobFolder] = {}
     for one in folders:
         if one.boot and one.boot in seen:
             raise ConfigError(
                 f"each folder must be from a different node, {seen[one.boot]} and {one.path} are from the same"
             )
         seen[one.boot] = one.path
-
-
-def _apart(names: Sequence[str]) -> list[str]:
-    """Return distinct names: a second node of the same name gets a number."""
-    taken: list[str] = []
-    for name in names:
-        number, own = 1, name
-        while own in taken:
+        number, name = 1, one.node
+        while name in named:
             number += 1
-            own = f"{name} ({number})"
-        taken.append(own)
-    return taken
+            name = f"{one.node} ({number})"
+        named[name] = replace(one, node=name)
+    return list(named.values())
 
 
 def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, None]) -> MeasuredEpoch:
@@ -245,62 +186,54 @@ def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, No
     elif not joined.whole:
         notes[f"{joined.title}: incomplete, it was left early or started in the middle"] = None
     nodes: list[NodeEnergy] = []
-    counted: list[StorageNode] = []
-    shared: list[str] = []
+    counted: list[StorageEnergy] = []
+    shared: dict[str, None] = {}
     boots = {one.boot: one.node for one in folders if one.boot}
     for part in joined.nodes:
-        folder = folders[part.place]
-        nodes.append(_cut(part, _compute_record(part, folder), joined))
+        nodes.append(measure_node(_compute_record(part, folders[part.place]), part.from_ns, part.to_ns))
         taken = [*(one.node for one in folders), *(one.node for one in counted)]
         for storage in storage_nodes(part.storage, taken=taken):
             if storage.boot in boots:
-                shared.append(boots[storage.boot])
+                shared[boots[storage.boot]] = None
                 continue
             if storage.absent:
                 notes[f"{joined.title}: {storage.node} is not counted: {storage.absent}"] = None
             counted.append(storage)
-            nodes.append(_storage_energy(part, storage, joined))
-    for name in dict.fromkeys(shared):
+            nodes.append(_storage_energy(part, storage))
+    for name in shared:
         notes[f"a daemon also runs on {name}: its energy is included in the figures of that node"] = None
-    energy = EpochEnergy(
-        epoch=joined.key.epoch,
+    energy = epoch_energy(
+        epoch=joined.epoch,
+        title=joined.title,
         duration_ns=max(part.to_ns - part.from_ns for part in joined.nodes),
         samples=joined.samples,
-        nodes=tuple(sorted(nodes, key=lambda one: one.role is Role.STORAGE)),
-        name=joined.key.name,
-        shared=tuple(dict.fromkeys(shared)),
+        nodes=sorted(nodes, key=lambda one: one.role is Role.STORAGE),
+        shared=shared,
     )
-    return MeasuredEpoch(energy=energy, joined=joined, storage=tuple(counted))
+    return MeasuredEpoch(joined=joined, energy=energy, storage=tuple(counted))
 
 
 def _compute_record(part: NodeEpoch, folder: JobFolder) -> NodeRecord:
-    recorded = folder.recorded(part.recording)
-    if recorded is None:
+    recording = None if part.recording is None else folder.recordings.get(part.recording)
+    if recording is None:
         return NodeRecord(node=folder.node, role=Role.COMPUTE, series=NOTHING, spans=part.spans)
-    series = recorded[0].series(part.from_ns, part.to_ns)
+    series = recording.series(part.from_ns, part.to_ns)
     busy_ns = Window(series=series, from_ns=part.from_ns, to_ns=part.to_ns).cpu_busy_ns
     return NodeRecord(
         node=folder.node,
         role=Role.COMPUTE,
         series=series,
-        baseline=recorded[1],
+        baseline=recording.baseline,
         spans=part.spans,
         cpu=part.cpu(busy_ns),
     )
 
 
-def _storage_energy(part: NodeEpoch, storage: StorageNode, joined: JobEpoch) -> NodeEnergy:
+def _storage_energy(part: NodeEpoch, storage: StorageEnergy) -> NodeEnergy:
     if storage.series is None:
-        return NodeEnergy(node=storage.node, role=Role.STORAGE, duration_ns=part.to_ns - part.from_ns, devices=())
+        return unknown_node(storage.node, Role.STORAGE, part.to_ns - part.from_ns)
     record = NodeRecord(node=storage.node, role=Role.STORAGE, series=storage.series, clock=storage.clock)
-    return _cut(part, record, joined)
-
-
-def _cut(part: NodeEpoch, record: NodeRecord, joined: JobEpoch) -> NodeEnergy:
-    measured = measure_epoch(
-        epoch=joined.key.epoch, from_ns=part.from_ns, to_ns=part.to_ns, samples=part.samples, records=[record]
-    )
-    return measured.nodes[0]
+    return measure_node(record, part.from_ns, part.to_ns)
 
 
 def _command_energy(folder: JobFolder) -> EpochEnergy | None:
@@ -311,31 +244,49 @@ def _command_energy(folder: JobFolder) -> EpochEnergy | None:
     note = folder.note
     if note is None or note.ended_ns is None:
         return None
-    recorded = folder.of_command
-    series = NOTHING if recorded is None else recorded[0].series(note.begun_ns, note.ended_ns)
+    recording = folder.of_command
     record = NodeRecord(
         node=folder.node,
         role=Role.COMPUTE,
-        series=series,
-        baseline=Baseline() if recorded is None else recorded[1],
+        series=NOTHING if recording is None else recording.series(note.begun_ns, note.ended_ns),
+        baseline=Baseline() if recording is None else recording.baseline,
     )
-    found = measure_epoch(epoch=0, from_ns=note.begun_ns, to_ns=note.ended_ns, samples=0, records=[record])
-    return replace(found, name=WHOLE_RUN, nodes=tuple(replace(node, tables=()) for node in found.nodes))
+    measured = measure_node(record, note.begun_ns, note.ended_ns)
+    return _run_energy(note.ended_ns - note.begun_ns, [msgspec.structs.replace(measured, stages={}, steps={})])
+
+
+def _run_energy(duration_ns: int, nodes: Iterable[NodeEnergy]) -> EpochEnergy:
+    return epoch_energy(epoch=None, title=_WHOLE_RUN, duration_ns=duration_ns, samples=0, nodes=nodes)
+
+
+def _settings(journals: Sequence[Journal]) -> dict[str, str]:
+    """Return the settings of the job's first loader."""
+    if not journals:
+        return {}
+    first = min((one.loader for one in journals), key=lambda one: (one.number, one.rank))
+    told = {
+        "ranks": str(first.world_size),
+        "batch size": "" if first.batch_size is None else str(first.batch_size),
+        "shuffle": first.shuffle,
+        "protection": first.protection,
+        "version": first.version,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def _compute_node(folder: JobFolder) -> JobNode:
-    recorded = [one for one, _ in folder.recordings.values()]
+    recorded = list(folder.recordings.values())
     if not recorded:
-        return JobNode(node=folder.node, role=Role.COMPUTE, devices=(), boot=folder.boot)
+        return JobNode(node=folder.node, role=Role.COMPUTE, boot=folder.boot)
     facts = recorded[-1].facts
     return JobNode(
         node=folder.node,
         role=Role.COMPUTE,
-        devices=recorded[-1].run.devices,
+        boot=folder.boot,
         processor=facts.processor,
         cores=facts.cores,
         memory_bytes=facts.memory_bytes,
-        boot=folder.boot,
+        devices=_devices(recorded[-1].run.devices),
     )
 
 
@@ -344,7 +295,11 @@ def _storage_of(epochs: Iterable[MeasuredEpoch]) -> list[JobNode]:
     found: dict[str, JobNode] = {}
     for epoch in epochs:
         for one in epoch.storage:
-            devices = () if one.series is None else one.series.devices
+            devices = () if one.series is None else _devices(one.series.devices)
             if devices or one.node not in found:
                 found[one.node] = JobNode(node=one.node, role=Role.STORAGE, devices=devices, boot=one.boot)
     return list(found.values())
+
+
+def _devices(devices: tuple[Device, ...]) -> tuple[JobDevice, ...]:
+    return msgspec.convert(devices, tuple[JobDevice, ...], from_attributes=True)

@@ -1,8 +1,5 @@
 """A loader's notes of its epochs, in a file that grows by one epoch at a time.
 
-Covers: the values, their lines, writing and reading the files of a job's folder. Does not cover:
-collecting the notes (emlio.receiver.timing.epoch_notes), figures.
-
 A file is named journal-RANK-PID-NUMBER.jsonl. Its first line describes the loader. Each other line
 is an epoch, or what storage nodes reported about one later. A process that is killed loses its
 current epoch; an incomplete last line is ignored.
@@ -50,7 +47,6 @@ class LoaderFacts:
         dataset: its fingerprint.
         batch_size: samples per step of this rank; None where a batch is bounded otherwise.
         shuffle: how far records move.
-        pace: "race" or "energy".
         protection: of data in transit; empty where no data comes over a network.
         version: of this program.
     """
@@ -65,7 +61,6 @@ class LoaderFacts:
     dataset: str = ""
     batch_size: int | None = None
     shuffle: str = ""
-    pace: str = ""
     protection: str = ""
     version: str = ""
 

@@ -15,7 +15,7 @@ from emlio.clock import Clock, SystemClock
 from emlio.energy.job.command import run_command
 from emlio.energy.job.note import JobNote, is_job_folder, write_note
 from emlio.energy.job.shared_recorder import JobRecorder
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError
 

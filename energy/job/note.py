@@ -1,8 +1,4 @@
-"""The note of a job's command, and the recordings of its node.
-
-Covers: the note, a recording, whole or thinned. Does not cover: loaders' journals
-(emlio.energy.job.journal), figures (emlio.energy.job.job_energy).
-"""
+"""The note of a job's command."""
 
 import os
 from dataclasses import dataclass
@@ -10,26 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from emlio.energy.recording.store import Recording, Store
-from emlio.energy.values.reading import Reading
-from emlio.energy.values.run import Run
-from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
 
-__all__ = [
-    "JobNote",
-    "ModelFacts",
-    "NodeFacts",
-    "NodeRecording",
-    "is_job_folder",
-    "read_note",
-    "write_note",
-]
+__all__ = ["JobNote", "is_job_folder", "read_note", "write_note"]
 
 _NOTE = "run.json"
 _VERSION = 1
-_MOST_POINTS = 4000
-"""The number of readings that a plot needs: several for each of its points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,72 +81,3 @@ def read_note(folder: Path) -> JobNote | None:
     if note.schema != _VERSION:
         raise ConfigError(f"{path} must be a note of version {_VERSION}, got version {note.schema}")
     return note
-
-
-class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The idle power that an estimating model reports."""
-
-    idle_watts: float | None = None
-    memory_watts: float | None = None
-
-
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorder's description of its machine; an unknown value is empty or None."""
-
-    processor: str = ""
-    cores: int | None = None
-    memory_bytes: int | None = None
-    model: ModelFacts = ModelFacts()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecording:
-    """A recording in a file.
-
-    Attributes:
-        path: of the file.
-        recording: its header in the file.
-    """
-
-    path: Path
-    recording: Recording
-
-    @classmethod
-    def numbered(cls, path: Path, number: int) -> "NodeRecording":
-        """Open the recording of this number."""
-        with Store(path) as store:
-            return cls(path=path, recording=store.recording(number))
-
-    @property
-    def run(self) -> Run:
-        """The node, time and devices of the recording."""
-        return self.recording.run
-
-    @property
-    def facts(self) -> NodeFacts:
-        """The description of the machine."""
-        try:
-            return msgspec.convert(self.run.facts or {}, NodeFacts)
-        except msgspec.ValidationError:  # written by another version; figures do not depend on these facts
-            return NodeFacts()
-
-    def series(self, from_ns: int, to_ns: int) -> Series:
-        """Return the readings needed for energy between two moments."""
-        with Store(self.path) as store:
-            return store.load(self.recording.number, from_ns=from_ns, to_ns=to_ns)
-
-    def thinned(self, from_ns: int, to_ns: int, most: int = _MOST_POINTS) -> Series:
-        """Return at most about `most` evenly spaced readings.
-
-        Totals are cumulative, so energy between the kept readings is not lost.
-        """
-        least_ns = (to_ns - from_ns) // most
-        kept: list[Reading] = []
-        last: Reading | None = None
-        with Store(self.path) as store:
-            for last in store.readings(self.recording.number, from_ns=from_ns, to_ns=to_ns):
-                if not kept or last.mono_ns - kept[-1].mono_ns >= least_ns:
-                    kept.append(last)
-        if last is not None and last is not kept[-1]:
-            kept.append(last)
-        return Series(devices=self.run.devices, readings=tuple(kept))

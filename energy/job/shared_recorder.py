@@ -1,7 +1,7 @@
 """The recorder of a job's folder, shared by the job's processes.
 
 Covers: which of several processes starts it, its process, waiting until it answers, its end. Does
-not cover: requests to it (emlio.energy.recording.instant_reading), recording
+not cover: requests to it (emlio.energy.recording.edge), recording
 (emlio.energy.recording.record).
 
 A recorder that is started here ends when the last connection that holds it is closed. The kernel
@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from emlio.energy.job.folder import alone, recorder_socket
-from emlio.energy.recording.instant_reading import Edge, EdgeClient
+from emlio.energy.recording.edge import Edge, EdgeClient
 from emlio.errors import ConfigError, PeerLostError, TransportError
 
 __all__ = ["JobRecorder"]

@@ -1,8 +1,4 @@
-"""The activity of one thread as a bounded list of time spans.
-
-Covers: joining adjacent spans, work in progress, cutting at an epoch's edges, merging several
-threads. Does not cover: the callers (emlio.receiver.timing.epoch_notes).
-"""
+"""The activity of one thread as a bounded list of time spans."""
 
 from collections.abc import Iterable
 from threading import Lock

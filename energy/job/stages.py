@@ -1,7 +1,4 @@
-"""Three views of a node's energy by stage.
-
-Covers: computing the three views of a window. Does not cover: the tables themselves
-(emlio.energy.job.stage_table), storage nodes and sums over devices (emlio.energy.job.epoch_energy).
+"""Two views of a node's energy by stage.
 
 Stages overlap, so the energy of one stage is a definition and not a measurement. Each view
 separates idle energy from the energy above it.
@@ -9,10 +6,10 @@ separates idle energy from the energy above it.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 
-from emlio.energy.job.baseline import Baseline, Idle
-from emlio.energy.job.stage_table import Share, StageSplit, StageTable, View
+from emlio.energy.job.baseline import Baseline
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain
 from emlio.energy.values.partition import Stretch, apportion, partition
@@ -20,9 +17,108 @@ from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["CpuUse", "ablation", "blocked", "cpu_share"]
+__all__ = ["CpuUse", "Share", "StageSplit", "StageTable", "View", "blocked", "cpu_share"]
 
 _STAGES = (Stage.TRAIN, Stage.PREPROCESS, Stage.READ)
+
+_SENSOR_NS = 100_000_000
+"""Many GPUs average power over only a part of each 100 ms."""
+
+_NEAR = 0.02
+
+_MOST_PERIODS = 5
+"""In a longer step a sensor samples enough different parts of it."""
+
+
+class View(StrEnum):
+    """The definition that a table follows. Figures of different views must not be mixed."""
+
+    BLOCKED = "blocked"
+    """By blocking: each moment belongs to the one stage that was waited for, with all energy used
+    in it.
+    """
+    CPU_SHARE = "cpu-share"
+    """Idle energy by time; energy above that by processor time of the stages' threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The energy of one device in one stage.
+
+    Attributes:
+        stage: the stage.
+        duration_ns: its time.
+        energy_uj: microjoules; None where they are unknown.
+        idle_uj: the part that the idle device would have used in that time; None without a
+            baseline.
+    """
+
+    stage: Stage
+    duration_ns: int
+    energy_uj: int | None
+    idle_uj: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSplit:
+    """One device's energy by stage.
+
+    Attributes:
+        device: the device.
+        energy_uj: of all stages; None where it is unknown.
+        shares: they add up to it, to the microjoule, or none of them is known.
+    """
+
+    device: Device
+    energy_uj: int | None
+    shares: tuple[Share, ...]
+
+    def __post_init__(self) -> None:
+        parts = [share.energy_uj for share in self.shares]
+        known = [part for part in parts if part is not None]
+        if known and (len(known) < len(parts) or sum(known) != self.energy_uj):
+            raise ConfigError(f"the stages of {self.device.name} must add up to {self.energy_uj} µJ, got {parts}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTable:
+    """A node's energy by stage.
+
+    Attributes:
+        view: the definition used.
+        splits: one for each device, in the order of the recording.
+        resolution_ns: the typical time between readings; None with fewer than two.
+        mean_step_ns: mean length of a step's work on the device; None where it is unknown.
+        step_period_ns: mean time from the start of one step to that of the next; None with fewer
+            than two.
+    """
+
+    view: View
+    splits: tuple[StageSplit, ...]
+    resolution_ns: int | None = None
+    mean_step_ns: int | None = None
+    step_period_ns: int | None = None
+
+    @property
+    def by_time_only(self) -> bool:
+        """True if steps are shorter than the readings' interval.
+
+        Energy is then in effect divided by time.
+        """
+        if self.resolution_ns is None or self.mean_step_ns is None:
+            return False
+        return self.mean_step_ns < self.resolution_ns
+
+    @property
+    def beats_with_sensors(self) -> bool:
+        """True if a sensor may always sample the same part of a step.
+
+        That is so if steps begin almost exactly every 100 ms, or at a small multiple of it.
+        """
+        if self.step_period_ns is None:
+            return False
+        periods = self.step_period_ns / _SENSOR_NS
+        return 1 <= round(periods) <= _MOST_PERIODS and abs(periods - round(periods)) <= _NEAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +163,9 @@ def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> StageT
         baseline: of the node; may be empty.
     """
     known = tuple(spans)
-    steps = _steps(known, window)
     stretches = partition(known, window.from_ns, window.to_ns)
-    times = tuple(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES)
-    return StageTable(
-        view=View.BLOCKED,
-        splits=tuple(
-            _split(device, window.energy_uj(device.name), times, baseline, _by_stretch(window, device, stretches))
-            for device in window.series.devices
-        ),
-        resolution_ns=window.resolution_ns,
-        mean_step_ns=_mean_step_ns(steps),
-        step_period_ns=_period_ns(steps),
-    )
+    parts = [_by_stretch(window, device, stretches) for device in window.series.devices]
+    return _table(View.BLOCKED, window, known, baseline, _times(stretches), parts)
 
 
 def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: CpuUse) -> StageTable:
@@ -89,60 +175,58 @@ def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: Cp
     without a baseline cannot be divided.
     """
     known = tuple(spans)
-    steps = _steps(known, window)
     stretches = partition(known, window.from_ns, window.to_ns)
-    times = (*(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES), 0)
-    splits = list[StageSplit]()
+    times = (*_times(stretches), 0)
+    parts = list[Sequence[int] | None]()
     for device in window.series.devices:
-        whole_uj, idle = window.energy_uj(device.name), baseline.idle(device.name)
-        parts: Sequence[int] | None = None
+        whole_uj, rest = window.energy_uj(device.name), _at_rest(baseline, device, times)
         if device.domain is Domain.GPU:
             by_stretch = _by_stretch(window, device, stretches)
-            parts = None if by_stretch is None else (*by_stretch, 0)
-        elif whole_uj is not None and idle is not None and any(cpu.weights):
-            rest = _at_rest(idle, times)
+            parts.append(None if by_stretch is None else (*by_stretch, 0))
+        elif whole_uj is not None and rest is not None and any(cpu.weights):
             above = apportion(whole_uj - sum(rest), cpu.weights)
-            parts = tuple(one + two for one, two in zip(rest, above, strict=True))
-        splits.append(_split(device, whole_uj, times, baseline, parts))
-    return StageTable(
-        view=View.CPU_SHARE,
-        splits=tuple(splits),
-        resolution_ns=window.resolution_ns,
-        mean_step_ns=_mean_step_ns(steps),
-        step_period_ns=_period_ns(steps),
+            parts.append([one + two for one, two in zip(rest, above, strict=True)])
+        else:
+            parts.append(None)
+    return _table(View.CPU_SHARE, window, known, baseline, times, parts)
+
+
+def _times(stretches: Sequence[Stretch]) -> tuple[int, ...]:
+    return tuple(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES)
+
+
+def _table(
+    view: View,
+    window: Window,
+    spans: Sequence[Span],
+    baseline: Baseline,
+    times: Sequence[int],
+    parts: Iterable[Sequence[int] | None],
+) -> StageTable:
+    """Return the table of devices whose energy is divided into these parts."""
+    steps = sorted(
+        (one for one in spans if one.stage is Stage.TRAIN and window.from_ns <= one.start_ns < window.to_ns),
+        key=lambda step: step.start_ns,
     )
-
-
-def ablation(*, read: Window, with_preprocess: Window, with_train: Window, baseline: Baseline) -> StageTable:
-    """Return the differences of three runs over the same data on the same node.
-
-    Args:
-        read: a run that receives records and discards them.
-        with_preprocess: a run that also decodes them.
-        with_train: a run in which the device also computes.
-        baseline: of the node; may be empty.
-    """
-    runs = (with_train, with_preprocess, read)
-    if len({tuple((one.name, one.source, one.method) for one in run.series.devices) for run in runs}) > 1:
-        raise ConfigError(
-            "the three runs must have recorded the same devices with the same methods, got different ones"
-        )
-    times = _differences([run.duration_ns for run in runs])
-    splits = list[StageSplit]()
-    for device in with_train.series.devices:
-        used = [run.energy_uj(device.name) for run in runs]
-        known = [energy for energy in used if energy is not None]
-        parts = _differences(known) if len(known) == len(runs) else None
-        splits.append(_split(device, used[0], times, baseline, parts))
-    return StageTable(view=View.ABLATION, splits=tuple(splits))
+    # Several devices compute at the same time, so a period is that of one device's steps.
+    own = [step.start_ns for step in steps if step.thread == steps[0].thread]
+    return StageTable(
+        view=view,
+        splits=tuple(
+            _split(device, window.energy_uj(device.name), times, baseline, of_device)
+            for device, of_device in zip(window.series.devices, parts, strict=True)
+        ),
+        resolution_ns=window.resolution_ns,
+        mean_step_ns=sum(step.end_ns - step.start_ns for step in steps) // len(steps) if steps else None,
+        step_period_ns=(own[-1] - own[0]) // (len(own) - 1) if len(own) > 1 else None,
+    )
 
 
 def _split(
     device: Device, whole_uj: int | None, times: Sequence[int], baseline: Baseline, parts: Sequence[int] | None
 ) -> StageSplit:
-    idle = baseline.idle(device.name)
     unknown: Sequence[int | None] = [None] * len(times)
-    rest = unknown if idle is None else _at_rest(idle, times)
+    rest = _at_rest(baseline, device, times) or unknown
     return StageSplit(
         device=device,
         energy_uj=whole_uj,
@@ -171,31 +255,8 @@ def _by_stretch(window: Window, device: Device, stretches: Sequence[Stretch]) ->
     return tuple(used.values())
 
 
-def _at_rest(idle: Idle, times: Sequence[int]) -> tuple[int, ...]:
+def _at_rest(baseline: Baseline, device: Device, times: Sequence[int]) -> tuple[int, ...] | None:
     """Return the idle energy of each stage; their sum equals the idle energy of the whole time."""
-    ends = [idle.energy_uj(sum(times[: number + 1])) for number in range(len(times))]
-    return tuple(end - begin for begin, end in pairwise([0, *ends]))
-
-
-def _differences(falling: Sequence[int]) -> tuple[int, ...]:
-    """Return train, preprocess and read.
-
-    The arguments are of runs with all stages, without train, and with read alone.
-    """
-    return (*(more - less for more, less in pairwise(falling)), falling[-1])
-
-
-def _steps(spans: Iterable[Span], window: Window) -> list[Span]:
-    """Return the steps that begin in the window, in order."""
-    steps = [one for one in spans if one.stage is Stage.TRAIN and window.from_ns <= one.start_ns < window.to_ns]
-    return sorted(steps, key=lambda step: step.start_ns)
-
-
-def _mean_step_ns(steps: Sequence[Span]) -> int | None:
-    return sum(step.end_ns - step.start_ns for step in steps) // len(steps) if steps else None
-
-
-def _period_ns(steps: Sequence[Span]) -> int | None:
-    """Return the mean period of one device's steps; several devices compute at the same time."""
-    own = [step.start_ns for step in steps if step.thread == steps[0].thread]
-    return (own[-1] - own[0]) // (len(own) - 1) if len(own) > 1 else None
+    ends = [baseline.idle_uj(device.name, sum(times[:number])) for number in range(len(times) + 1)]
+    known = [end for end in ends if end is not None]
+    return tuple(end - begin for begin, end in pairwise(known)) if known else None

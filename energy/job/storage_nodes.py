@@ -1,73 +1,39 @@
-"""The daemons' nodes, each once, from the daemons' reports.
-
-Covers: several daemons on one node, unusable reports, name collisions. Pure. Does not cover:
-requesting the reports (the receiver does), the nodes' energy (emlio.energy.job.job_energy).
-"""
+"""The daemons' nodes, each once, from the daemons' reports."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from emlio.clocks.fit import ClockFit
 from emlio.energy.job.journal import StorageEnergy
-from emlio.energy.values.series import Series
 
-__all__ = ["StorageNode", "storage_nodes"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageNode:
-    """A node that runs a daemon.
-
-    Attributes:
-        node: its name; a daemon's address where the daemon did not report one.
-        boot: the id of the boot that its readings' times belong to.
-        series: its recording around an epoch; None where no usable one exists.
-        clock: its clock against that of the loader that asked; not None where there is a series.
-        absent: why there is no series.
-    """
-
-    node: str
-    boot: str
-    series: Series | None
-    clock: ClockFit | None
-    absent: str
+__all__ = ["storage_nodes"]
 
 
-def storage_nodes(said: Iterable[StorageEnergy], *, taken: Iterable[str] = ()) -> tuple[StorageNode, ...]:
+def storage_nodes(said: Iterable[StorageEnergy], *, taken: Iterable[str] = ()) -> tuple[StorageEnergy, ...]:
     """Return each node once, with a usable report if any of its daemons sent one.
+
+    A node without a name has its daemon's address. A report without a clock is not usable.
 
     Args:
         said: the reports of all daemons.
         taken: names of other nodes; a storage node of the same name is renamed.
     """
-    best: dict[str, StorageNode] = {}
+    best: dict[str, StorageEnergy] = {}
     for one in said:
-        node, key = _node(one), one.boot or one.daemon
-        if key not in best or (best[key].series is None and node.series is not None):
+        absent = one.absent or ("its clock was not compared with this node's" if one.clock is None else "")
+        node = replace(one, node=_printable(one.node or one.daemon), absent=_printable(absent))
+        key = one.boot or one.daemon
+        if key not in best or (best[key].absent and not node.absent):
             best[key] = node
     names = set(taken)
-    found: list[StorageNode] = []
+    found: list[StorageEnergy] = []
     for node in best.values():
         name, number = node.node, 1
         while name in names:
             number += 1
             name = f"{node.node} (storage)" if number == 2 else f"{node.node} (storage {number})"
         names.add(name)
-        found.append(StorageNode(node=name, boot=node.boot, series=node.series, clock=node.clock, absent=node.absent))
+        found.append(replace(node, node=name))
     return tuple(found)
-
-
-def _node(said: StorageEnergy) -> StorageNode:
-    absent = said.absent
-    if not absent and said.clock is None:
-        absent = "its clock was not compared with this node's"
-    return StorageNode(
-        node=_printable(said.node or said.daemon),
-        boot=said.boot,
-        series=None if absent else said.series,
-        clock=said.clock,
-        absent=_printable(absent),
-    )
 
 
 def _printable(text: str) -> str:

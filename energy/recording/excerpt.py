@@ -1,8 +1,4 @@
-"""The part of a node's recording that covers a time range.
-
-Covers: choosing the recording of a file, limits on how much is read at once. Does not cover: the
-file (emlio.energy.recording.store), the callers.
-"""
+"""The part of a node's recording that covers a time range."""
 
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,10 +1,7 @@
-"""Reading of all counters of a node in one pass.
-
-Covers: time stamps around the pass, unwrapping, the node's other values. Does not cover: the
-schedule (emlio.energy.recording.recorder).
-"""
+"""Reading of all counters of a node in one pass."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from emlio.clock import Clock
 from emlio.energy.recording.node_use import NodeUse
@@ -53,7 +50,6 @@ class Meter:
         at_ns = max((before_ns + after_ns) // 2, self._last_ns + 1)  # readings never share a time stamp
         steps = [counter.step(raw, at_ns) for counter, raw in zip(self._counters, raws, strict=True)]
         events = tuple(step.event for step in steps)
-        use = self._use()
         reading = Reading(
             seq=self._readings,
             mono_ns=at_ns,
@@ -63,12 +59,7 @@ class Meter:
             events=events if any(event is not Event.NONE for event in events) else (),
             missed=missed,
             edge=edge,
-            cpu_busy_ns=use.cpu_busy_ns,
-            cpu_steal_ns=use.cpu_steal_ns,
-            cpu_total_ns=use.cpu_total_ns,
-            net_rx_bytes=use.net_rx_bytes,
-            net_tx_bytes=use.net_tx_bytes,
-            memory_bytes=use.memory_bytes,
+            **asdict(self._use()),
         )
         self._readings += 1
         self._last_ns = at_ns

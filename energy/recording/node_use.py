@@ -1,8 +1,4 @@
-"""A node's use besides energy: processor time, network bytes, memory.
-
-Covers: reading them often and cheaply, which interfaces count. Does not cover: parsing processor
-time (emlio.energy.sources.cpu_time).
-"""
+"""A node's use besides energy: processor time, network bytes, memory."""
 
 import os
 import re

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emlio.energy.recording.instant_reading import InstantReadings, listen
+from emlio.energy.recording.edge_server import EdgeServer, listen
 from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeWatch
-from emlio.energy.recording.prometheus import metrics_text
-from emlio.energy.recording.recorder import Recorder
-from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.prometheus import energy_families
+from emlio.energy.recording.recorder import Recorder, Schedule
 from emlio.energy.recording.store import Recording, Store
 from emlio.energy.recording.tally import Tally
 from emlio.energy.recording.writer import Writer
@@ -25,8 +25,7 @@ from emlio.energy.sources.cpu_time import read_facts
 from emlio.energy.sources.probe import ProbeReport, open_sources
 from emlio.energy.values.run import Run, boot_id
 from emlio.errors import ConfigError
-from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, listen_at
-from emlio.metrics.socket_waiter import SocketWaiter
+from emlio.metrics.server import MetricsServer
 
 __all__ = ["RecordSettings", "Recorded", "Started", "record"]
 
@@ -81,12 +80,12 @@ class Started:
     Attributes:
         run: the recording's header.
         number: of the recording in the file.
-        metrics: the host and port served at; None for none.
+        metrics_url: where metrics are served; None for nowhere.
     """
 
     run: Run
     number: int
-    metrics: tuple[str, int] | None
+    metrics_url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ def record(
             stack.callback(source.close)
         watch = NodeWatch(proc=machine.proc, sysfs=machine.sysfs)
         stack.callback(watch.close)
-        waiter = stack.enter_context(SocketWaiter(machine.clock))
+        waiter = stack.enter_context(EdgeServer(machine.clock))
         store = stack.enter_context(Store(settings.file, read_only=False))
         begun_ns = machine.clock.monotonic_ns()
         run = Run(
@@ -152,14 +151,22 @@ def record(
             if settings.while_held and not waiter.held and not awaited:
                 recorder.end()
 
+        first_ns = machine.clock.monotonic_ns()
         recorder = Recorder(
             Meter(sources, clock=machine.clock, real_ns=time.time_ns, use=watch.read),
-            Schedule(start_ns=machine.clock.monotonic_ns(), interval_ns=settings.interval_ns),
+            Schedule(start_ns=first_ns, interval_ns=settings.interval_ns),
             clock=machine.clock,
             wait=wait,
             keep=writer.put,
         )
-        metrics = _listen_at(stack, waiter, settings, run, number, recorder)
+        if settings.edge is not None:
+            listener = listen(settings.edge, group=settings.edge_group)
+            waiter.open(listener, run, file=settings.file.absolute(), number=number, read=recorder.edge)
+            stack.callback(settings.edge.unlink, missing_ok=True)
+        served: MetricsServer | None = None
+        if settings.metrics is not None:
+            families = partial(energy_families, run.node, recorder.tally)
+            served = stack.enter_context(MetricsServer(*settings.metrics, families))
 
         def end() -> None:
             recorder.end()
@@ -167,8 +174,8 @@ def record(
 
         cpu_ns, from_ns = time.process_time_ns(), time.monotonic_ns()
         with _signals_to(end):
-            started(Started(run=run, number=number, metrics=metrics))
-            recorder.run(None if settings.for_ns is None else begun_ns + settings.for_ns)
+            started(Started(run=run, number=number, metrics_url=None if served is None else served.url))
+            recorder.run(None if settings.for_ns is None else first_ns + settings.for_ns)
         writer.close()
         if recorder.last is not None:
             store.end(number, recorder.last.mono_ns)
@@ -179,25 +186,6 @@ def record(
             cpu_ns=time.process_time_ns() - cpu_ns,
             took_ns=time.monotonic_ns() - from_ns,
         )
-
-
-def _listen_at(
-    stack: ExitStack, waiter: SocketWaiter, settings: RecordSettings, run: Run, number: int, recorder: Recorder
-) -> tuple[str, int] | None:
-    """Open the requested sockets, and return the address at which metrics are served."""
-    if settings.edge is not None:
-        desk = InstantReadings(run, file=settings.file.absolute(), number=number, read=recorder.edge)
-        waiter.open(listen(settings.edge, group=settings.edge_group), desk.answer)
-        stack.callback(settings.edge.unlink, missing_ok=True)
-    if settings.metrics is None:
-        return None
-    listener = listen_at(*settings.metrics)
-    waiter.open(
-        listener,
-        lambda heard: http_answer(heard, {"/metrics": lambda: Page(text=metrics_text(run.node, recorder.tally))}),
-        patience_ns=HTTP_PATIENCE_NS,
-    )
-    return settings.metrics[0], listener.getsockname()[1]
 
 
 def _facts(report: ProbeReport) -> dict[str, Any]:

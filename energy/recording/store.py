@@ -1,25 +1,23 @@
-"""A node's recordings in one SQLite file.
+"""A node's recordings in one SQLite file."""
 
-Covers: creating and opening the file, writing while others read, files left by a killed writer,
-deleting old readings. Does not cover: the tables (emlio.energy.recording.schema), when to write
-(emlio.energy.recording.writer).
-"""
-
+import json
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
-from emlio.clocks.exchange import Offset
-from emlio.energy.recording import schema
+import msgspec
+
+from emlio.energy.values.counter import Event
+from emlio.energy.values.device import Device
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span
 from emlio.errors import ConfigError
 
 __all__ = ["Recording", "Store"]
@@ -28,6 +26,36 @@ _PATIENCE_S = 10.0
 """The time to wait for another process that is writing."""
 
 _LAST_SEQ = 2**62
+_APPLICATION_ID = 0x454D4C4F
+"""The number that marks the file as EMLIO's, also for SQLite's own tools."""
+
+_VERSION = 1
+"""The version of the tables. A file of another version is refused."""
+
+# Rows of a run are inserted in the order of time, so a file grows at its end. NULL is a missing
+# value. The columns have the names of the fields of Run, Device and Reading.
+_TABLES = """
+CREATE TABLE run (id INTEGER PRIMARY KEY, node TEXT NOT NULL, interval_ns INTEGER NOT NULL, begun_mono_ns INTEGER NOT NULL,
+    begun_real_ns INTEGER NOT NULL, boot TEXT NOT NULL, version TEXT NOT NULL, warnings TEXT NOT NULL, facts TEXT NOT NULL,
+    ended_mono_ns INTEGER);
+CREATE TABLE device (run INTEGER NOT NULL, dev INTEGER NOT NULL, name TEXT NOT NULL, domain TEXT NOT NULL, source TEXT NOT NULL,
+    method TEXT NOT NULL, range_uj INTEGER, most_watts REAL, rated_watts REAL, error REAL, note TEXT NOT NULL,
+    adds INTEGER NOT NULL, PRIMARY KEY (run, dev)) WITHOUT ROWID;
+CREATE TABLE tick (run INTEGER NOT NULL, seq INTEGER NOT NULL, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL,
+    spread_ns INTEGER NOT NULL, missed INTEGER NOT NULL, edge INTEGER NOT NULL, cpu_busy_ns INTEGER, cpu_steal_ns INTEGER,
+    cpu_total_ns INTEGER, net_rx_bytes INTEGER, net_tx_bytes INTEGER, memory_bytes INTEGER,
+    PRIMARY KEY (run, seq)) WITHOUT ROWID;
+CREATE TABLE sample (run INTEGER NOT NULL, seq INTEGER NOT NULL, dev INTEGER NOT NULL, uj INTEGER, event TEXT,
+    PRIMARY KEY (run, seq, dev)) WITHOUT ROWID;
+"""
+_RUN = ("node", "interval_ns", "begun_mono_ns", "begun_real_ns", "boot", "version", "warnings", "facts")
+_DEVICE = tuple(field.name for field in fields(Device))
+_TICK = tuple(field.name for field in fields(Reading) if field.name not in ("totals", "events"))
+_SAMPLE = ("seq", "dev", "uj", "event")
+
+
+def _insert(table: str, *columns: str) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +122,20 @@ class Store:
         if empty and self._pragma("application_id") == 0:
             with self._transaction():
                 if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # still empty
-                    for statement in filter(str.strip, schema.TABLES.split(";")):
+                    for statement in filter(str.strip, _TABLES.split(";")):
                         database.execute(statement)
-                    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                    database.execute(f"PRAGMA user_version = {schema.VERSION}")
+                    database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {_VERSION}")
         self._check()
+        database.execute("CREATE INDEX IF NOT EXISTS tick_by_time ON tick (run, mono_ns)")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
 
     def _check(self) -> None:
-        if self._pragma("application_id") != schema.APPLICATION_ID:
+        if self._pragma("application_id") != _APPLICATION_ID:
             raise ConfigError(f"{self.path} is not an energy recording")
-        if (version := self._pragma("user_version")) != schema.VERSION:
-            raise ConfigError(f"{self.path} must be a recording of version {schema.VERSION}, got version {version}")
+        if (version := self._pragma("user_version")) != _VERSION:
+            raise ConfigError(f"{self.path} must be a recording of version {_VERSION}, got version {version}")
 
     def _pragma(self, name: str) -> int:
         return int(self._database.execute(f"PRAGMA {name}").fetchone()[0])
@@ -118,7 +147,7 @@ class Store:
             yield
         except ConfigError:
             raise
-        except (sqlite3.Error, ValueError) as error:  # other programs may have changed a value
+        except (sqlite3.Error, msgspec.ValidationError, ValueError) as error:  # other programs may change values
             raise ConfigError(f"the recording {self.path} cannot be used: {error}") from error
 
     @contextmanager
@@ -135,30 +164,31 @@ class Store:
 
     def begin(self, run: Run) -> int:
         """Begin a recording and return its number."""
+        told = {name: getattr(run, name) for name in _RUN}
+        told.update(warnings=json.dumps(list(run.warnings)), facts=json.dumps(run.facts))
         with self._told(), self._transaction():
-            number = self._database.execute(schema.INSERT_RUN, schema.run_row(run)).lastrowid
+            number = self._database.execute(_insert("run", *_RUN), tuple(told.values())).lastrowid
             if number is None:
                 raise ValueError("SQLite gave the new run no number")
-            rows = [(number, place, *schema.device_row(device)) for place, device in enumerate(run.devices)]
-            self._database.executemany(schema.INSERT_DEVICE, rows)
+            rows = [
+                (number, place, *(getattr(device, name) for name in _DEVICE))
+                for place, device in enumerate(run.devices)
+            ]
+            self._database.executemany(_insert("device", "run", "dev", *_DEVICE), rows)
             return number
 
     def append(self, number: int, readings: Sequence[Reading]) -> None:
         """Add readings to a recording, all or none."""
+        ticks = [(number, *(getattr(reading, name) for name in _TICK)) for reading in readings]
+        samples = [
+            (number, reading.seq, place, total, None if event is Event.NONE else event)
+            for reading in readings
+            for place, total in enumerate(reading.totals)
+            for event in [reading.event(place)]
+        ]
         with self._told(), self._transaction():
-            self._database.executemany(schema.INSERT_TICK, [schema.tick_row(number, one) for one in readings])
-            rows = [row for reading in readings for row in schema.sample_rows(number, reading)]
-            self._database.executemany(schema.INSERT_SAMPLE, rows)
-
-    def add_spans(self, number: int, spans: Iterable[Span]) -> None:
-        """Add activity of threads on the recording's node, by its CLOCK_MONOTONIC."""
-        with self._told(), self._transaction():
-            self._database.executemany(schema.INSERT_SPAN, [(number, *schema.span_row(span)) for span in spans])
-
-    def add_offsets(self, number: int, offsets: Iterable[Offset]) -> None:
-        """Add measured offsets of other nodes' clocks."""
-        with self._told(), self._transaction():
-            self._database.executemany(schema.INSERT_OFFSET, [(number, *schema.offset_row(one)) for one in offsets])
+            self._database.executemany(_insert("tick", "run", *_TICK), ticks)
+            self._database.executemany(_insert("sample", "run", *_SAMPLE), samples)
 
     def end(self, number: int, at_ns: int) -> None:
         """Note that a recording ended normally, by the node's CLOCK_MONOTONIC."""
@@ -171,9 +201,7 @@ class Store:
         The file reuses their space.
         """
         with self._told(), self._transaction():
-            (first,) = self._database.execute(
-                "SELECT min(seq) FROM tick WHERE run = ? AND mono_ns >= ?", (number, at_ns)
-            ).fetchone()
+            first = self._seq_at(number, ">=", at_ns)
             if first is None:
                 return 0
             self._database.execute("DELETE FROM sample WHERE run = ? AND seq < ?", (number, first))
@@ -184,12 +212,15 @@ class Store:
     def recordings(self) -> tuple[Recording, ...]:
         """Return the file's recordings, in the order in which they began."""
         with self._told(), self._transaction("DEFERRED"):
-            found: list[Recording] = []
-            for number, ended_ns, *row in self._database.execute(schema.SELECT_RUNS).fetchall():
-                devices = self._database.execute(schema.SELECT_DEVICES, (number,))
-                run = schema.run_value(row, tuple(schema.device_value(device) for device in devices))
-                found.append(Recording(number=number, run=run, ended_mono_ns=ended_ns))
-            return tuple(found)
+            runs = self._database.execute(f"SELECT id, ended_mono_ns, {', '.join(_RUN)} FROM run ORDER BY id")
+            return tuple(self._recording(number, ended_ns, row) for number, ended_ns, *row in runs.fetchall())
+
+    def _recording(self, number: int, ended_ns: int | None, row: Sequence[Any]) -> Recording:
+        rows = self._database.execute(f"SELECT {', '.join(_DEVICE)} FROM device WHERE run = ? ORDER BY dev", (number,))
+        devices = tuple(msgspec.convert(dict(zip(_DEVICE, one, strict=True)), Device, strict=False) for one in rows)
+        told: dict[str, Any] = dict(zip(_RUN, row, strict=True))
+        told.update(warnings=tuple(json.loads(told["warnings"])), facts=json.loads(told["facts"]))
+        return Recording(number=number, run=Run(devices=devices, **told), ended_mono_ns=ended_ns)
 
     def recording(self, number: int | None = None) -> Recording:
         """Return one recording; the last one if no number is given."""
@@ -217,35 +248,29 @@ class Store:
         recording = self.recording(number)
         number, devices = recording.number, len(recording.run.devices)
         with self._told(), self._transaction("DEFERRED"):
-            first = from_seq if from_ns is None else max(from_seq, self._last_until(number, from_ns))
-            last = _LAST_SEQ if to_ns is None else self._first_from(number, to_ns)
-            ticks = self._database.execute(schema.SELECT_TICKS, (number, first, last))
-            samples = self._database.execute(schema.SELECT_SAMPLES, (number, first, last))
-            yield from schema.join_readings(ticks, samples, devices)
+            first = 0 if from_ns is None else self._seq_at(number, "<=", from_ns) or 0
+            last = None if to_ns is None else self._seq_at(number, ">=", to_ns)
+            ticks, samples = (
+                self._database.execute(
+                    f"SELECT {columns} FROM {table} WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY {order}",
+                    (number, max(first, from_seq), _LAST_SEQ if last is None else last),
+                )
+                for table, columns, order in (
+                    ("tick", ", ".join(_TICK), "seq"),
+                    ("sample", "seq, uj, event", "seq, dev"),
+                )
+            )
+            for tick in ticks:
+                yield _reading(tick, list(islice(samples, devices)), devices)
 
-    def _last_until(self, number: int, at_ns: int) -> int:
-        """Return the number of the last reading up to a moment; 0 where there is none."""
-        after = self._first_from(number, at_ns + 1)
-        row = self._database.execute("SELECT max(seq) FROM tick WHERE run = ? AND seq < ?", (number, after)).fetchone()
-        return 0 if row[0] is None else int(row[0])
-
-    def _first_from(self, number: int, at_ns: int) -> int:
-        """Return the number of the first reading from a moment on.
-
-        It is found by bisection, since a recording may be months long.
-        """
-        low, (most,) = 0, self._database.execute("SELECT max(seq) FROM tick WHERE run = ?", (number,)).fetchone()
-        high = found = _LAST_SEQ if most is None else int(most) + 1
-        while low < high and most is not None:
-            middle = (low + high) // 2
-            seq, mono_ns = self._database.execute(
-                "SELECT seq, mono_ns FROM tick WHERE run = ? AND seq >= ? ORDER BY seq LIMIT 1", (number, middle)
-            ).fetchone()
-            if mono_ns >= at_ns:
-                high, found = middle, seq
-            else:
-                low = seq + 1
-        return int(found)
+    def _seq_at(self, number: int, condition: str, at_ns: int) -> int | None:
+        """Return the number of the reading nearest to a moment on one side of it; None where there is none."""
+        order = "DESC" if condition == "<=" else "ASC"
+        row = self._database.execute(
+            f"SELECT seq FROM tick WHERE run = ? AND mono_ns {condition} ? ORDER BY mono_ns {order} LIMIT 1",
+            (number, at_ns),
+        ).fetchone()
+        return None if row is None else int(row[0])
 
     def load(self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None) -> Series:
         """Return a recording, or the part that energy between two moments needs.
@@ -254,18 +279,6 @@ class Store:
         """
         devices = self.recording(number).run.devices
         return Series(devices=devices, readings=tuple(self.readings(number, from_ns=from_ns, to_ns=to_ns)))
-
-    def spans(self, number: int | None = None) -> tuple[Span, ...]:
-        """Return the activity of threads, ordered by start."""
-        number = self.recording(number).number
-        with self._told():
-            return tuple(schema.span_value(row) for row in self._database.execute(schema.SELECT_SPANS, (number,)))
-
-    def offsets(self, number: int | None = None) -> tuple[Offset, ...]:
-        """Return the measured offsets of other nodes' clocks, in the order of time."""
-        number = self.recording(number).number
-        with self._told():
-            return tuple(schema.offset_value(row) for row in self._database.execute(schema.SELECT_OFFSETS, (number,)))
 
     # ---- closing ----
 
@@ -302,3 +315,16 @@ def _opened(uri: str, patience_s: float) -> sqlite3.Connection:
     # Only this class begins transactions. The thread that uses the connection may differ from the
     # one that made it, but only one uses it at a time.
     return sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None, check_same_thread=False)
+
+
+def _reading(tick: Sequence[Any], samples: Sequence[tuple[int, int | None, str | None]], devices: int) -> Reading:
+    told = dict(zip(_TICK, tick, strict=True))
+    if len(samples) != devices or any(seq != told["seq"] for seq, _, _ in samples):
+        raise ValueError(f"reading {told['seq']} must have {devices} samples")
+    marked = any(event is not None for _, _, event in samples)
+    told.update(
+        edge=bool(told["edge"]),
+        totals=tuple(total for _, total, _ in samples),
+        events=tuple(Event(event or Event.NONE) for _, _, event in samples) if marked else (),
+    )
+    return Reading(**told)

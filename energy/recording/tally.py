@@ -1,11 +1,7 @@
-"""Running totals of a recording.
-
-Covers: joules, mean power and events of each device, missed readings, duration of passes. Does not
-cover: parts of a recording (emlio.energy.values.series); whether the figures are plausible.
-"""
+"""Running totals of a recording."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
@@ -87,6 +83,14 @@ class Tally:
         self._last: Reading | None = None
         self._spread_ns = 0
 
+    @classmethod
+    def of(cls, devices: Sequence[Device], readings: Iterable[Reading]) -> "Tally":
+        """Add up a recording."""
+        tally = cls(devices)
+        for reading in readings:
+            tally.add(reading)
+        return tally
+
     def add(self, reading: Reading) -> None:
         """Add the next reading."""
         for place, device in enumerate(self.devices):
@@ -115,30 +119,19 @@ class Tally:
 
         None where it is unknown.
         """
-        if self._first is None or self._last is None:
-            return None
-        busy_ns = _rise(self._first.cpu_busy_ns, self._last.cpu_busy_ns)
-        total_ns = _rise(self._first.cpu_total_ns, self._last.cpu_total_ns)
+        busy_ns, total_ns = self._rise("cpu_busy_ns"), self._rise("cpu_total_ns")
         return busy_ns / total_ns if busy_ns is not None and total_ns else None
 
     @property
     def net_rx_bytes(self) -> int | None:
         """The bytes that the node received; None where they are unknown."""
-        return (
-            None
-            if self._first is None or self._last is None
-            else _rise(self._first.net_rx_bytes, self._last.net_rx_bytes)
-        )
+        return self._rise("net_rx_bytes")
 
     @property
     def net_tx_bytes(self) -> int | None:
         """The bytes that the node sent; None where they are unknown."""
-        return (
-            None
-            if self._first is None or self._last is None
-            else _rise(self._first.net_tx_bytes, self._last.net_tx_bytes)
-        )
+        return self._rise("net_tx_bytes")
 
-
-def _rise(first: int | None, last: int | None) -> int | None:
-    return None if first is None or last is None else last - first
+    def _rise(self, name: str) -> int | None:
+        first, last = (None if one is None else getattr(one, name) for one in (self._first, self._last))
+        return None if first is None or last is None else last - first

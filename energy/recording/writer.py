@@ -1,8 +1,4 @@
-"""A thread that writes readings to a file, so that a slow disk delays no reading.
-
-Covers: the thread, its bound, deleting old readings, failures. Does not cover: the file
-(emlio.energy.recording.store).
-"""
+"""A thread that writes readings to a file, so that a slow disk delays no reading."""
 
 from collections import deque
 from collections.abc import Sequence

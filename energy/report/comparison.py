@@ -1,30 +1,28 @@
-"""A comparison of two jobs.
-
-Covers: which of their epochs correspond, whether their figures may be compared at all, ratios,
-their spread, whether two jobs can be told apart. Pure. Does not cover: reading the reports
-(emlio.energy.report.job_summary), tables for people (emlio.energy.report.comparison_report).
-"""
+"""A comparison of two jobs: whether their figures may be compared at all, ratios, and whether they differ."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log, sqrt
 from statistics import fmean, stdev
+from typing import Final
 
-from emlio.energy.report.job_summary import EpochSummary, JobSummary, NodeSummary
-from emlio.energy.values.domain import Method
+from emlio.energy.job.document import JobNode, Report
+from emlio.energy.job.epoch_energy import DOMAINS, EpochEnergy, Role
+from emlio.energy.report.table import ABSENT, TextTable, figure
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.total import Total, sum_of
 from emlio.errors import ConfigError
 
-__all__ = ["MEASURES", "Comparison", "Figure", "Measure", "Ratio", "compare_jobs"]
+__all__ = ["Comparison", "Figure", "Ratio", "compare_jobs", "comparison_text"]
 
-
-_J_OF_KJ = 1e3
-_STUDENT = (
+_STUDENT: Final = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
 )
 """Student's t of 1 to 20 degrees of freedom, beyond which 5% lie on both sides. The last one serves for more."""
 
-_MOST_IN_JOULES = 10 * _J_OF_KJ
+_MOST_IN_JOULES: Final = 1e4
 """A row whose largest value is smaller is in joules."""
 
 
@@ -34,56 +32,6 @@ class Figure:
 
     value: float
     error: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """One figure of an epoch.
-
-    Attributes:
-        name: with its unit, unless it is an energy.
-        of: returns the figure of an epoch; None where it is unknown.
-        is_energy: whether it is in joules; then its unit depends on how large it is.
-    """
-
-    name: str
-    of: Callable[[EpochSummary], Figure | None]
-    is_energy: bool = False
-
-
-def _energy(domain: str, role: str | None = None) -> Callable[[EpochSummary], Figure | None]:
-    def of(epoch: EpochSummary) -> Figure | None:
-        joules = epoch.joules(domain, role)
-        return None if joules is None else Figure(value=joules, error=epoch.error_joules(domain, role))
-
-    return of
-
-
-def _total(epoch: EpochSummary) -> Figure | None:
-    joules = epoch.total.joules
-    return None if joules is None else Figure(value=joules, error=epoch.total.error_joules)
-
-
-def _total_per(divisor: Callable[[EpochSummary], float]) -> Callable[[EpochSummary], Figure | None]:
-    def of(epoch: EpochSummary) -> Figure | None:
-        total, by = _total(epoch), divisor(epoch)
-        return None if total is None or not by else Figure(value=total.value / by, error=total.error / by)
-
-    return of
-
-
-MEASURES = (
-    Measure(name="seconds", of=lambda epoch: Figure(value=epoch.seconds)),
-    Measure(name="CPU", of=_energy("cpu"), is_energy=True),
-    Measure(name="DRAM", of=_energy("dram"), is_energy=True),
-    Measure(name="GPU", of=_energy("gpu"), is_energy=True),
-    Measure(name="compute", of=_energy("", "compute"), is_energy=True),
-    Measure(name="storage", of=_energy("", "storage"), is_energy=True),
-    Measure(name="total", of=_total, is_energy=True),
-    Measure(name="mean W", of=_total_per(lambda epoch: epoch.seconds)),
-    Measure(name="J/sample", of=_total_per(lambda epoch: epoch.samples)),
-)
-"""In the order of the tables' rows. The total is of all nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +73,7 @@ class Ratio:
         return (min(known), max(known)) if len(known) > 1 else None
 
     @property
-    def told_apart(self) -> bool | None:
+    def differs(self) -> bool | None:
         """True if the two jobs differ by more than their errors.
 
         They do not if the errors of an epoch's two values overlap, or if the second job has more in
@@ -139,9 +87,8 @@ class Ratio:
             return None
         least = min(b.value - b.error - a.value - a.error for a, b in known)
         most = max(b.value + b.error - a.value + a.error for a, b in known)
-        return not least <= 0 <= most and not _is_chance(
-            [log(b.value / a.value) if a.value > 0 < b.value else 0.0 for a, b in known]
-        )
+        logarithms = [log(b.value / a.value) if a.value > 0 < b.value else 0.0 for a, b in known]
+        return not least <= 0 <= most and not _is_chance(logarithms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,134 +110,81 @@ class Comparison:
     estimated: bool
 
 
-def compare_jobs(a: JobSummary, b: JobSummary) -> Comparison:
+_Pair = tuple[EpochEnergy, EpochEnergy]
+_Measure = Callable[[EpochEnergy], Figure | None]
+
+
+def compare_jobs(a: Report, b: Report) -> Comparison:
     """Compare two jobs, epoch by epoch.
 
     Raises:
         ConfigError: they have no epoch in common.
     """
-    pairs = _pairs(a, b)
+    others = {one.title: one for one in b.whole}
+    pairs = [(one, others[one.title]) for one in a.whole if one.title in others]
     if not pairs:
-        raise ConfigError(
-            f"two jobs must have complete epochs in common to be compared, got {_titles(a.whole)} and "
-            f"{_titles(b.whole)}"
-        )
-    ratios = [_measured(one, pairs) for one in MEASURES]
+        known = [", ".join(one.title for one in job.whole) or "none" for job in (a, b)]
+        raise ConfigError(f"two jobs must have complete epochs in common to be compared, got {known[0]} and {known[1]}")
+    ratios = [_ratio_of(name, measure, pairs) for name, measure in _MEASURES.items()]
     common = {left.title for left, _ in pairs}
     return Comparison(
         titles=tuple(left.title for left, _ in pairs),
-        ratios=tuple(one for one in ratios if _is_known(one)),
+        ratios=tuple(one for one in ratios if any((*one.a, *one.b))),
         differences=tuple(dict.fromkeys(_differences(a, b, pairs))),
         remarks=(*_remarks(a, b), *_left_out("A", a, common), *_left_out("B", b, common)),
         estimated=a.estimated or b.estimated,
     )
 
 
-def _measured(measure: Measure, pairs: Sequence[tuple[EpochSummary, EpochSummary]]) -> Ratio:
-    a, b = [measure.of(left) for left, _ in pairs], [measure.of(right) for _, right in pairs]
-    if not measure.is_energy:
-        return Ratio(name=measure.name, a=tuple(a), b=tuple(b))
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def _figure(total: Total, per: float = 1.0) -> Figure | None:
+    if total.joules is None or not per:
+        return None
+    return Figure(value=total.joules / per, error=total.error_joules / per)
+
+
+def _of_domain(domain: Domain, epoch: EpochEnergy) -> Figure | None:
+    return _figure(sum_of(node.domains[domain] for node in epoch.nodes))
+
+
+def _of_role(role: Role, epoch: EpochEnergy) -> Figure | None:
+    return _figure(sum_of(node.total for node in epoch.with_role(role)))
+
+
+_ENERGIES: Final[dict[str, _Measure]] = {
+    **{domain.upper(): partial(_of_domain, domain) for domain in DOMAINS},
+    **{role.value: partial(_of_role, role) for role in Role},
+    "total": lambda epoch: _figure(epoch.total),
+}
+_MEASURES: Final[dict[str, _Measure]] = {
+    "seconds": lambda epoch: Figure(value=epoch.seconds),
+    **_ENERGIES,
+    "mean W": lambda epoch: _figure(epoch.total, epoch.seconds),
+    "J/sample": lambda epoch: _figure(epoch.total, epoch.samples),
+}
+"""In the order of the tables' rows. The total is of all nodes."""
+
+
+def _ratio_of(name: str, measure: _Measure, pairs: Sequence[_Pair]) -> Ratio:
+    a, b = [measure(left) for left, _ in pairs], [measure(right) for _, right in pairs]
+    if name not in _ENERGIES:
+        return Ratio(name=name, a=tuple(a), b=tuple(b))
     largest = max((abs(one.value) for one in (*a, *b) if one is not None), default=0.0)
-    unit, per = ("J", 1.0) if largest < _MOST_IN_JOULES else ("kJ", _J_OF_KJ)
+    unit, per = ("J", 1.0) if largest < _MOST_IN_JOULES else ("kJ", 1e3)
     return Ratio(
-        name=f"{measure.name} {unit}",
-        a=tuple(_divided(one, per) for one in a),
-        b=tuple(_divided(one, per) for one in b),
+        name=f"{name} {unit}",
+        a=tuple(None if one is None else Figure(value=one.value / per, error=one.error / per) for one in a),
+        b=tuple(None if one is None else Figure(value=one.value / per, error=one.error / per) for one in b),
     )
-
-
-def _divided(one: Figure | None, per: float) -> Figure | None:
-    return None if one is None else Figure(value=one.value / per, error=one.error / per)
-
-
-def _pairs(a: JobSummary, b: JobSummary) -> list[tuple[EpochSummary, EpochSummary]]:
-    others = {one.title: one for one in b.whole}
-    return [(one, others[one.title]) for one in a.whole if one.title in others]
-
-
-def _differences(a: JobSummary, b: JobSummary, pairs: Sequence[tuple[EpochSummary, EpochSummary]]) -> Iterable[str]:
-    for role in ("compute", "storage"):
-        ours, theirs = a.with_role(role), b.with_role(role)
-        if len(ours) != len(theirs):
-            yield f"{role} nodes: {len(ours)} and {len(theirs)}"
-        yield from _differ(f"{role} nodes' processors", map(_processor, ours), map(_processor, theirs))
-        yield from _differ(f"how {role} nodes were counted", map(_ways, ours), map(_ways, theirs))
-    if a.estimated or b.estimated:
-        yield from _differ(
-            "estimates are comparable only on one machine, but the nodes differ",
-            map(_machine, a.nodes),
-            map(_machine, b.nodes),
-        )
-        yield from _differ("the estimates' models", map(_models, a.nodes), map(_models, b.nodes))
-    yield from _differ("datasets", a.datasets, b.datasets)
-    for left, right in pairs:
-        if left.samples != right.samples:
-            yield f"samples of {left.title}: {left.samples:,} and {right.samples:,}"
-        yield from _differ(f"parts not counted in {left.title}", left.lacks, right.lacks)
-        for name, one in (("A", left), ("B", right)):
-            yield from (f"{name}, {one.title}: {reason}" for reason in one.impossible)
-            if one.total.joules is None:
-                yield f"{name}, {one.title}: its energy is not known"
-
-
-def _remarks(a: JobSummary, b: JobSummary) -> list[str]:
-    """Return the differences in the loaders' settings."""
-    told, other = dict(a.settings), dict(b.settings)
-    return [
-        f"differs in {name}: {told.get(name, '-')} and {other.get(name, '-')}"
-        for name in dict.fromkeys([*told, *other])
-        if told.get(name) != other.get(name)
-    ]
-
-
-def _left_out(name: str, job: JobSummary, common: set[str]) -> list[str]:
-    partial = [one.title for one in job.epochs if one not in job.whole]
-    alone = [one.title for one in job.whole if one.title not in common]
-    return [
-        *([f"left out of {name}, incomplete: {', '.join(partial)}"] if partial else []),
-        *([f"left out of {name}, not in the other job: {', '.join(alone)}"] if alone else []),
-    ]
-
-
-def _differ(what: str, ours: Iterable[str], theirs: Iterable[str]) -> list[str]:
-    left, right = sorted(ours), sorted(theirs)
-    return [] if left == right else [f"{what}: {'; '.join(left) or 'none'} and {'; '.join(right) or 'none'}"]
-
-
-def _processor(node: NodeSummary) -> str:
-    cores = "" if node.cores is None else f", {node.cores} cores"
-    return f"{node.processor or 'unknown'}{cores}"
-
-
-def _ways(node: NodeSummary) -> str:
-    return (
-        ", ".join(sorted(f"{one.domain} {one.method} by {one.source}" for one in node.devices if one.adds)) or "nothing"
-    )
-
-
-def _machine(node: NodeSummary) -> str:
-    memory = "" if node.memory_bytes is None else f" with {node.memory_bytes:,} bytes"
-    return f"{node.node} ({node.role}){memory}"
-
-
-def _models(node: NodeSummary) -> str:
-    notes = [f"{one.name}: {one.note}" for one in node.devices if one.method == Method.ESTIMATED]
-    return f"{node.role}: {', '.join(sorted(notes)) or 'none'}"
-
-
-def _titles(epochs: Sequence[EpochSummary]) -> str:
-    return ", ".join(one.title for one in epochs) or "none"
-
-
-def _is_known(ratio: Ratio) -> bool:
-    return any(one is not None for one in (*ratio.a, *ratio.b))
 
 
 def _is_chance(differences: Sequence[float]) -> bool:
     """Return whether the 95% interval of the mean of differences includes 0; False if there is one difference."""
     if len(differences) < 2:
         return False
-    quantile = _STUDENT[len(differences) - 2] if len(differences) - 2 < len(_STUDENT) else _STUDENT[-1]
+    quantile = _STUDENT[min(len(differences) - 2, len(_STUDENT) - 1)]
     return abs(fmean(differences)) <= quantile * stdev(differences) / sqrt(len(differences))
 
 
@@ -303,3 +197,138 @@ def _mean(figures: Sequence[Figure | None]) -> Figure | None:
 
 def _ratio(a: Figure | None, b: Figure | None) -> float | None:
     return b.value / a.value if a is not None and a.value and b is not None else None
+
+
+# ---- whether they may be compared -----------------------------------------------------------------------------------
+
+
+def _differences(a: Report, b: Report, pairs: Sequence[_Pair]) -> Iterable[str]:
+    for role in Role:
+        ours, theirs = a.nodes(role), b.nodes(role)
+        if len(ours) != len(theirs):
+            yield f"{role} nodes: {len(ours)} and {len(theirs)}"
+        yield from _differ(f"{role} nodes' processors", map(_processor, ours), map(_processor, theirs))
+        yield from _differ(f"how {role} nodes were counted", map(_ways, ours), map(_ways, theirs))
+    if a.estimated or b.estimated:
+        yield from _differ(
+            "estimates are comparable only on one machine, but the nodes differ",
+            map(_machine, a.job.nodes),
+            map(_machine, b.job.nodes),
+        )
+        yield from _differ("the estimates' models", map(_models, a.job.nodes), map(_models, b.job.nodes))
+    yield from _differ("datasets", a.job.datasets, b.job.datasets)
+    for left, right in pairs:
+        if left.samples != right.samples:
+            yield f"samples of {left.title}: {left.samples:,} and {right.samples:,}"
+        yield from _differ(f"parts not counted in {left.title}", _lacks(left), _lacks(right))
+        for name, one in (("A", left), ("B", right)):
+            yield from (f"{name}, {one.title}: {reason}" for reason in one.impossible)
+            if one.total.joules is None:
+                yield f"{name}, {one.title}: its energy is not known"
+
+
+def _differ(what: str, ours: Iterable[str], theirs: Iterable[str]) -> list[str]:
+    left, right = sorted(ours), sorted(theirs)
+    return [] if left == right else [f"{what}: {'; '.join(left) or 'none'} and {'; '.join(right) or 'none'}"]
+
+
+def _lacks(epoch: EpochEnergy) -> list[str]:
+    """Return the parts missing from the total, without names of nodes, which may differ between jobs."""
+    return [f"{one.partition(' of ')[0]} of a {node.role} node" for node in epoch.nodes for one in node.total.lacks]
+
+
+def _processor(node: JobNode) -> str:
+    return f"{node.processor or 'unknown'}{'' if node.cores is None else f', {node.cores} cores'}"
+
+
+def _ways(node: JobNode) -> str:
+    ways = sorted(f"{one.domain} {one.method} by {one.source}" for one in node.devices if one.adds)
+    return ", ".join(ways) or "nothing"
+
+
+def _machine(node: JobNode) -> str:
+    memory = "" if node.memory_bytes is None else f" with {node.memory_bytes:,} bytes"
+    return f"{node.node} ({node.role}){memory}"
+
+
+def _models(node: JobNode) -> str:
+    notes = sorted(f"{one.name}: {one.note}" for one in node.devices if one.method is Method.ESTIMATED)
+    return f"{node.role}: {', '.join(notes) or 'none'}"
+
+
+def _remarks(a: Report, b: Report) -> list[str]:
+    """Return the differences in the loaders' settings."""
+    told, other = a.job.settings, b.job.settings
+    return [
+        f"differs in {name}: {told.get(name, '-')} and {other.get(name, '-')}"
+        for name in dict.fromkeys([*told, *other])
+        if told.get(name) != other.get(name)
+    ]
+
+
+def _left_out(name: str, job: Report, common: set[str]) -> list[str]:
+    alone = ", ".join(one.title for one in job.whole if one.title not in common)
+    reasons = {"incomplete": ", ".join(job.job.partial), "not in the other job": alone}
+    return [f"left out of {name}, {reason}: {titles}" for reason, titles in reasons.items() if titles]
+
+
+# ---- for people -----------------------------------------------------------------------------------------------------
+
+_SHOWN: Final = ("seconds", "total J", "total kJ", "J/sample")
+"""The measures shown epoch by epoch; a table of all would be too wide to read."""
+
+
+def comparison_text(found: Comparison, a: str, b: str) -> str:
+    """Return the report for a terminal.
+
+    Args:
+        found: the comparison.
+        a: name of the first job.
+        b: name of the second job.
+    """
+    parts = [f"A: {a}\nB: {b}"]
+    if found.differences:
+        parts.append("\n".join(["These jobs are not comparable:", *(f"  {one}" for one in found.differences)]))
+    if found.remarks:
+        parts.append("\n".join(found.remarks))
+    many = len(found.titles)
+    means = TextTable(
+        title=f"in the mean of {many} epochs" if many > 1 else found.titles[0],
+        header=("", "A", "B", "B : A", "epochs' least", "most", "significant"),
+        rows=tuple(_mean_row(one, found) for one in found.ratios),
+    )
+    parts.append(means.text())
+    if alike := [one.name for one in found.ratios if one.differs is False]:
+        parts.append(
+            f"A and B do not differ significantly in {', '.join(alike)}: what they may be off overlaps, or the differences of "
+            "single epochs vary too much. More epochs may tell."
+        )
+    parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and many > 1)
+    if found.estimated:
+        parts.append(
+            "~ is an estimate, ± how far its model may be off. On one machine the ratio of two estimates is better known "
+            "than their joules, since part of that error is in both, but how large a part is not known."
+        )
+    return "\n\n".join(parts)
+
+
+def _mean_row(one: Ratio, found: Comparison) -> tuple[str, ...]:
+    a, b = (_cell(mean, one, found) for mean in one.means)
+    least, most = map(figure, one.spread or (None, None))
+    differs = ABSENT if one.differs is None else "yes" if one.differs else "no"
+    return one.name, a, b, figure(one.ratio), least, most, differs
+
+
+def _by_epoch(found: Comparison, one: Ratio) -> TextTable:
+    rows = [
+        (title, _cell(a, one, found), _cell(b, one, found), figure(ratio))
+        for title, a, b, ratio in zip(found.titles, one.a, one.b, one.ratios, strict=True)
+    ]
+    return TextTable(title=one.name, header=("", "A", "B", "B : A"), rows=tuple(rows))
+
+
+def _cell(of: Figure | None, one: Ratio, found: Comparison) -> str:
+    if of is None:
+        return ABSENT
+    error = f" ±{of.error / abs(of.value):.0%}" if of.error and of.value else ""
+    return f"{'~' if found.estimated and one.name != 'seconds' else ''}{figure(of.value)}{error}"

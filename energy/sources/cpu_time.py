@@ -1,6 +1,5 @@
 """Processor time from /proc/stat; number and name of processors, and memory size.
 
-Covers: reading and parsing. Does not cover: what it means for energy (emlio.energy.sources.model).
 The root of proc is an argument.
 """
 

@@ -1,8 +1,4 @@
-"""The interface between energy counters and the recorder.
-
-Covers: the contract. Does not cover: its implementations, one file each; interpreting readings
-(emlio.energy.values.counter).
-"""
+"""The interface between energy counters and the recorder."""
 
 from typing import Protocol
 

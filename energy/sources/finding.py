@@ -1,9 +1,4 @@
-"""A candidate for recording: its device, whether it can be read, what to do if not.
-
-Covers: one row of the table that `emlio energy probe` prints, and how to open the device. Does not
-cover: finding candidates (one file for each kind of source), judging them
-(emlio.energy.sources.probe).
-"""
+"""A candidate for recording: its device, whether it can be read, what to do if not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,10 +1,8 @@
 """Sensors in the kernel's hwmon: boards of ARM servers without other counters, and AMD's GPUs.
 
-Covers: what each sensor measures, reading energy, integrating power. Does not cover: whether a
-sensor works (emlio.energy.sources.liveness). The root of sysfs and the clock are arguments.
+The root of sysfs and the clock are arguments.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,15 +11,13 @@ from pathlib import Path
 
 from emlio.clock import Clock, SystemClock
 from emlio.energy.sources.finding import Finding, State
-from emlio.energy.sources.kernel_files import entries_of, text_of
-from emlio.energy.sources.trapezoid import Trapezoid
+from emlio.energy.sources.kernel_files import CounterFile, entries_of, text_of
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
 
-__all__ = ["HwmonSensor", "find_sensors"]
+__all__ = ["find_sensors"]
 
 _FILE = re.compile(r"(power|energy)(\d+)_(average|input)")
-_DIGITS = 32
 _REMEDY = "only root may read this sensor: run as root, grant CAP_DAC_READ_SEARCH, or allow a group with a udev rule"
 _SHOWN = "what it covers is not known, or contains others: shown, never added"
 
@@ -49,41 +45,6 @@ _RULES = (
     _Rule(pattern=re.compile(r"amd_energy: .*"), name=None, domain=Domain.CPU),
     _Rule(pattern=re.compile(r"amdgpu: .*"), name="amdgpu", domain=Domain.GPU),
 )
-
-
-class HwmonSensor:
-    """One sensor as an `EnergyCounter`. It keeps its file open."""
-
-    def __init__(self, device: Device, path: Path, clock: Clock) -> None:
-        """Open the sensor.
-
-        Args:
-            device: its description; the method says whether the file holds energy or power.
-            path: the file.
-            clock: for integrating power.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        self.devices = (device,)
-        self._clock = clock
-        self._sum = Trapezoid() if device.method is Method.DERIVED else None
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
-        try:
-            text = os.pread(self._fd, _DIGITS, 0).strip()
-        except OSError:
-            text = b""
-        raw = int(text) if text.isdigit() else None
-        return (raw,) if self._sum is None else (self._sum.add(raw, self._clock.monotonic_ns()),)
-
-    def close(self) -> None:
-        """Close the file; see `EnergyCounter`."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +123,7 @@ def _finding(sensor: _Sensor, used: set[str], clock: Clock) -> Finding:
         note="; ".join(text for text in (*notes, _SHOWN if domain is Domain.BOARD else "") if text),
         adds=domain is not Domain.BOARD,
     )
-    return Finding.untried(device, partial(HwmonSensor, device, sensor.path, clock), remedy=_REMEDY)
+    return Finding.untried(device, partial(CounterFile, device, sensor.path, clock), remedy=_REMEDY)
 
 
 def _free(wanted: str, stem: str, used: set[str]) -> str:

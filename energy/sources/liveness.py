@@ -1,7 +1,6 @@
 """A test whether a counter works: it moves while a core is kept busy.
 
-Covers: the test. Does not cover: which counters are tested (emlio.energy.sources.probe). The
-existence of a counter proves nothing: in a virtual machine the kernel may offer one that always
+The existence of a counter proves nothing: in a virtual machine the kernel may offer one that always
 stays at 0. The function that keeps the core busy is an argument.
 """
 

@@ -1,8 +1,7 @@
 """Estimates where no counter exists: processors by load, memory by size.
 
-Covers: the origin of the model's watts, their error, cumulative energy. Does not cover: fitting
-(emlio.energy.sources.calibration). All of it is labelled `estimated`: it is suited to ratios on one
-machine, but not for comparing joules with another machine's.
+All of it is labelled `estimated`: it is suited to ratios on one machine, but not for comparing joules
+with another machine's.
 """
 
 import math

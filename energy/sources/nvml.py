@@ -1,9 +1,7 @@
 """NVIDIA GPUs through NVML: the energy counter, or integrated power where there is none.
 
-Covers: finding GPUs by their UUIDs, reading them, the meaning of a figure under MIG. Does not
-cover: whether a counter works (emlio.energy.sources.liveness), whether it agrees with power
-(emlio.energy.verification.crosscheck). The library is an argument: the module `pynvml` (package
-nvidia-ml-py, extra `nvml`) or a compatible one.
+The library is an argument: the module `pynvml` (package nvidia-ml-py, extra `nvml`) or a compatible
+one.
 """
 
 from collections.abc import Callable

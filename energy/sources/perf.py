@@ -2,9 +2,7 @@
 
 The perf program is not needed.
 
-Covers: its events and their scales, the system call, reading. Does not cover: whether an event
-works (emlio.energy.sources.liveness); the perf program (emlio.energy.verification.perf_stat). The
-root of sysfs and the system call are arguments.
+The root of sysfs and the system call are arguments.
 """
 
 import ctypes

@@ -1,28 +1,25 @@
 """Processors and memory through the kernel's powercap tree, or one that a hypervisor exports.
 
-Covers: the meaning of each zone (packages, dies, memory, platform, duplicates in MSR and MMIO),
-reading a zone. Does not cover: whether a zone works (emlio.energy.sources.liveness); unwrapping
-(emlio.energy.values.counter). The tree's root is an argument.
+The tree's root is an argument.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from emlio.clock import SystemClock
 from emlio.energy.sources.finding import Finding, State
-from emlio.energy.sources.kernel_files import number_of, text_of
+from emlio.energy.sources.kernel_files import CounterFile, entries_of, number_of, text_of
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
 
-__all__ = ["PowercapZone", "find_zones"]
+__all__ = ["find_zones"]
 
 _ZONE = re.compile(r"(intel-rapl[a-z-]*)((?::\d+)+)")
 _CONTROL = re.compile(r"intel-rapl[a-z-]*")
 _PACKAGE = re.compile(r"package-(\d+(?:-die-\d+)?)")
-_DIGITS = 32
 _CONSTRAINTS = 8
 _HEADROOM = 2.0
 """A processor may exceed its long-term rating for a while, but not by this factor."""
@@ -32,34 +29,6 @@ _REMEDY = (
     "only root may read energy_uj: run as root, grant CAP_DAC_READ_SEARCH, or allow a group with a udev rule "
     "(counters that all users can read leak what a processor computes)"
 )
-
-
-class PowercapZone:
-    """One zone's counter as an `EnergyCounter`. It keeps its file open."""
-
-    def __init__(self, device: Device, folder: Path) -> None:
-        """Open the counter.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        self.devices = (device,)
-        self._fd = os.open(folder / "energy_uj", os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
-        try:
-            text = os.pread(self._fd, _DIGITS, 0).strip()
-        except OSError:
-            return (None,)
-        # The file is empty for a moment while an exporter writes it.
-        return (int(text) if text.isdigit() else None,)
-
-    def close(self) -> None:
-        """Close the file; see `EnergyCounter`."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +71,7 @@ def _zones(root: Path, *, exported: bool) -> Iterator[_Zone]:
     seen: set[tuple[str, tuple[int, ...]]] = set()
     waiting = [root]
     while waiting:
-        for folder in _folders(waiting.pop()):
+        for folder in filter(Path.is_dir, entries_of(waiting.pop())):
             match = _ZONE.fullmatch(folder.name)
             if match is None:
                 if _CONTROL.fullmatch(folder.name):
@@ -118,13 +87,6 @@ def _zones(root: Path, *, exported: bool) -> Iterator[_Zone]:
                 name = f"package-{numbers[0]}"
             if name:
                 yield _Zone(folder=folder, control=match[1], numbers=numbers, name=name)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return [entry for entry in folder.iterdir() if entry.is_dir()]
-    except OSError:
-        return []
 
 
 def _finding(zone: _Zone, names: dict[tuple[str, tuple[int, ...]], str], source: str) -> Finding:
@@ -171,7 +133,9 @@ def _counted(zone: _Zone, name: str, domain: Domain, source: str, note: str) -> 
         note="; ".join(text for text in (note, "this guest's share, as its host says" if exported else "") if text),
         adds=domain is not Domain.BOARD,
     )
-    return Finding.untried(device, partial(PowercapZone, device, zone.folder), remedy=_REMEDY)
+    return Finding.untried(
+        device, partial(CounterFile, device, zone.folder / "energy_uj", SystemClock()), remedy=_REMEDY
+    )
 
 
 def _watts(folder: Path) -> tuple[float | None, float]:

@@ -1,7 +1,4 @@
-"""Integration of a power sensor's samples by the trapezoidal rule.
-
-Covers: the exact sum, and unknown periods. Does not cover: reading sensors; counters.
-"""
+"""Integration of a power sensor's samples by the trapezoidal rule."""
 
 from emlio.errors import ConfigError
 

@@ -1,8 +1,4 @@
-"""A total that only rises, from a counter that wraps, resets, jumps and fails.
-
-Covers: distinguishing a wrap from a reset, and real use from a glitch; marking what could not be
-counted. Does not cover: reading counters.
-"""
+"""A total that only rises, from a counter that wraps, resets, jumps and fails."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,4 @@
-"""The description of one device whose energy is counted.
-
-Covers: the value. Does not cover: reading the device (emlio.energy.sources.energy_counter).
-"""
+"""The description of one device whose energy is counted."""
 
 from dataclasses import dataclass
 

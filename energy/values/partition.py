@@ -1,8 +1,4 @@
-"""Partition of time into stretches of one stage each, and exact apportionment of numbers.
-
-Covers: the stage of a moment at which several are active; exact shares of a whole. Does not cover:
-energy (emlio.energy.job.stages).
-"""
+"""Partition of time into stretches of one stage each, and exact apportionment of numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

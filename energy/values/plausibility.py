@@ -1,8 +1,4 @@
-"""Plausibility checks of energy figures.
-
-Covers: mean power against the devices' idle and rated power. Does not cover: how the figure was
-obtained (emlio.energy.values.total).
-"""
+"""Plausibility checks of energy figures."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The values of all counters of a node at one moment.
-
-Covers: the recorded value, and its limits. Does not cover: making one
-(emlio.energy.recording.meter), energy between two of them (emlio.energy.values.series).
-"""
+"""The values of all counters of a node at one moment."""
 
 from dataclasses import dataclass
 

@@ -1,14 +1,9 @@
-"""Energy between any two moments of a recording.
-
-Covers: interpolation of cumulative counters, missing parts. Does not cover: storing
-(emlio.energy.recording.store), sums over devices and stages.
-"""
+"""Energy between any two moments of a recording."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.reading import Reading, may_lack
 from emlio.errors import ConfigError
@@ -74,11 +69,6 @@ class Series:
         """The time of the last reading; None without readings."""
         return self._times_ns[-1] if self._times_ns else None
 
-    def points(self, device: str) -> tuple[tuple[int, int], ...]:
-        """Return the moments at which the device could be read, with its totals in microjoules."""
-        known = self._known(device)
-        return tuple(zip(known.times_ns, known.totals_uj, strict=True))
-
     def total_uj(self, device: str, at_ns: int) -> int | None:
         """Return the device's total at a moment; None before its first value and after its last."""
         known = self._known(device)
@@ -109,15 +99,6 @@ class Series:
             raise ConfigError(f"a stretch must not end before it begins, got {from_ns} ns to {to_ns} ns")
         begun, ended = self.total_uj(device, from_ns), self.total_uj(device, to_ns)
         return None if begun is None or ended is None else ended - begun
-
-    def events(self, device: str, from_ns: int, to_ns: int) -> tuple[tuple[int, Event], ...]:
-        """Return moments and events of readings in this period and of the one that closes it."""
-        place = self._known(device).place
-        return tuple(
-            (reading.mono_ns, event)
-            for reading in self._closing(from_ns, to_ns)
-            if (event := reading.event(place)) is not Event.NONE
-        )
 
     def is_lower_bound(self, device: str, from_ns: int, to_ns: int) -> bool:
         """Return whether the device may have used more than `energy_uj` returns.

@@ -1,8 +1,4 @@
-"""Time spans of a thread's activity.
-
-Covers: the stages of an epoch, and the value for a time span in one. Does not cover: collecting
-spans; a stage's energy (emlio.energy.job.stages).
-"""
+"""Time spans of a thread's activity."""
 
 from dataclasses import dataclass
 from enum import StrEnum

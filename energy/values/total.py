@@ -1,20 +1,14 @@
-"""Energy sums over several devices that keep their method, gaps and error.
-
-Covers: sums that say how they were obtained, what they lack and their possible error. Does not
-cover: which devices belong together (emlio.energy.job.epoch_energy).
-"""
+"""Energy sums over several devices that keep their method, gaps and error."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Method
-from emlio.errors import ConfigError
 
-__all__ = ["DeviceEnergy", "Total", "sum_of", "total_of"]
-
-_WEAKER = (Method.MEASURED, Method.DERIVED, Method.ESTIMATED)
-"""From strongest to weakest. A sum has the method of its weakest part."""
+__all__ = ["DeviceEnergy", "Total", "joules_of", "sum_of", "total_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,55 +28,38 @@ class DeviceEnergy:
     uncounted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
-    """A sum of energies.
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """A sum of energies, as it stands in documents. It is exact to the microjoule.
 
     Attributes:
-        by_method: microjoules of the parts obtained by each method; empty where nothing is known.
-        error_uj: the possible error of the estimates among them; 0 without any.
-        lacks: devices that are missing or only partly counted. With any, the sum is a lower bound.
+        joules: None where no part is known.
+        method: the weakest of the parts' methods: a sum is measured only if all of it is.
+        by_method: joules of the parts obtained by each method.
+        error: the possible error of the estimates among them, relative to the sum; None where
+            nothing is estimated.
+        lacks: what is missing or only partly counted. With any, the sum is a lower bound.
     """
 
-    by_method: tuple[tuple[Method, int], ...]
-    error_uj: int = 0
+    joules: float | None
+    method: Method | None = None
+    by_method: dict[Method, float] = {}
+    error: float | None = None
     lacks: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        methods = [method for method, _ in self.by_method]
-        if methods != [method for method in _WEAKER if method in methods]:
-            raise ConfigError(f"the parts of a sum must be in order, one for each method, got {methods}")
-        if self.error_uj < 0:
-            raise ConfigError(f"the error of a sum must be at least 0, got {self.error_uj} µJ")
 
     @property
     def energy_uj(self) -> int | None:
         """Microjoules; None where no part is known."""
-        return sum(energy_uj for _, energy_uj in self.by_method) if self.by_method else None
+        return None if self.joules is None else _uj(self.joules)
 
     @property
-    def method(self) -> Method | None:
-        """The weakest of the parts' methods: a sum is measured only if all of it is."""
-        return self.by_method[-1][0] if self.by_method else None
+    def is_estimate(self) -> bool:
+        """True if a part is estimated."""
+        return self.method == Method.ESTIMATED
 
     @property
-    def mixed(self) -> bool:
-        """True if the parts were obtained by different methods."""
-        return len(self.by_method) > 1
-
-    @property
-    def at_least(self) -> bool:
-        """True if a part is missing, so that the sum is a lower bound."""
-        return bool(self.lacks)
-
-    @property
-    def error(self) -> float | None:
-        """The possible error of the estimates, relative to the sum.
-
-        None where nothing is estimated.
-        """
-        energy_uj = self.energy_uj
-        return self.error_uj / abs(energy_uj) if self.method is Method.ESTIMATED and energy_uj else None
+    def error_joules(self) -> float:
+        """The possible error of the estimates; 0 without any."""
+        return abs(self.joules or 0.0) * (self.error or 0.0)
 
 
 def total_of(parts: Iterable[DeviceEnergy], *, node: str, lacks: Iterable[str] = ()) -> Total:
@@ -107,25 +84,38 @@ def total_of(parts: Iterable[DeviceEnergy], *, node: str, lacks: Iterable[str] =
             missing.append(f"some of {device.name} of {node}")
         used[device.method] = used.get(device.method, 0) + part.energy_uj
         error_uj += abs(part.energy_uj) * (device.error or 0.0)
-    return Total(
-        by_method=tuple((method, used[method]) for method in _WEAKER if method in used),
-        error_uj=round(error_uj),
-        lacks=tuple(dict.fromkeys(missing)),
-    )
+    return _total(used, round(error_uj), missing)
 
 
 def sum_of(totals: Iterable[Total]) -> Total:
     """Add up sums."""
     used: dict[Method, int] = {}
-    lacks: dict[str, None] = {}
+    lacks: list[str] = []
     error_uj = 0
     for total in totals:
-        for method, energy_uj in total.by_method:
-            used[method] = used.get(method, 0) + energy_uj
-        lacks.update(dict.fromkeys(total.lacks))
-        error_uj += total.error_uj
+        for method, joules in total.by_method.items():
+            used[method] = used.get(method, 0) + _uj(joules)
+        lacks.extend(total.lacks)
+        error_uj += _uj(total.error_joules)
+    return _total(used, error_uj, lacks)
+
+
+def _total(used: dict[Method, int], error_uj: int, lacks: Iterable[str]) -> Total:
+    methods = [method for method in Method if method in used]  # from strongest to weakest
+    energy_uj = sum(used.values())
     return Total(
-        by_method=tuple((method, used[method]) for method in _WEAKER if method in used),
-        error_uj=error_uj,
-        lacks=tuple(lacks),
+        joules=energy_uj / 1e6 if used else None,
+        method=methods[-1] if methods else None,
+        by_method={method: used[method] / 1e6 for method in methods},
+        error=error_uj / abs(energy_uj) if Method.ESTIMATED in used and energy_uj else None,
+        lacks=tuple(dict.fromkeys(lacks)),
     )
+
+
+def joules_of(energy_uj: int | None) -> float | None:
+    """Return joules; None where they are unknown."""
+    return None if energy_uj is None else energy_uj / 1e6
+
+
+def _uj(joules: float) -> int:
+    return round(joules * 1e6)

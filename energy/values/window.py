@@ -1,8 +1,4 @@
-"""A time range of a recording, such as an epoch.
-
-Covers: energy of its devices, busy time of the processors, resolution. Does not cover: activity in
-it (emlio.energy.job.stages).
-"""
+"""A time range of a recording, such as an epoch."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -19,7 +19,6 @@ class Hunger:
 
     Attributes:
         now: whether the user waits and no batch is here.
-        times: how often that was so.
         wait_ns: how long, in all.
         receive_ns: for how much of it the receive thread worked.
     """
@@ -32,7 +31,6 @@ class Hunger:
             now_ns: tells the time.
         """
         self.now = False
-        self.times = 0
         self.wait_ns = 0
         self.receive_ns = 0
         self._receiving = receiving
@@ -44,7 +42,6 @@ class Hunger:
         """Note that the user begins to wait, and no batch is here."""
         self._came = None
         self._begun = self._now_ns(), self._receiving.total_ns
-        self.times += 1
         self.now = True
 
     def came(self) -> None:

@@ -28,10 +28,6 @@ class Receiving(Protocol):
         """Have records received for the room that the user has freed, if it is enough."""
         ...
 
-    def delivered(self, size_bytes: int) -> None:
-        """Record that the user took a batch, which took so much of the window."""
-        ...
-
     def describe_wait(self) -> str:
         """Return the records and daemons that the next batch waits for, in words."""
         ...
@@ -83,7 +79,7 @@ class PatientBatches:
         A DALI pipeline bounds what it holds itself.
         """
         if self._prefetch.taken(made):
-            self._receiving.delivered(made.held_bytes)
+            self._receiving.use_room()
 
     def _wait(self) -> MadeBatch:
         prefetch, timeout_ns = self._prefetch, self._timeout_ns

@@ -163,16 +163,6 @@ class Prefetch:
         """Return whether the user waits and no batch is here."""
         return self.hunger.now
 
-    @property
-    def ahead(self) -> int:
-        """The number of batches made before they are requested."""
-        return self._maker.ahead
-
-    @property
-    def hungers(self) -> int:
-        """The number of times that the user had to wait because no batch was here."""
-        return self.hunger.times
-
     def start(self) -> None:
         """Start the thread, if batches are made ahead."""
         if self._maker.ahead:

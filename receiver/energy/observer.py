@@ -5,7 +5,7 @@ or slow a training run: a failure causes one warning and missing figures.
 
 Covers: whether energy is recorded and where, the recorder's part in each epoch, a thread for slow
 work, the end. Does not cover: notes within an epoch (emlio.receiver.timing.epoch_notes), the
-recorder (emlio.energy.job.shared_recorder), figures (emlio.receiver.energy.figures).
+recorder (emlio.energy.job.shared_recorder), figures (emlio.energy.job.job_energy).
 """
 
 import logging
@@ -20,7 +20,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 
@@ -28,15 +28,15 @@ from emlio import __version__
 from emlio.clock import SystemClock
 from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.energy.job.folder import shared_folder
+from emlio.energy.job.job_energy import Job, read_job
 from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
 from emlio.energy.job.shared_recorder import JobRecorder
-from emlio.energy.recording.instant_reading import Edge
-from emlio.energy.report.job_report import job_text
+from emlio.energy.recording.edge import Edge
+from emlio.energy.recording.store import Store
+from emlio.energy.report.text import job_text
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
 from emlio.interrupts import interrupt_behind, is_interrupt
-from emlio.receiver.energy.figures import read_job_after, storage_of
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
 from emlio.receiver.threads.bell import Bell
@@ -51,12 +51,15 @@ _LOG = logging.getLogger("emlio.receiver")
 _NUMBERS: dict[tuple[Path, int], "count[int]"] = {}
 """Numbers for the loaders of this process, by folder and rank."""
 
-_Ask = Callable[[int, int, int], tuple[DaemonEnergy, ...]]
+_Ask = Callable[[int, int, int], tuple[StorageEnergy, ...]]
 
 _STARTING_S = 45.0
 _MOST_FAILURES = 3
 _DAEMONS_NS = 5_000_000_000
 _ENDING_S = 30.0
+_LOOKS = 10
+_BETWEEN_LOOKS_S = 0.1
+"""A recorder returns a requested reading at once, and one of its threads writes it later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,6 @@ class LoaderEnergy:
             dataset=loader.dataset,
             batch_size=config.rows,
             shuffle=str(config.shuffle),
-            pace=config.pace,
             protection=loader.protection,
             version=__version__,
         )
@@ -264,7 +266,7 @@ class LoaderEnergy:
             self._tasks.put(written.ring)
             if not written.wait(_ENDING_S):
                 raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s")
-        return () if self._written is None else read_job_after(self._folder, self._written).energies
+        return () if self._written is None else _read_job_after(self._folder, self._written).report.epochs
 
     # ---- slow work, in its own thread ---------------------------------------------------------------------------------
 
@@ -329,13 +331,13 @@ class LoaderEnergy:
 
     def _asked(self, ask: _Ask, epoch: JournalEpoch) -> tuple[StorageEnergy, ...]:
         try:
-            return tuple(map(storage_of, ask(epoch.from_ns, epoch.to_ns, _DAEMONS_NS)))
+            return ask(epoch.from_ns, epoch.to_ns, _DAEMONS_NS)
         except EmlioError as error:
             return (StorageEnergy(daemon="all", absent=str(error)),)
 
     def _report(self) -> None:
         if self._choice.reports and self._written is not None and self._facts is not None and self._facts.rank == 0:
-            text = job_text(read_job_after(self._folder, self._written))
+            text = job_text(_read_job_after(self._folder, self._written).report)
             sys.stderr.write(f"{text}\n\nwhat it is made of lies in {self._folder}\n")
             sys.stderr.flush()
 
@@ -350,3 +352,31 @@ class LoaderEnergy:
         # After an interrupt in `start` the thread may begin later; then it ends by itself.
         if self._thread.is_alive():
             self._thread.join(_ENDING_S)
+
+
+def _read_job_after(folder: Path, epoch: JournalEpoch) -> Job:
+    """Read a job's folder with the recording of this epoch in it.
+
+    If the recording is not complete after a while, what there is of it is read.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    waiting = Event()
+    for _ in range(_LOOKS):
+        if epoch.recording is None or _is_recorded(folder / epoch.file, epoch.recording, epoch.to_ns):
+            break
+        waiting.wait(_BETWEEN_LOOKS_S)
+    return read_job([folder])
+
+
+def _is_recorded(file: Path, number: int, to_ns: int) -> bool:
+    """Return whether the recording is complete up to this time."""
+    try:
+        with Store(file) as store:
+            if store.recording(number).ended_mono_ns is not None:
+                return True
+            last_ns = store.load(number, from_ns=to_ns).end_ns
+    except ConfigError:
+        return True  # reading it will raise the error
+    return last_ns is not None and last_ns >= to_ns

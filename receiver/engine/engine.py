@@ -174,7 +174,7 @@ class Engine:
             self._paths = known_paths(cache_file(os.environ))
             self._client = uuid4().hex
             here = [local.holding for local in self._local]
-            self._machine = RankMachine(config, self._targets, here, self._surroundings(), ahead=prefetch.ahead)
+            self._machine = RankMachine(config, self._targets, here, self._surroundings())
             self._control: ControlPlane = LinkPlane(self._network, config.trust)
             self._lanes: DataPlane = LanePlane(self._network, lambda: len(self._machine.pool.sources))
             local_by_number = dict(zip(self._machine.pool.local_numbers, self._local, strict=True))
@@ -232,18 +232,7 @@ class Engine:
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
         """Drop everything and receive this epoch from `origin` on, as batches of `generation`."""
-        if self._machine.intake.supply is not None:
-            self._machine.intake.supply.begin()
         self._tell_soon(Sought(epoch, origin, generation))
-
-    def delivered(self, size_bytes: int) -> None:
-        """Record that the user took a batch from the queue, which took so much of the window."""
-        supply = self._machine.intake.supply
-        if supply is not None:
-            supply.took(
-                size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self._machine.pool.sources.round_trip_ns
-            )
-        self.use_room()
 
     def use_room(self) -> None:
         """Wake the receive thread, if the user has freed enough room."""

@@ -10,10 +10,11 @@ from typing import Any
 from emlio.clock import Clock
 from emlio.clocks.exchange import Exchange
 from emlio.clocks.fit import ClockFit, fit_clock
+from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
 from emlio.receiver.engine.asker import Asker
-from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
+from emlio.receiver.engine.daemon_energy import Gathered, energy_of
 from emlio.receiver.engine.energy_questions import Stretches, energy_questions
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
 from emlio.receiver.engine.size_questions import SizeQuestion
@@ -87,7 +88,7 @@ class DaemonQuestions:
         """
         return {name: fit_clock(exchanges) for _, name, exchanges in self._compared()}
 
-    def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
+    def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[StorageEnergy, ...]:
         """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
 
         Waits for the answers.

@@ -15,7 +15,6 @@ from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.auto_window import AutoWindow
-from emlio.receiver.placement.energy_pace import Supply
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.placement.schedule import PlanSchedule
@@ -42,47 +41,34 @@ _PARTS_OF_A_BOUND = 16
 """Credit is given when this part of the bound is free again: each time costs work and a message to
 each daemon."""
 
-
-_PARTS_BY_PLACE = 4
-"""A loader that saves energy often wants less than a message, which is sent only when there is
-credit for all of it. So its credit is given by places, however long messages are. If it wants more
-than this part of the bound, two messages of each daemon fit."""
-
 _UNASKED_BYTES = 16 << 20
 """Bytes that may come before the user asks for the first batch. New connections bring no more in
 the round trips until then."""
 
 
 class Intake:
-    """The intake of one loader. `gives_room` and `supply` are also used by the user's thread.
+    """The intake of one loader. `gives_room` is also used by the user's thread.
 
     Attributes:
         totals: totals so far.
         reorder: the batches being filled; None before the first stream is opened.
         grants: the credit of each stream.
         data_part: the part of the bound that the bytes of records take, by the sizes of shards.
-        supply: how far ahead of the user batches are completed; None if only the window limits
-            this.
     """
 
-    def __init__(
-        self, config: LoaderConfig, out: Outbox, move_shard: Callable[[int, int], bool], *, ahead: int
-    ) -> None:
+    def __init__(self, config: LoaderConfig, out: Outbox, move_shard: Callable[[int, int], bool]) -> None:
         """Prepare the intake.
 
         Args:
             config: the loader's configuration.
             out: takes instructions.
             move_shard: has a shard sent by another stream than this one; returns whether it could.
-            ahead: how many batches are made before they are requested.
         """
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
         self.grants = Grants(config.prefetch_bytes, place_bytes=PLACE_BYTES)
-        self.supply = Supply(least_batches=2 + ahead) if config.saves_energy else None
         self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
-        self._whole_bytes = 0
         self._config = config
         self._out = out
         self._schedule: PlanSchedule | None = None
@@ -121,7 +107,6 @@ class Intake:
         self._waits = False
         self._pending.clear()
         self._left_of_epoch = self._freed_bytes = 0
-        self._whole_bytes = 0
 
     @property
     def bound_bytes(self) -> int:
@@ -187,7 +172,6 @@ class Intake:
                 self._left_of_epoch = self._pending.count(self._pending[0])
         self.grants.handed_over(held_bytes)
         self._freed_bytes += held_bytes
-        self._whole_bytes -= held_bytes
 
     def gives_room(self, batches: int, size_bytes: int) -> bool:
         """Return whether the batches that the user just took are a reason to give credit."""
@@ -195,8 +179,6 @@ class Intake:
             return False
         if batches >= self._left_of_epoch or (self._waits and len(self._pending) - batches <= MOST_FILLED // 2):
             return True
-        if self.supply is not None:
-            return self.supply.is_low(self._whole_bytes - size_bytes)
         return self._freed_bytes + size_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
 
     def give_credit(self, *, opened: bool = False) -> None:
@@ -209,16 +191,9 @@ class Intake:
             return
         following = reorder.next_epoch, reorder.next_step * self._config.batch_size
         user_epoch = self._pending[0] if self._pending else following[0]
-        worth = opened or user_epoch > self._epoch_given
-        if self.supply is None:
-            worth = worth or self._freed_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
-        else:
-            worth = worth or self.supply.asks_for_more(self._whole_bytes)
-            self.grants.limit_bytes = min(self._bound_bytes, self.supply.wanted_bytes)
+        is_new_epoch = user_epoch > self._epoch_given
+        worth = opened or is_new_epoch or self._freed_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
         must = self._must_given
-        if worth and self.supply is not None and 0 < self.supply.wanted_bytes <= self._bound_bytes // _PARTS_BY_PLACE:
-            ahead_bytes = max(self.supply.wanted_bytes - self._whole_bytes, 0)
-            must = max(must, min(schedule.place_after(following, ahead_bytes), (user_epoch + 2, 0)))
         if not self._pending:
             after = following[1] + self._config.batch_size
             must = max(must, (following[0], min(after, reorder.epoch_slots(following[0]))))
@@ -232,8 +207,6 @@ class Intake:
             self.grants.renew(schedule, following, most=(user_epoch + 2, 0))
             self._freed_bytes, self._epoch_given = 0, user_epoch
         self._must_given = must
-        # A loader that saves energy asks at each turn while little is ready; daemons are told only
-        # what is new.
         self._changed = self._changed or opened or before != self._allowed()
 
     def take_changed(self) -> bool:
@@ -286,7 +259,6 @@ class Intake:
             found.append(batch)
             pending.append(batch.epoch)
             self._left_of_epoch += batch.epoch == pending[0]
-            self._whole_bytes += batch.held_bytes
         self._waits = reorder.waits
         if found:
             self._out.add(HandOut(self._generation, found))

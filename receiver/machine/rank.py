@@ -66,8 +66,6 @@ class RankMachine:
         targets: Sequence[Target],
         here: Sequence[Holding],
         around: Surroundings,
-        *,
-        ahead: int,
     ) -> None:
         """Prepare the machine.
 
@@ -76,12 +74,11 @@ class RankMachine:
             targets: the initial daemons.
             here: the shards on this host that are to be read here, of each dataset that has some.
             around: answers the machine's questions.
-            ahead: how many batches are made before they are requested.
         """
         self._config = config
         self._out = Outbox()
         self._over = False
-        self.intake = Intake(config, self._out, self._move_shard, ahead=ahead)
+        self.intake = Intake(config, self._out, self._move_shard)
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
         self._waits = StreamWaits()
         self._handed_out = False

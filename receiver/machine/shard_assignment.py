@@ -270,7 +270,6 @@ class ShardAssignment:
                 int(self._config.prefetch_bytes * self._intake.data_part) // (_MESSAGES_IN_BOUND * max(senders, 1)),
                 _LEAST_MESSAGE_BYTES,
             ),
-            pace=self._config.pace,
             end=self._config.epochs,
         )
 

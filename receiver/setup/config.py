@@ -7,7 +7,7 @@ Covers: the frozen options, checked. Does not cover: reading the environment
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from emlio.arguments import as_whole, choice, flag, instance, whole
+from emlio.arguments import as_whole, flag, instance, whole
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.planner.sampling import EVERYTHING, Sampling
@@ -15,7 +15,6 @@ from emlio.planner.spec import PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.setup.recovery import Recovery
-from emlio.wire.control import ENERGY, PACES, Pace
 
 __all__ = ["LoaderConfig"]
 
@@ -41,7 +40,6 @@ class LoaderConfig:
         prefetch_follows: whether it is less if the path does not need that much.
         recovery: the settings for failures.
         trust: this host's keys, and how data may be protected.
-        pace: "race", or "energy": no further ahead than the user's own pace needs.
         epochs: the total number of epochs, counted from epoch 0; None if not known.
         streams: whether records are streamed; otherwise single ones are requested, over the control
             connection alone.
@@ -63,7 +61,6 @@ class LoaderConfig:
     prefetch_bytes: int
     recovery: Recovery = field(default_factory=Recovery)
     trust: Trust = field(default_factory=Trust)
-    pace: Pace = "race"
     epochs: int | None = None
     prefetch_follows: bool = False
     options: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -86,7 +83,6 @@ class LoaderConfig:
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")
         instance("recovery", self.recovery, Recovery)
-        choice("pace", self.pace, PACES)
         if self.epochs is not None:
             object.__setattr__(self, "epochs", whole("epochs", self.epochs, least=1, otherwise=", or None"))
         _ = self.spec  # an impossible plan is refused before anything is connected
@@ -111,8 +107,3 @@ class LoaderConfig:
                 f"an epoch must be below {self.epochs}, as epochs={self.epochs} was given and they count from 0, got {epoch}. "
                 "Give a larger epochs=, or go back with set_epoch"
             )
-
-    @property
-    def saves_energy(self) -> bool:
-        """Return whether the loader's pace is "energy"."""
-        return self.pace == ENERGY

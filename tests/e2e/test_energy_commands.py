@@ -1,4 +1,4 @@
-"""`emlio energy probe` and `calibrate` as people use them, honest on whatever machine this is.
+"""`emlio energy probe` as people use it, honest on whatever machine this is.
 
 Covers: what they print and how they end, on this machine and beside a tree that a host exports. Does not
 cover: each source (unit tests).
@@ -55,17 +55,6 @@ def test_the_table_refuses_a_measured_figure_where_there_is_none(tmp_path: Path)
         assert "from model, estimated ±50%: 5.0 to 25.0 W, watts that were given" in ended.out
 
 
-def test_calibrating_is_refused_where_the_processors_have_no_counter(tmp_path: Path) -> None:
-    status, found = document(home=tmp_path)
-    if any(one["domain"] == "cpu" and one["source"] != "model" for one in found["recorded"]):
-        pytest.skip("the processors have a counter here, and calibrating would take a minute of all cores")
-    assert status == 3 or found["measured"]
-    ended = energy("calibrate", home=tmp_path)
-    assert (ended.status, ended.out) == (2, "")
-    assert "requires a working energy counter" in ended.err
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def exported(tmp_path: Path) -> Iterator[Path]:
     """A tree that a host writes, five times a second."""
@@ -113,15 +102,9 @@ def test_a_calibration_at_its_usual_place_is_used_and_a_broken_one_told(tmp_path
         (("--cpu-watts", "lots"), "must be IDLE:MAX"),
         (("--powercap-root", "/nowhere/at/all"), "must be a directory"),
         (("--calibration", "/nowhere/at/all"), "/nowhere/at/all: cannot be read"),
-        (("--check", "soon"), "must be a duration"),
     ],
 )
 def test_a_flag_that_cannot_be_is_told(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     ended = energy("probe", *words, home=tmp_path)
     assert (ended.status, ended.out) == (2, "")
     assert message in ended.err
-
-
-def test_a_check_of_nothing_says_so(tmp_path: Path) -> None:
-    ended = energy("probe", "--check", "100ms", home=tmp_path)
-    assert ("nothing to check" in ended.out) is not any(line.startswith("check ") for line in ended.out.splitlines())

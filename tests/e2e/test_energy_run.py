@@ -110,7 +110,6 @@ def test_the_same_report_comes_of_what_was_stored(tmp_path: Path) -> None:
     told = energy("report", "job", "--all", home=tmp_path)
     assert told.out == (tmp_path / "job/report.txt").read_text()
     assert json.loads(energy("report", "job", "--json", home=tmp_path).out) == document(tmp_path / "job")
-    assert energy("report", "job", "--markdown", home=tmp_path).out.startswith("## the whole run on 1 compute node")
     assert energy("report", "job", "--html", "page.html", home=tmp_path).out == ""
     assert (tmp_path / "page.html").read_text() == (tmp_path / "job/report.html").read_text()
 
@@ -223,7 +222,7 @@ def test_a_training_is_reported_epoch_by_epoch_and_its_stages_add_up(tmp_path: P
         assert {row["stage"]: row["seconds"] for row in stages}["train"] >= 20 * 0.05
         assert epoch["nodes"][0]["total"]["method"] == "estimated"
     assert "~: an estimate, not a measurement" in done.err
-    assert energy("compare", "job", "job/report.json", home=tmp_path).status == 0
+    assert energy("report", "job", "--against", "job/report.json", home=tmp_path).status == 0
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from emlio.energy.job.folder import recorder_socket
 from emlio.energy.job.journal import read_journals
-from emlio.energy.recording.instant_reading import EdgeClient
+from emlio.energy.recording.edge import EdgeClient
 from emlio.energy.recording.store import Store
 from emlio.errors import TransportError
 from emlio_testing.datasets import make_dataset

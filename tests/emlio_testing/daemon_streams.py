@@ -12,7 +12,6 @@ import numpy as np
 
 from emlio.clock import SystemClock
 from emlio.daemon.reading.memory_budget import MemoryBudget
-from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import SessionMemory
 from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
@@ -44,7 +43,6 @@ def open_streams(
     limit_bytes: int = 1 << 30,
     memory_bytes: int = 1 << 30,
     session: int = 7,
-    pace: PaceKeeper | None = None,
     world_size: int = 1,
     absent_records: int = 0,
     cipher: str = "",
@@ -59,7 +57,6 @@ def open_streams(
         limit_bytes: the limit of each stream.
         memory_bytes: the memory of all streams.
         session: the number of the session.
-        pace: the pace of each stream.
         world_size: the number of ranks.
         absent_records: if not 0, the plan has one more shard, of so many records, which is not held
             here; then records are shuffled.
@@ -95,7 +92,6 @@ def open_streams(
                 memory=memory if one_session else SessionMemory(budget),
                 limit_bytes=limit_bytes,
                 label=f"session {session}",
-                pace=pace,
                 seal=_seal(session, 1 + number, cipher) if cipher else None,
             )
         )

@@ -59,7 +59,6 @@ def make_loader(**more: Any) -> LoaderFacts:
         dataset="f00d",
         batch_size=32,
         shuffle="global",
-        pace="race",
         version="1",
     )
     return replace(usual, **more)

@@ -13,15 +13,13 @@ from typing import Self
 
 from emlio.clock import SystemClock
 from emlio.energy.job.folder import recorder_socket
-from emlio.energy.recording.instant_reading import InstantReadings, listen
+from emlio.energy.recording.edge_server import EdgeServer, listen
 from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeUse
-from emlio.energy.recording.recorder import Recorder
-from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.recorder import Recorder, Schedule
 from emlio.energy.recording.store import Store
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
-from emlio.metrics.socket_waiter import SocketWaiter
 from emlio_testing.energy_series import make_device
 
 __all__ = ["SteadyRecorder"]
@@ -77,7 +75,7 @@ class SteadyRecorder:
         self.dead = False
         self._store = Store(self.file, read_only=False)
         self._number = self._store.begin(run)
-        self._doors = SocketWaiter(clock)
+        self._doors = EdgeServer(clock)
         self._recorder = Recorder(
             Meter((source,), clock=clock, real_ns=time.time_ns, use=_use),
             Schedule(start_ns=now_ns, interval_ns=_EVERY_NS),
@@ -85,9 +83,8 @@ class SteadyRecorder:
             wait=self._doors.wait,
             keep=self._keep,
         )
-        desk = InstantReadings(run, file=self.file, number=self._number, read=self._edge)
         self._socket = recorder_socket(folder)
-        self._doors.open(listen(self._socket), desk.answer)
+        self._doors.open(listen(self._socket), run, file=self.file, number=self._number, read=self._edge)
         self._thread = Thread(target=self._recorder.run, name="steady-recorder")
         self._thread.start()
 

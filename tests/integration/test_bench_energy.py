@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from emlio.energy.job.job_energy import read_job
-from emlio.energy.report.epoch_report import text_report
-from emlio.energy.report.job_report import job_text
+from emlio.energy.report.text import job_text
 from emlio_bench.energy.hosts import COMPUTE, STORAGE, why_no_hosts
 from emlio_bench.energy.run import run_energy
 from emlio_bench.harness.report import missed_bounds
@@ -43,5 +42,5 @@ def test_two_epochs_over_a_long_link_have_a_report_whose_stages_add_up_and_a_col
         assert {node["total"]["method"] for node in epoch["nodes"]} == {"estimated"}
 
     job = read_job([out])
-    assert "~: an estimate, not a measurement" in job_text(job)
-    assert text_report(job.energies) in (out / "report.txt").read_text()
+    assert "~: an estimate, not a measurement" in job_text(job.report)
+    assert job_text(job.report, in_full=True) in (out / "report.txt").read_text()

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from emlio import __version__
+from emlio.cli import main
 from emlio.errors import ClosedError, ConfigError, DatasetError, TransportError
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
@@ -37,6 +38,7 @@ from emlio_bench.race.systems.dali import DaliFiles
 from emlio_bench.race.systems.ours import Local, Remote
 from emlio_bench.race.systems.paper import PaperWay
 from emlio_bench.race.systems.system import System
+from emlio_testing.datasets import read_tfrecord, write_tfrecord
 from emlio_testing.ports import free_ports
 from emlio_testing.processes import RankProcess, settles
 from tests.e2e.test_energy_record import Host
@@ -137,8 +139,9 @@ def test_local_data_are_made_here_and_must_be_those_of_the_storage(store: OtherH
     assert run.storage_cpu_ns == 0
     other = replace(CONTEST, corpus=replace(CORPUS, records=601))
     made = store.prepare(Local(), other.corpus, tmp_path / "here")
-    first, second = sorted(made.glob("*.tfrecord"))
-    first.write_bytes(second.read_bytes())
+    shard = next(made.glob("*.tfrecord"))
+    write_tfrecord(shard, read_tfrecord(shard)[::-1])
+    assert main(["index", "--force", "--mapping", str(made)]) == 0
     again = OtherHost(store._dialogue, store._greeting, name="store", address="", forms=tmp_path / "here")
     with pytest.raises(DatasetError, match="both hosts must make the same records"):
         again.prepare(Local(), other.corpus, tmp_path / "here")

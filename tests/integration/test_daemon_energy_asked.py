@@ -10,7 +10,8 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.energy.job.epoch_energy import measure_epoch
+from emlio.energy.job.epoch_energy import Role
+from emlio.energy.job.node_energy import NodeRecord, measure_node
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
 from emlio.receiver.engine.engine import Engine
@@ -80,14 +81,13 @@ def test_what_a_node_used_comes_to_the_loader_ready_for_a_report(engine: Engine,
     found, without = engine.questions.energy(from_ns, to_ns, _TIMEOUT_NS)
     assert (found.node, found.boot, found.interval_ns) == ("store1", boot_id(Path("/proc")), _EVERY_NS)
     assert found.series is not None
-    assert found.record is not None
     assert found.clock is not None
     assert [device.rated_watts for device in found.series.devices] == [125.0, None]
-    epoch = measure_epoch(epoch=0, from_ns=from_ns, to_ns=to_ns, samples=1, records=[found.record])
-    (node,) = epoch.nodes
-    package, dram = node.devices
-    assert package.energy_uj == pytest.approx(25_000_000, abs=13 * found.clock.error_between(from_ns, to_ns) / 500 + 10)
-    assert dram.energy_uj is None
+    record = NodeRecord(node="store1", role=Role.STORAGE, series=found.series, clock=found.clock)
+    package, dram = measure_node(record, from_ns, to_ns).devices
+    off_uj = 13 * found.clock.error_between(from_ns, to_ns) / 500 + 10
+    assert package.joules == pytest.approx(25, abs=off_uj / 1e6)
+    assert dram.joules is None
     assert without.series is None
     assert "--energy FILE" in without.absent
 

@@ -1,11 +1,9 @@
-"""A recorder's sockets: edges over a Unix socket, metrics over HTTP. Real sockets, one process."""
+"""A recorder's Unix socket: edges, holding, limits. Real sockets, one process."""
 
 import errno
 import os
 import socket
 import stat
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,17 +11,16 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 
 from emlio.clock import SystemClock
-from emlio.energy.recording.instant_reading import EdgeClient, InstantReadings, listen
+from emlio.energy.recording.edge import SCHEMA, Edge, EdgeClient
+from emlio.energy.recording.edge_server import EdgeServer, listen
 from emlio.energy.values.counter import Event
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
-from emlio.metrics.http import HTTP_PATIENCE_NS, Page, http_answer, is_loopback, listen_at, parse_address
-from emlio.metrics.socket_waiter import Answer, SocketWaiter
-from emlio_testing.clock import ManualClock
 from emlio_testing.energy_series import make_device, make_reading
 
 RUN = Run(node="s1", devices=(make_device(most_watts=9.5),), interval_ns=1, begun_mono_ns=0, begun_real_ns=0, boot="b")
@@ -32,10 +29,10 @@ SOON_S = 20.0
 
 
 class House:
-    """SocketWaiter that a thread keeps."""
+    """A server that a thread keeps."""
 
     def __init__(self) -> None:
-        self.waiter = SocketWaiter(SystemClock())
+        self.waiter = EdgeServer(SystemClock())
         self.reading: Reading | None = READING
         self.asked = 0
         self._stop = Flag()
@@ -50,7 +47,8 @@ class House:
         self.asked += 1
         return self.reading
 
-    def start(self) -> None:
+    def start(self, path: Path) -> None:
+        self.waiter.open(listen(path), RUN, file=Path("/data/e.sqlite"), number=3, read=self.read)
         self._thread.start()
 
     def close(self) -> None:
@@ -72,9 +70,7 @@ def house() -> Iterator[House]:
 def place(house: House, tmp_path: Path) -> Path:
     """Where a recorder is asked for edges."""
     path = tmp_path / "edge"
-    desk = InstantReadings(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
-    house.waiter.open(listen(path), desk.answer)
-    house.start()
+    house.start(path)
     return path
 
 
@@ -115,9 +111,7 @@ def test_it_is_known_whether_somebody_holds_the_recorder(place: Path, house: Hou
 def test_a_path_may_be_longer_than_the_kernel_takes_for_a_socket(tmp_path: Path, house: House) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    desk = InstantReadings(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
-    house.waiter.open(listen(folder / "edge"), desk.answer)
-    house.start()
+    house.start(folder / "edge")
     assert stat.S_ISSOCK((folder / "edge").lstat().st_mode)
     with EdgeClient(folder / "edge", timeout_s=SOON_S) as client:
         assert client.read().reading == READING
@@ -209,12 +203,10 @@ def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
-    answers: list[bytes] = []
-    for number in (1, 2):
-        desk = InstantReadings(RUN, file=Path("/e"), number=number, read=lambda: READING)
-        answer = desk.answer(b"read\n")
-        assert answer is not None
-        answers.append(answer.reply)
+    edges = [
+        Edge(node="s1", boot="b", file="/e", number=number, devices=RUN.devices, reading=READING) for number in (1, 2)
+    ]
+    answers = [msgspec.json.encode({"schema": SCHEMA, **msgspec.to_builtins(edge)}) + b"\n" for edge in edges]
     with listen(tmp_path / "slow") as listener, EdgeClient(tmp_path / "slow", timeout_s=0.05) as client:
         link, _ = listener.accept()
         with link:
@@ -238,69 +230,6 @@ def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> 
                 client.read()
 
 
-PAGES = {"/metrics": lambda: Page(text="joules 1\n" * 20_000)}
-
-
-# ---- metrics -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def url(house: House) -> str:
-    listener = listen_at("127.0.0.1", 0)
-    host, port = listener.getsockname()
-    house.waiter.open(listener, lambda heard: http_answer(heard, PAGES), patience_ns=HTTP_PATIENCE_NS)
-    house.start()
-    return f"http://{host}:{port}"
-
-
-def test_metrics_are_served_to_whoever_speaks_http(url: str) -> None:
-    with urllib.request.urlopen(f"{url}/metrics?x=1", timeout=SOON_S) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        assert answer.read().decode() == "joules 1\n" * 20_000
-
-
-@pytest.mark.parametrize(("path", "data", "status"), [("/", None, 404), ("/metrics", b"x", 405)])
-def test_anything_else_is_not_there(url: str, path: str, data: bytes | None, status: int) -> None:
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(url + path, data=data, timeout=SOON_S)
-    with refused.value:
-        assert refused.value.code == status
-
-
-def test_what_is_no_request_is_told_so() -> None:
-    assert http_answer(b"GET /metrics HTTP/1.1\r\nHost: x\r\n", PAGES) is None
-    bad = http_answer(b"hello\r\n\r\n", PAGES)
-    assert bad is not None
-    assert bad.reply.startswith(b"HTTP/1.1 400 ")
-    head = http_answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", {"/metrics": lambda: Page(text="12345")})
-    assert head is not None
-    assert head.reply.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\n")
-
-
-def test_who_connects_and_says_nothing_is_shown_out() -> None:
-    clock = ManualClock()
-    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
-        waiter.open(listener, lambda heard: None, patience_ns=1_000)
-        link.connect(listener.getsockname())
-        link.settimeout(SOON_S)
-        for passed_ns in (0, 1_000, 1):
-            clock.advance(passed_ns)
-            link.sendall(b"x")
-            waiter.wake()
-            waiter.wait(clock.monotonic_ns() + 1_000_000_000)
-        assert link.recv(1) == b""
-
-
-def test_a_silent_client_is_dropped_when_its_time_is_up_though_nothing_else_happens() -> None:
-    clock = SystemClock()
-    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
-        waiter.open(listener, lambda heard: None, patience_ns=50_000_000)
-        link.connect(listener.getsockname())
-        link.setblocking(False)
-        waiter.wait(clock.monotonic_ns() + 1_000_000_000)
-        assert link.recv(1) == b""
-
-
 class Listener(socket.socket):
     """A listening socket for which no descriptor is left at first."""
 
@@ -313,30 +242,17 @@ class Listener(socket.socket):
         return super().accept()
 
 
-def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_all_the_time() -> None:
+def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_all_the_time(tmp_path: Path) -> None:
     clock = SystemClock()
-    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as made, socket.socket() as link:
+    path = tmp_path / "edge"
+    with EdgeServer(clock) as waiter, listen(path) as made, socket.socket(socket.AF_UNIX) as link:
         listener = Listener(fileno=made.detach())
-        waiter.open(listener, lambda heard: Answer(reply=b"here", rest=None))
-        link.connect(listener.getsockname())
-        link.sendall(b"x")
+        waiter.open(listener, RUN, file=path, number=1, read=lambda: READING)
+        link.connect(str(path))
+        link.sendall(b"hold\n")
         waiter.wait(clock.monotonic_ns() + 100_000_000)
         assert listener.tries == 1
         waiter.wait(clock.monotonic_ns() + 500_000_000)
         link.settimeout(SOON_S)
-        assert link.recv(9) == b"here"
+        assert b"held" in link.recv(99)
         assert listener.tries == 2
-
-
-def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:
-    assert parse_address("9477") == ("127.0.0.1", 9477)
-    assert parse_address("0.0.0.0:80") == ("0.0.0.0", 80)
-    assert parse_address("[::1]:80") == ("::1", 80)
-    for wrong in ("", "host", "host:", "::1:80", "host:123456", "host:99999"):
-        with pytest.raises(ConfigError, match=r"must be \[HOST:\]PORT"):
-            parse_address(wrong)
-    assert [is_loopback(host) for host in ("127.0.0.9", "::1", "localhost", "0.0.0.0", "s1")] == [True] * 3 + [
-        False
-    ] * 2
-    with listen_at("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="metrics cannot be served at"):
-        listen_at("127.0.0.1", taken.getsockname()[1])

@@ -16,9 +16,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.energy.job.epoch_energy import EpochEnergy, Role
 from emlio.energy.job.journal import Journal, read_journals
-from emlio.energy.job.stage_table import View
+from emlio.energy.job.stages import View
 from emlio.energy.recording.store import Store
-from emlio.energy.report.stage_rows import stage_rows
 from emlio.energy.values.run import Run, boot_id
 from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
@@ -75,10 +74,10 @@ def length_ns(spans: tuple[Span, ...], stage: Stage) -> int:
 def check_sums(epoch: EpochEnergy) -> None:
     """The stages' energies are the node's, to the microjoule, and it drew what it draws."""
     (node,) = epoch.with_role(Role.COMPUTE)
-    *parts, whole = stage_rows((node,), View.BLOCKED)
+    *parts, whole = node.stages[View.BLOCKED]
     assert sum(row.total.energy_uj or 0 for row in parts) == whole.total.energy_uj == node.total.energy_uj
-    assert sum(row.duration_ns for row in parts) == epoch.duration_ns
-    assert node.total.energy_uj == pytest.approx(WATTS * epoch.duration_ns / 1000, rel=0.02)
+    assert sum(round(row.seconds * S) for row in parts) == round(epoch.seconds * S)
+    assert node.total.joules == pytest.approx(WATTS * epoch.seconds, rel=0.02)
 
 
 @pytest.mark.parametrize("given", ["argument", "environment"])
@@ -97,7 +96,7 @@ def test_two_epochs_from_a_folder_are_noted_and_add_up(
     for one in found:
         check_sums(one)
         (node,) = one.nodes
-        assert [table.view for table in node.tables] == [View.BLOCKED, View.CPU_SHARE]
+        assert list(node.stages) == [View.BLOCKED, View.CPU_SHARE]
     journal = the_journal(job)
     assert (journal.loader.node, journal.loader.boot, journal.loader.number) == ("n1", "boot-1", 0)
     assert journal.loader.dataset == loader.fingerprint
@@ -155,7 +154,7 @@ def test_storage_has_a_column_of_its_own(address: str, job: Path, recorder: Stea
         (storage,) = epoch.with_role(Role.STORAGE)
         assert storage.node == "store1"
         assert storage.clock_error_ns is not None
-        assert storage.total.energy_uj == pytest.approx(20 * epoch.duration_ns / 1000, rel=0.01)
+        assert storage.total.joules == pytest.approx(20 * epoch.seconds, rel=0.01)
     assert [len(epoch.storage) for epoch in the_journal(job).epochs] == [1, 1]
 
 

@@ -59,7 +59,6 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "epochs": [{"epochs": 2}],
     "recovery": [{"recovery": Recovery(timeout="9s", on_error="skip")}],
     "security": [{"security": Security()}],
-    "pace": [{"pace": "energy"}],
     "energy": [{"energy": False}],
     "progress": [{"progress": True}],
 }  # fmt: skip

@@ -23,14 +23,12 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.thread import Control
 from emlio.daemon.limits import MOST_STATUS_AT_ONCE
-from emlio.daemon.metrics.pages import DaemonPages
+from emlio.daemon.metrics.endpoint import MetricsEndpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
-from emlio.metrics.http import Page
-from emlio.metrics.server import MetricsServer
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
@@ -307,13 +305,14 @@ def test_without_the_library_the_error_says_what_to_install(site: Site, monkeypa
 
 def test_before_datasets_are_open_it_is_alive_and_not_ready() -> None:
     pytest.importorskip("prometheus_client")
-    pages = DaemonPages().pages
-    assert pages["/healthz"]().text == "ok\n"
-    assert (pages["/readyz"]().status, pages["/readyz"]().text) == (
-        "503 Service Unavailable",
-        "not ready: datasets are being opened\n",
-    )
-    assert "process_cpu_seconds_total" in pages["/metrics"]().text
+    endpoint = MetricsEndpoint("127.0.0.1", 0)
+    try:
+        url = endpoint.url.removesuffix("/metrics")
+        assert page(f"{url}/healthz") == (200, "ok\n")
+        assert page(f"{url}/readyz") == (503, "not ready: datasets are being opened\n")
+        assert "process_cpu_seconds_total" in page(f"{url}/metrics")[1]
+    finally:
+        endpoint.close()
 
 
 class FakeControl:
@@ -350,21 +349,11 @@ class FakeControl:
 )
 def test_a_daemon_is_ready_while_it_takes_sessions(figures: dict[str, Any], said: str) -> None:
     pytest.importorskip("prometheus_client")
-    pages = DaemonPages()
-    pages.served_by(cast(Control, FakeControl(**figures)))
-    found = pages.ready()
+    endpoint = MetricsEndpoint("127.0.0.1", 0)
+    endpoint.served_by(cast(Control, FakeControl(**figures)))
+    found = endpoint.ready()
+    endpoint.close()
     assert (found.text, found.status == "200 OK") == (said, said == "ready\n")
-
-
-def test_a_page_that_cannot_be_made_is_an_error_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> Page:
-        raise ValueError("a defect")
-
-    with MetricsServer("127.0.0.1", 0, {"/metrics": fail, "/healthz": lambda: Page(text="ok\n")}) as server:
-        assert page(server.url)[0] == 500
-        assert page(server.url.replace("metrics", "healthz")) == (200, "ok\n")
-    server.close()
-    assert "a defect" in caplog.text
 
 
 def test_a_daemon_that_cannot_open_its_dataset_frees_the_port_of_its_metrics(site: Site, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def new_machine(world: World) -> RankMachine:
         path=lambda way: KnownPath(lanes=world.lanes, offset=1),
     )
     targets = tuple(Target(peer=peer, ways=(peer,)) for peer in world.config.address.peers)
-    machine = RankMachine(world.config, targets, (), around, ahead=0)
+    machine = RankMachine(world.config, targets, (), around)
     limits: Any = machine.intake
     limits._bound_bytes = limits.grants.limit_bytes = world.bound * HELD_BYTES
     return machine

@@ -87,7 +87,7 @@ class SimulatedRank:
             path=lambda way: self._paths.get(str(way)),
         )
         targets = daemons_at(config.address.peers)
-        self.machine = RankMachine(config, targets, (), around, ahead=0)
+        self.machine = RankMachine(config, targets, (), around)
         intake: Any = self.machine.intake
         intake._bound_bytes = intake.grants.limit_bytes = bound_bytes
         sockets = cast("Any", network)

@@ -85,7 +85,7 @@ class _Job:
             in_order=True,
         )
         self._out = Outbox()
-        self._intake: Any = Intake(config, self._out, lambda stream, shard: False, ahead=0)
+        self._intake: Any = Intake(config, self._out, lambda stream, shard: False)
         self._intake._bound_bytes = bound_bytes  # a loader's is never so small
         self._intake.begin(self.reorder, plan.catalog, 0)
         self._most_bytes = bound_bytes + (plan.spec.batch_size + streams * _LONGEST) * (_RECORD_BYTES + PLACE_BYTES)

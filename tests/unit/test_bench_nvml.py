@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading

@@ -17,7 +17,7 @@ from emlio_bench.race.report.standing import Standing, standings
 from emlio_bench.race.run.host_energy import by_host
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
-IDLE = Baseline.given({"package-0": 10.0, "dram-0": 3.0, "gpu-0": 20.0})
+IDLE = Baseline(watts={"package-0": 10.0, "dram-0": 3.0, "gpu-0": 20.0})
 BUSY_NS = 4 * SECOND_NS
 """Of ten seconds on some cores."""
 
@@ -75,7 +75,7 @@ def test_parts_are_never_more_than_the_whole() -> None:
 
 
 def test_a_run_that_used_less_than_rest_has_nothing_above_it() -> None:
-    quiet = by_host(window(), Baseline.given({"package-0": 99.0, "dram-0": 3.0}), compute_cpu_ns=1, storage_cpu_ns=1)
+    quiet = by_host(window(), Baseline(watts={"package-0": 99.0, "dram-0": 3.0}), compute_cpu_ns=1, storage_cpu_ns=1)
     assert {(one.idle_joules, one.active_joules) for one in quiet if one.domain == "cpu"} == {(150.0, 0.0)}
 
 

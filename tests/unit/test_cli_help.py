@@ -36,7 +36,7 @@ def test_the_list_of_commands_has_a_short_text_for_each(capsys: pytest.CaptureFi
         (["statsu"], "usage: emlio", "invalid choice: 'statsu'"),
         (["statsu"], "usage: emlio", "; did you mean 'status'?"),
         (["energy", "recrd"], "usage: emlio energy", "; did you mean 'record'?"),
-        (["energy", "report", "DIR", "--markdwn"], "usage: emlio energy report", "did you mean '--markdown'?"),
+        (["energy", "report", "DIR", "--againts", "DIR"], "usage: emlio energy report", "did you mean '--against'?"),
     ],
 )
 def test_an_unknown_option_or_command_shows_the_usage_of_its_command(

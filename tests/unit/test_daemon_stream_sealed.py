@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from emlio.checksum import crc32c
-from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
 from emlio.errors import CorruptRecordError
 from emlio.reading.gather import Gatherer
@@ -19,8 +18,7 @@ from emlio.reading.message_planner import MessagePlan
 from emlio.store.opened.slices import Borrower
 from emlio.wire.data import data_tail, decode_data_header, split_data_frame
 from emlio.wire.seal import CIPHERS, TAG_BYTES
-from emlio_testing.clock import ManualClock
-from emlio_testing.daemon_streams import HELD, MESSAGE, RECORD, open_streams, opener_of
+from emlio_testing.daemon_streams import MESSAGE, RECORD, open_streams, opener_of
 from emlio_testing.datasets import make_dataset
 
 CIPHER = CIPHERS[0]
@@ -121,24 +119,6 @@ def test_both_copies_count_while_there_are_two(folder: Path, monkeypatch: pytest
             assert stream.produce(Gatherer(), 1 << 30, _no_room)
         assert during == [2 * SEALED, 3 * SEALED]
         assert stream.in_flight_bytes == 2 * SEALED
-
-
-def test_the_pace_hears_of_what_the_network_took_and_of_nothing_else(folder: Path) -> None:
-    taken: list[tuple[int, bool]] = []
-
-    class Listening(PaceKeeper):
-        def taken(self, size_bytes: int, *, dry: bool, woken: bool = False) -> None:
-            taken.append((size_bytes, dry))
-            super().taken(size_bytes, dry=dry, woken=woken)
-
-    pace = Listening(ManualClock(), message_bytes=MESSAGE, least_bytes=10 * HELD)
-    with open_streams(folder, cipher=CIPHER, pace=pace) as (stream,):
-        for _ in range(2):
-            assert stream.produce(Gatherer(), 1 << 30, _no_room)
-        assert taken == []
-        for _ in range(2):
-            _take(stream)
-        assert taken == [(SEALED, False), (SEALED, True)]
 
 
 @contextmanager

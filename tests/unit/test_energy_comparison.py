@@ -1,4 +1,3 @@
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,12 +7,10 @@ from typing import Any
 import pytest
 
 from emlio.cli import main
+from emlio.energy.job.document import Report
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.journal import JournalEpoch
-from emlio.energy.report.comparison import Comparison, Figure, Ratio, compare_jobs
-from emlio.energy.report.comparison_report import comparison_text
-from emlio.energy.report.job_document import job_document
-from emlio.energy.report.job_summary import JobSummary, summary_of
+from emlio.energy.report.comparison import Comparison, Figure, Ratio, compare_jobs, comparison_text
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
@@ -24,14 +21,14 @@ MODEL = make_device("cpu-model", source="model", method=Method.ESTIMATED, error=
 FACTS = {"processor": "Imagined CPU", "cores": 2, "memory_bytes": 16_000_000_000}
 
 
-def _summary(folder: Path) -> JobSummary:
-    return summary_of(json.dumps(job_document(read_job([folder]))).encode(), "a test")
+def _report(folder: Path) -> Report:
+    return read_job([folder]).report
 
 
 def _compared(tmp_path: Path, **b: Any) -> Comparison:
     """Of a usual job and one that differs in this."""
     a = make_job(tmp_path / "a", epochs=EPOCHS)
-    return compare_jobs(_summary(a), _summary(make_job(tmp_path / "b", **{"epochs": EPOCHS, **b})))
+    return compare_jobs(_report(a), _report(make_job(tmp_path / "b", **{"epochs": EPOCHS, **b})))
 
 
 def _ratio(found: Comparison, name: str) -> float | None:
@@ -68,9 +65,9 @@ def test_the_spread_is_of_the_epochs_ratios_and_the_ratio_of_the_means(tmp_path:
 
 
 def test_other_settings_of_the_loader_are_told_and_no_hindrance(tmp_path: Path) -> None:
-    found = _compared(tmp_path, epochs=(), loaders=[(make_loader(pace="energy"), EPOCHS)])
+    found = _compared(tmp_path, epochs=(), loaders=[(make_loader(shuffle="block"), EPOCHS)])
     assert found.differences == ()
-    assert found.remarks == ("differs in pace: race and energy",)
+    assert found.remarks == ("differs in shuffle: global and block",)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +112,8 @@ def test_what_must_not_be_compared_is_told_difference_by_difference(b: Any, said
 )
 def test_estimates_are_compared_on_one_machine_and_by_one_model_only(b: Any, said: str | None, tmp_path: Path) -> None:
     usual = {"devices": [MODEL], "watts": [50], "epochs": EPOCHS}
-    a = _summary(make_job(tmp_path / "a", **usual))
-    found = compare_jobs(a, _summary(make_job(tmp_path / "b", **{**usual, **b})))
+    a = _report(make_job(tmp_path / "a", **usual))
+    found = compare_jobs(a, _report(make_job(tmp_path / "b", **{**usual, **b})))
     assert found.estimated
     assert any(said in one for one in found.differences) if said is not None else found.differences == ()
 
@@ -149,8 +146,8 @@ def test_a_figure_that_only_one_has_has_no_ratio(tmp_path: Path) -> None:
 
 def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Path) -> None:
     usual: dict[str, Any] = {"devices": [MODEL], "epochs": EPOCHS}
-    a = _summary(make_job(tmp_path / "a", **usual, watts=[50]))
-    b = _summary(make_job(tmp_path / "b", **usual, watts=[25]))
+    a = _report(make_job(tmp_path / "a", **usual, watts=[50]))
+    b = _report(make_job(tmp_path / "b", **usual, watts=[25]))
     text = comparison_text(compare_jobs(a, b), "one", "other")
     assert text.startswith("A: one\nB: other\n\nin the mean of 2 epochs\n")
     (total,) = [line.split() for line in text.splitlines() if line.startswith("  total J")]
@@ -161,7 +158,7 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "told_apart"),
+    ("a", "b", "differs"),
     [
         ([(10, 0)], [(9, 0)], None),
         # That two epochs of equal jobs differ in one direction is as likely as not.
@@ -180,32 +177,32 @@ def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Pat
         ([None, (10, 1)], [(3, 1), None], None),
     ],
 )
-def test_two_jobs_are_told_apart_only_where_their_errors_do_not_overlap(
-    a: Sequence[tuple[float, float] | None], b: Sequence[tuple[float, float] | None], told_apart: bool | None
+def test_two_jobs_differ_only_where_their_errors_do_not_overlap(
+    a: Sequence[tuple[float, float] | None], b: Sequence[tuple[float, float] | None], differs: bool | None
 ) -> None:
     left, right = (
         tuple(None if one is None else Figure(value=one[0], error=one[1]) for one in side) for side in (a, b)
     )
-    assert Ratio(name="J", a=left, b=right).told_apart is told_apart
+    assert Ratio(name="J", a=left, b=right).differs is differs
 
 
 @pytest.mark.parametrize("epochs", [2, 3, 5, 10])
-def test_equal_jobs_are_seldom_told_apart(epochs: int) -> None:
+def test_equal_jobs_seldom_differ(epochs: int) -> None:
     draw = random.Random(epochs)
     found = [
         Ratio(
             name="J",
             a=tuple(Figure(value=draw.gauss(100, 1)) for _ in range(epochs)),
             b=tuple(Figure(value=draw.gauss(100, 1)) for _ in range(epochs)),
-        ).told_apart
+        ).differs
         for _ in range(400)
     ]
     assert sum(map(bool, found)) <= 0.08 * len(found)
 
 
-def test_measured_jobs_are_told_apart_by_their_epochs(tmp_path: Path) -> None:
+def test_measured_jobs_differ_by_their_epochs(tmp_path: Path) -> None:
     found = _compared(tmp_path, watts=[50, 10])
-    assert {one.name: one.told_apart for one in found.ratios if one.name in ("seconds", "total J")} == {
+    assert {one.name: one.differs for one in found.ratios if one.name in ("seconds", "total J")} == {
         "seconds": False,
         "total J": True,
     }
@@ -228,7 +225,7 @@ def test_the_command_refuses_with_all_differences_and_prints_with_force(
 ) -> None:
     a = make_job(tmp_path / "a", epochs=EPOCHS)
     b = make_job(tmp_path / "b", epochs=_with(EPOCHS, samples=999), facts={**FACTS, "cores": 4})
-    words = ["energy", "compare", str(a), str(b)]
+    words = ["energy", "report", str(b), "--against", str(a)]
     assert main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -246,7 +243,7 @@ def test_the_command_takes_documents_as_well_as_folders(tmp_path: Path, capsys: 
     assert main(["energy", "report", str(a), "--json"]) == 0
     document = tmp_path / "report.json"
     document.write_text(capsys.readouterr().out)
-    assert main(["energy", "compare", str(a), str(document)]) == 0
+    assert main(["energy", "report", str(a), "--against", str(document)]) == 0
     assert "in the mean of 2 epochs" in capsys.readouterr().out
 
 
@@ -256,5 +253,5 @@ def test_what_is_no_report_is_refused_with_its_name(
 ) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
-    assert main(["energy", "compare", str(path), str(path)]) == 2
+    assert main(["energy", "report", str(path), "--against", str(path)]) == 2
     assert str(path) in capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 from threading import Thread
 
 from emlio.energy.job.folder import recorder_socket, shared_folder
-from emlio.energy.recording.instant_reading import listen
+from emlio.energy.recording.edge_server import listen
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

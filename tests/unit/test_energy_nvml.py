@@ -70,21 +70,6 @@ def test_a_gpu_without_a_counter_has_its_power_integrated(tmp_path: Path) -> Non
         source.close()
 
 
-def test_a_power_that_was_not_sampled_for_long_is_a_gap_and_not_a_guess(tmp_path: Path) -> None:
-    node = Node(tmp_path, FakeGpu("GPU-p100", energy_mj=None))
-    (source,) = node.gpus()
-    try:
-        assert source.read() == (0,)
-        node.clock.advance(SECOND)
-        assert source.read() == (60_000_000,)
-        node.clock.advance(60 * SECOND)
-        assert source.read() == (None,)
-        node.clock.advance(SECOND)
-        assert source.read() == (120_000_000,)
-    finally:
-        source.close()
-
-
 def test_a_counter_that_starts_anew_in_the_middle_adds_nothing_and_is_marked(tmp_path: Path) -> None:
     gpu = FakeGpu("GPU-a")
     node = Node(tmp_path, gpu)

@@ -37,7 +37,6 @@ def test_devices_are_told_apart_and_one_that_is_unreadable_does_not_hide_another
     series = make_series([0, 0], [None, 40], [200, 100], names=("package-0", "dram-0"))
     assert series.energy_uj("package-0", 0, SECOND_NS) == 100
     assert series.energy_uj("dram-0", 0, SECOND_NS) == 40
-    assert series.points("package-0") == ((0, 0), (2 * SECOND_NS, 200))
 
 
 def marked(event: Event, total: int | None, method: Method = Method.MEASURED) -> Series:
@@ -47,14 +46,10 @@ def marked(event: Event, total: int | None, method: Method = Method.MEASURED) ->
     return Series(devices=(make_device(method=method),), readings=tuple(readings))
 
 
-def test_an_event_belongs_to_the_stretch_before_its_reading() -> None:
+def test_missed_moments_belong_to_the_stretch_before_the_next_reading() -> None:
     series = marked(Event.RESET, 20)
-    at = (2 * SECOND_NS, Event.RESET)
-    assert series.events("package-0", 0, SECOND_NS) == ()
-    assert series.events("package-0", 0, SECOND_NS + 1) == (at,)
-    assert series.events("package-0", SECOND_NS, 3 * SECOND_NS) == (at,)
-    assert series.events("package-0", 2 * SECOND_NS, 3 * SECOND_NS) == ()
     assert [series.missed(0, SECOND_NS), series.missed(0, SECOND_NS + 1)] == [0, 7]
+    assert [series.missed(SECOND_NS, 3 * SECOND_NS), series.missed(2 * SECOND_NS, 3 * SECOND_NS)] == [7, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from emlio.energy.job.baseline import Baseline, Idle, measure_idle, quietest
-from emlio.energy.job.stage_table import Share, StageSplit, StageTable
-from emlio.energy.job.stages import CpuUse, ablation, blocked, cpu_share
+from emlio.energy.job.baseline import Baseline, measure_idle
+from emlio.energy.job.stages import CpuUse, Share, StageSplit, StageTable, blocked, cpu_share
 from emlio.energy.values.counter import Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
@@ -19,7 +18,7 @@ SECOND = 1_000_000_000
 JOULE = 1_000_000
 CPU = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
 GPU = Device(name="GPU-1", domain=Domain.GPU, source="nvml", method=Method.MEASURED)
-IDLE = Baseline.given({"package-0": 10.0, "GPU-1": 5.0})
+IDLE = Baseline(watts={"package-0": 10.0, "GPU-1": 5.0})
 
 
 def _series(watts: Sequence[float], device: Device = CPU, events: Sequence[Event] = ()) -> Series:
@@ -55,7 +54,7 @@ def _joules(table: StageTable) -> dict[str, float | None]:
     return {one.stage: None if one.energy_uj is None else one.energy_uj / JOULE for one in split.shares}
 
 
-# ---- the three views ------------------------------------------------------------------------------------------------
+# ---- the two views ------------------------------------------------------------------------------------------------
 
 
 def test_a_moment_belongs_to_the_stage_that_everybody_waits_for() -> None:
@@ -64,7 +63,6 @@ def test_a_moment_belongs_to_the_stage_that_everybody_waits_for() -> None:
     assert _joules(table) == {"train": 20, "preprocess": 40, "read": 90}
     assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [1, 1, 2]
     assert [share.idle_uj for share in table.splits[0].shares] == [10 * JOULE, 10 * JOULE, 20 * JOULE]
-    assert [share.dynamic_uj for share in table.splits[0].shares] == [10 * JOULE, 30 * JOULE, 70 * JOULE]
 
 
 def test_without_spans_all_of_it_was_waiting() -> None:
@@ -76,7 +74,6 @@ def test_a_device_that_was_not_recorded_from_edge_to_edge_has_no_shares_and_not_
     table = blocked(window, [_span(Stage.TRAIN, 0, 1)], IDLE)
     assert table.splits[0].energy_uj is None
     assert _joules(table) == {"train": None, "preprocess": None, "read": None}
-    assert table.splits[0].shares[0].dynamic_uj is None
 
 
 def test_steps_shorter_than_the_readings_are_said_to_be_divided_by_time() -> None:
@@ -105,23 +102,6 @@ def test_processor_time_says_nothing_of_a_gpu_which_is_divided_by_who_was_waited
     spans = [_span(Stage.TRAIN, 0, 1)]
     table = cpu_share(_window([70, 30], GPU), spans, IDLE, CpuUse(preprocess_ns=99))
     assert _joules(table) == {"train": 70, "preprocess": 0, "read": 30, "other": 0}
-
-
-def test_leaving_stages_out_may_show_that_they_cost_less_together() -> None:
-    table = ablation(
-        read=_window([20, 20, 20]), with_preprocess=_window([30, 30]), with_train=_window([50, 50]), baseline=IDLE
-    )
-    assert _joules(table) == {"train": 40, "preprocess": 0, "read": 60}
-    assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [0, -1, 3]
-    assert [share.idle_uj for share in table.splits[0].shares] == [0, -10 * JOULE, 30 * JOULE]
-
-
-def test_runs_that_were_recorded_differently_are_not_subtracted() -> None:
-    estimate = Device(name="package-0", domain=Domain.CPU, source="model", method=Method.ESTIMATED, error=0.5)
-    with pytest.raises(ConfigError, match="same devices with the same methods"):
-        ablation(
-            read=_window([1], estimate), with_preprocess=_window([1]), with_train=_window([1]), baseline=Baseline()
-        )
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:
@@ -161,27 +141,17 @@ def test_a_window_must_not_end_before_it_begins() -> None:
 # ---- the baseline ---------------------------------------------------------------------------------------------------
 
 
-def test_idle_watts_are_the_mean_of_the_quiet_part_with_the_spread_of_its_seconds() -> None:
-    (idle,) = measure_idle(_window([9, 10, 11, 10, 9, 11])).idles
-    assert idle.watts == pytest.approx(10)
-    assert idle.spread_watts == pytest.approx(0.894, abs=0.001)
-    assert idle.duration_ns == 6 * SECOND
-
-
-def test_the_quiet_part_is_where_least_was_drawn() -> None:
-    window = quietest(_series([50, 60, 10, 10, 10, 10, 10, 70]), 5 * SECOND)
-    assert window is not None
-    assert (window.from_ns, window.to_ns) == (2 * SECOND, 7 * SECOND)
-
-
-def test_a_recording_shorter_than_asked_has_no_quiet_part() -> None:
-    assert quietest(_series([50, 60]), 5 * SECOND) is None
+def test_idle_watts_are_the_mean_of_the_quiet_part() -> None:
+    baseline = measure_idle(_window([9, 10, 11, 10, 9, 11]))
+    assert baseline.watts == {"package-0": pytest.approx(10)}
+    assert baseline.idle_uj("package-0", 2 * SECOND) == 20 * JOULE
+    assert baseline.idle_uj("package-1", SECOND) is None
 
 
 def test_a_counter_that_started_anew_meanwhile_makes_no_baseline() -> None:
     events = [Event.NONE, Event.NONE, Event.RESET, Event.NONE, Event.NONE, Event.NONE]
     window = Window(series=_series([10] * 5, events=events), from_ns=0, to_ns=5 * SECOND)
-    assert measure_idle(window).idle("package-0") is None
+    assert measure_idle(window) == Baseline()
 
 
 def test_a_baseline_is_not_made_of_a_moment() -> None:
@@ -191,8 +161,4 @@ def test_a_baseline_is_not_made_of_a_moment() -> None:
 
 def test_what_cannot_be_a_baseline_is_refused() -> None:
     with pytest.raises(ConfigError, match="0 or more"):
-        Idle(device="package-0", watts=-1.0)
-    with pytest.raises(ConfigError, match="a spread and a duration"):
-        Idle(device="package-0", watts=1.0, duration_ns=5)
-    with pytest.raises(ConfigError, match="one baseline"):
-        Baseline(idles=(Idle(device="a", watts=1.0), Idle(device="a", watts=2.0)))
+        Baseline(watts={"package-0": -1.0})

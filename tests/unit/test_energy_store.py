@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.clocks.exchange import Offset
 from emlio.energy.recording.store import Store
 from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run, boot_id
-from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
@@ -103,18 +101,6 @@ def test_a_file_holds_several_recordings_and_the_last_is_meant(store: Store) -> 
     assert len(store.load(first).readings) == 2
     with pytest.raises(ConfigError, match="must hold recording 3; it holds 1, 2"):
         store.load(3)
-
-
-def test_spans_and_offsets_lie_beside_the_readings_they_belong_to(store: Store, path: Path) -> None:
-    first, second = store.begin(RUN), store.begin(RUN)
-    train = Span(stage=Stage.TRAIN, start_ns=5, end_ns=9, thread="cuda:0")
-    decode = Span(stage=Stage.PREPROCESS, start_ns=2, end_ns=6, thread="decode-0")
-    offset = Offset(node="s2", at_ns=7, offset_ns=-(2**50), error_ns=3, round_trip_ns=5)
-    with Store(path, read_only=False) as trainer:  # who trains is another process than who records
-        trainer.add_spans(first, [train, decode])
-        trainer.add_offsets(first, [offset])
-    assert (store.spans(first), store.offsets(first)) == ((decode, train), (offset,))
-    assert (store.spans(second), store.offsets()) == ((), ())
 
 
 def test_an_empty_file_says_that_it_is(store: Store) -> None:

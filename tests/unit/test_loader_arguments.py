@@ -54,7 +54,6 @@ _WRONG: dict[str, list[Any]] = {
     "epochs": ["x", np.int64(0), 1.5],
     "recovery": [None, "raise", {"timeout": "60s"}, Recovery],
     "security": [None, "off", {"encryption": "off"}, Security],
-    "pace": [None, "slow", []],
     "energy": [5, "", b"folder"],
     "progress": _FLAG,
 }

@@ -1,13 +1,10 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from emlio.clocks.fit import ClockFit, ClockLine
 from emlio.energy.export.wire_rows import row_of_device, row_of_reading
-from emlio.energy.job.epoch_energy import Role, measure_epoch
-from emlio.errors import ConfigError
-from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
+from emlio.receiver.engine.daemon_energy import Gathered, energy_of
 from emlio.wire.energy import ReadingRow
 from emlio.wire.questions import Energy
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
@@ -47,18 +44,13 @@ def test_parts_become_one_series_by_the_daemons_clock_ready_for_a_report() -> No
     assert (found.daemon, found.node, found.boot, found.interval_ns) == ("store1:5555", "s1", "b", SECOND_NS)
     assert found.series is not None
     assert found.series.end_ns == AHEAD_NS + 4 * SECOND_NS
-    record = found.record
-    assert record is not None
-    assert record.role is Role.STORAGE
-    epoch = measure_epoch(epoch=0, from_ns=SECOND_NS, to_ns=3 * SECOND_NS, samples=1, records=[record])
-    (node,) = epoch.nodes
-    assert [part.energy_uj for part in node.devices] == [10_000_000]
-    assert node.clock_error_ns is not None
+    assert found.series.energy_uj("package-0", AHEAD_NS + SECOND_NS, AHEAD_NS + 3 * SECOND_NS) == 10_000_000
+    assert found.clock is CLOCK
 
 
 def test_what_is_absent_keeps_its_reason() -> None:
     found = energy_of(_gathered(absent="no recorder runs"), None)
-    assert (found.series, found.record, found.clock, found.absent) == (None, None, None, "no recorder runs")
+    assert (found.series, found.clock, found.absent) == (None, None, "no recorder runs")
 
 
 def test_what_came_before_an_answer_failed_is_kept() -> None:
@@ -81,11 +73,3 @@ def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[Energy, ...], wha
     assert found.series is None
     assert found.absent.startswith("the daemon sent an invalid answer")
     assert what in found.absent
-
-
-def test_a_series_or_a_reason_but_not_both() -> None:
-    found = energy_of(_gathered(_part(0, 1)), CLOCK)
-    with pytest.raises(ConfigError, match="store1:5555"):
-        replace(found, absent="nothing")
-    with pytest.raises(ConfigError, match="store1:5555"):
-        DaemonEnergy(daemon="store1:5555")

@@ -50,7 +50,7 @@ class Rank:
         self._batches: deque[WholeBatch] = deque()
         self._taken: list[int] = []
         self._out = Outbox()
-        self.intake = Intake(self._config(bound, options), self._out, lambda stream, shard: False, ahead=0)
+        self.intake = Intake(self._config(bound, options), self._out, lambda stream, shard: False)
         self.reorder = self._reorder(0)
         self.intake.begin(self.reorder, self.plan.catalog, generation)
         self.daemons: dict[int, StreamCredit] = {}
@@ -160,7 +160,7 @@ def test_a_stream_that_is_not_open_may_send_nothing() -> None:
 
 
 def test_before_a_plan_there_is_nothing_to_give() -> None:
-    intake = Intake(Rank()._config(BOUND, {}), Outbox(), lambda stream, shard: False, ahead=0)
+    intake = Intake(Rank()._config(BOUND, {}), Outbox(), lambda stream, shard: False)
     intake.give_credit(opened=True)
     assert not intake.take_changed()
 
@@ -374,15 +374,3 @@ def test_the_user_wakes_it_with_the_last_batch_of_an_epoch() -> None:
     rank.turn()
     rank.take()
     assert rank.gives_room(), "no stream goes beyond the epoch after the user's"
-
-
-def test_a_loader_that_saves_energy_gives_the_next_batch_and_no_more_before_the_users_pace_is_known() -> None:
-    rank = Rank(records=(100,), pace="energy")
-    credit = rank.intake.credit(0, 1)
-    assert (credit.allowed_bytes, credit.must_slot) == (0, 10)
-    for slot in range(10):
-        assert rank.send(0, 0, [slot])
-    assert not rank.send(0, 0, [10])
-    rank.take()
-    rank.turn()
-    assert rank.send(0, 0, [10])

@@ -70,7 +70,7 @@ class Rank:
             hello=lambda number, peer: greeting(config, f"rank-{number}", peer),
             path=lambda way: None,
         )
-        self.machine = RankMachine(config, daemons_at(config.address.peers), (), around, ahead=0)
+        self.machine = RankMachine(config, daemons_at(config.address.peers), (), around)
         self.now_ns = 1000 * S
         self.failed: list[Exception] = []
 

@@ -15,7 +15,7 @@ from emlio import EmlioDataset, EmlioLoader, train_test_split
 from emlio.cli import main as command
 from emlio.daemon.config import DatasetSource
 from emlio.errors import ConfigError, DatasetError, PlanError
-from emlio.metrics.http import parse_address
+from emlio.metrics.address import parse_address
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.mixture.given import given_sampling
 from emlio.planner.mixture.merged import own_name

@@ -18,11 +18,10 @@ from typing import Final
 import msgspec
 
 from emlio import EmlioLoader
-from emlio.energy.job.epoch_energy import Role
+from emlio.energy.job.epoch_energy import TOTAL, Role
 from emlio.energy.job.job_energy import Job, MeasuredEpoch, read_job
-from emlio.energy.job.stage_table import View
-from emlio.energy.report.job_report import job_text
-from emlio.energy.report.stage_rows import stage_rows
+from emlio.energy.job.stages import View
+from emlio.energy.report.text import job_text
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.decode.order import IMAGE, LABEL
 from emlio_bench.decode.pillow import RandomCrop
@@ -96,9 +95,9 @@ def run_energy(settings: EnergySettings) -> Results:
         trained, job = _measure(pictures.directory, folder, settings)
         if settings.out is not None:
             shutil.copytree(folder / "job", settings.out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
-    if [one.samples for one in job.energies] != trained.samples:
+    if [one.samples for one in job.report.epochs] != trained.samples:
         raise TransportError(
-            f"the report must have the samples {trained.samples}, got {[one.samples for one in job.energies]}"
+            f"the report must have the samples {trained.samples}, got {[one.samples for one in job.report.epochs]}"
         )
     told = {
         "rtt_ns": settings.rtt,
@@ -109,7 +108,7 @@ def run_energy(settings: EnergySettings) -> Results:
         "step_ns": settings.step,
         "cpu_watts": settings.cpu_watts,
     }
-    return results_of("energy", told, energy_figures(job, note=f"{_NOTE}\n\n{job_text(job)}"))
+    return results_of("energy", told, energy_figures(job, note=f"{_NOTE}\n\n{job_text(job.report)}"))
 
 
 def _measure(dataset: Path, folder: Path, settings: EnergySettings) -> tuple[Trained, Job]:
@@ -129,18 +128,18 @@ def _measure(dataset: Path, folder: Path, settings: EnergySettings) -> tuple[Tra
 def energy_figures(job: Job, *, note: str = "") -> tuple[Figure, ...]:
     """Return the figures of a report, with bounds for the sum of its parts and the clock offset."""
     epochs = job.epochs
-    if not epochs or any(one.joined is None for one in epochs):
+    if not epochs:
         raise TransportError("the training must have noted its epochs; the report has none")
     clocks = [clock for one in epochs for clock in _clocks(one)]
     if not clocks:
         raise TransportError(
-            f"the storage node must be in the report; it has {', '.join(job.notes) or 'no word of it'}"
+            f"the storage node must be in the report; it has {', '.join(job.report.job.notes) or 'no word of it'}"
         )
     joules = (_known(one.energy.total.energy_uj) / 1e6 for one in epochs)
     beside = (float(_difference(one)) for one in epochs)
     shares = (abs(offset) / error for offset, error in clocks)
     return (
-        figure("epoch", "s", (one.energy.duration_ns / 1e9 for one in epochs)),
+        figure("epoch", "s", (one.energy.seconds for one in epochs)),
         figure("both nodes", "J", joules, note),
         figure("stages beside total", "µJ", beside, at_most=0, every=True),
         figure("clock offset found, true 0", "ms", (abs(offset) / 1e6 for offset, _ in clocks)),
@@ -159,14 +158,12 @@ def _known(energy_uj: int | None) -> int:
 def _difference(epoch: MeasuredEpoch) -> int:
     """Return the difference between the sum of the stages and the compute nodes' total."""
     nodes = epoch.energy.with_role(Role.COMPUTE)
-    stages = [row.total for row in stage_rows(nodes, View.BLOCKED) if row.stage is not None]
+    stages = [row.total for node in nodes for row in node.stages[View.BLOCKED] if row.stage != TOTAL]
     return abs(sum(_known(one.energy_uj) for one in stages) - sum(_known(node.total.energy_uj) for node in nodes))
 
 
 def _clocks(epoch: MeasuredEpoch) -> list[tuple[int, int]]:
     """Return offset and bound of each storage node's clock in the middle of the epoch."""
-    if epoch.joined is None:
-        return []
     node = epoch.joined.nodes[0]
     at_ns = (node.from_ns + node.to_ns) // 2
     fits = [one.clock for one in epoch.storage if one.clock is not None]
@@ -174,7 +171,7 @@ def _clocks(epoch: MeasuredEpoch) -> list[tuple[int, int]]:
 
 
 def _missed(epoch: MeasuredEpoch) -> int:
-    return sum(node.missed for node in epoch.energy.nodes)
+    return sum(node.missed_ticks for node in epoch.energy.nodes)
 
 
 COMMAND: Final = Command(

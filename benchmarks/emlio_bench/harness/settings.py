@@ -26,7 +26,6 @@ __all__ = [
     "DeliverySettings",
     "EnergySettings",
     "ExamplesSettings",
-    "PaceSettings",
     "PaddingSettings",
     "PlanSettings",
     "PlottedSettings",
@@ -320,16 +319,3 @@ class EnergySettings(CommonSettings):
         "", "for estimates, such as 60:180 (default: constants for each core)", parse=str, metavar="IDLE:MAX"
     )
     out: Path | None = option(None, "leave the job's folder here, which must be new", parse=path, metavar="FOLDER")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaceSettings(PlottedSettings):
-    """`emlio-bench pace`."""
-
-    batches: int = option(200, "batches in an epoch (default 200)", parse=whole_number, metavar="N")
-    batch: int = option(64, "records of 100 kB in a batch (default 64)", parse=whole_number, metavar="N")
-    epochs: int = option(2, "epochs in a run (default 2)", parse=whole_number, metavar="N")
-    work: int = option(
-        50_000_000, "how long the consumer takes for a batch (default 50ms)", parse=parse_duration_ns, metavar="TIME"
-    )
-    repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=whole_number, metavar="N")

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from emlio.clock import Clock, SystemClock
 from emlio.energy.job.shared_recorder import JobRecorder
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.values.domain import Domain
 from emlio.errors import ConfigError, TransportError
 from emlio.extras import how_to_install

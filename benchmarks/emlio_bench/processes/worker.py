@@ -35,7 +35,6 @@ ROLES = {
     "loader-measure": ("emlio_bench.subjects.loader", "receive"),
     "loader-pause": ("emlio_bench.memory.run", "consume"),
     "loader-start": ("emlio_bench.start.run", "first_batch"),
-    "pace-consume": ("emlio_bench.pace.run", "consume"),
     "paper-receive": ("emlio_bench.subjects.paper", "receive"),
     "paper-send": ("emlio_bench.subjects.paper", "send"),
     "ranks-crowd": ("emlio_bench.ranks.crowd", "join_and_read"),

@@ -9,14 +9,10 @@ __all__ = ["COMMANDS", "HELP", "add_arguments", "run"]
 HELP = "Measure, record and report the energy of this machine and of jobs."
 
 COMMANDS = {
-    "calibrate": "fit the power model of the processors to their energy counters; keeps all cores busy",
-    "compare": "compare the energy of two jobs",
-    "export": "send a recording to InfluxDB, or write it as CSV, Parquet or Prometheus text",
     "probe": "show the energy counters and sensors of this machine; keeps one core busy for a moment",
     "record": "record the energy of this node; first keeps one core busy for a moment",
-    "report": "report the energy of a job from its folders",
+    "report": "report the energy of a job, compare two jobs, show or export a recording",
     "run": "run a command and report its energy by epoch",
-    "show": "show the totals of a recording",
 }
 
 

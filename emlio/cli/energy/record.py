@@ -1,8 +1,4 @@
-"""`emlio energy record`: record this node's energy.
-
-Covers: the command's arguments, its messages. Does not cover: recording
-(emlio.energy.recording.record).
-"""
+"""`emlio energy record`: record this node's energy."""
 
 import argparse
 import grp
@@ -19,7 +15,7 @@ from emlio.cli.key_folder import add_example
 from emlio.energy.recording.record import RecordSettings, Started, record
 from emlio.energy.sources.probe import probe
 from emlio.errors import ConfigError
-from emlio.metrics.http import is_loopback, parse_address
+from emlio.metrics.address import is_loopback, parse_address
 from emlio.units import format_duration, parse_duration_ns
 
 __all__ = ["add_arguments", "run"]
@@ -147,8 +143,8 @@ def _tell(started: Started, settings: RecordSettings) -> None:
         _say(f"warning: {text}")
     if settings.edge is not None:
         _say(f"readings can be requested at {settings.edge}")
-    if started.metrics is not None:
-        _say(f"metrics are served at http://{started.metrics[0]}:{started.metrics[1]}/metrics")
+    if started.metrics_url is not None:
+        _say(f"metrics are served at {started.metrics_url}")
     _say(f"to {settings.file}, recording {started.number}, every {format_duration(settings.interval_ns)}")
 
 

@@ -1,20 +1,16 @@
-"""Text and JSON summaries of a recording: its devices' energy, and problems.
-
-Covers: the output of `record` and `show`. Does not cover: adding up (emlio.energy.recording.tally),
-stages and epochs.
-"""
+"""Text and JSON summaries of a recording: its devices' energy, and problems."""
 
 from datetime import UTC, datetime
 from typing import Any
 
+from emlio.cli.energy.probe import OF_DEVICE
 from emlio.energy.recording.store import Recording
 from emlio.energy.recording.tally import DeviceTally, Tally
+from emlio.energy.report.table import TextTable
 from emlio.energy.values.domain import Method
 from emlio.units import format_duration, format_size
 
 __all__ = ["recording_document", "recording_text"]
-
-_HEADINGS = ("device", "domain", "source", "method", "joules", "mean W", "events")
 
 
 def recording_text(recording: Recording, tally: Tally) -> str:
@@ -22,44 +18,32 @@ def recording_text(recording: Recording, tally: Tally) -> str:
 
     Estimates begin with ~, lower bounds with >=; an unknown value is -.
     """
-    rows = [_HEADINGS, *(_cells(one) for one in tally.devices)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    numbers = (4, 5)
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column in numbers else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*_head(recording, tally), "", *lines, *_foot(recording, tally)])
-
-
-def _head(recording: Recording, tally: Tally) -> list[str]:
     run = recording.run
     begun = datetime.fromtimestamp(run.begun_real_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    parts = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}", f"{tally.missed:,} missed"]
+    readings = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}", f"{tally.missed:,} missed"]
     if tally.edges:
-        parts.append(f"{tally.edges:,} of them outside the schedule")
+        readings.append(f"{tally.edges:,} of them outside the schedule")
     if tally.mean_spread_ns is not None:
-        parts.append(
-            f"a reading took {format_duration(tally.mean_spread_ns)} on average, at most "
-            f"{format_duration(tally.most_spread_ns)}"
-        )
-    lines = [f"{run.node}, from {begun} for {format_duration(tally.duration_ns)}", ", ".join(parts)]
+        mean, most = format_duration(tally.mean_spread_ns), format_duration(tally.most_spread_ns)
+        readings.append(f"a reading took {mean} on average, at most {most}")
     did = [
         "" if tally.busy is None else f"processors {tally.busy:.0%} busy",
         "" if tally.net_rx_bytes is None else f"{format_size(tally.net_rx_bytes)} received",
         "" if tally.net_tx_bytes is None else f"{format_size(tally.net_tx_bytes)} sent",
     ]
-    if any(did):
-        lines.append(", ".join(filter(None, did)))
+    lines = [", ".join(readings), ", ".join(filter(None, did))]
     if recording.ended_mono_ns is None:
         lines.append("not finished: the recorder is still running, or was killed")
-    return lines
+    table = TextTable(
+        title=f"{run.node}, from {begun} for {format_duration(tally.duration_ns)}",
+        header=("device", "domain", "source", "method", "joules", "mean W", "events"),
+        rows=tuple(_cells(one) for one in tally.devices),
+        names=4,
+    )
+    return "\n".join([table.text(), *filter(None, lines), *_remarks(recording, tally)])
 
 
-def _foot(recording: Recording, tally: Tally) -> list[str]:
+def _remarks(recording: Recording, tally: Tally) -> list[str]:
     lines = [f"warning: {text}" for text in recording.run.warnings]
     contained = [one.device.name for one in tally.devices if not one.device.adds]
     if contained:
@@ -72,7 +56,7 @@ def _foot(recording: Recording, tally: Tally) -> list[str]:
         )
     if any(one.lower_bound for one in tally.devices):
         lines.append(">= is a lower bound: a part could not be counted")
-    return ["", *lines] if lines else []
+    return lines
 
 
 def _cells(one: DeviceTally) -> tuple[str, ...]:
@@ -81,7 +65,7 @@ def _cells(one: DeviceTally) -> tuple[str, ...]:
     joules = "-" if one.energy_uj is None else f"{mark}{one.energy_uj / 1e6:,.1f}"
     watts = "-" if one.mean_watts is None else f"{mark}{one.mean_watts:,.1f}"
     events = ", ".join(f"{count} {event}" for event, count in sorted(one.events.items())) or "-"
-    return device.name, str(device.domain), device.source, str(device.method), joules, watts, events
+    return device.name, device.domain, device.source, device.method, joules, watts, events
 
 
 def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
@@ -107,18 +91,12 @@ def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
         "warnings": list(run.warnings),
         "devices": [
             {
-                "name": one.device.name,
-                "domain": str(one.device.domain),
-                "source": one.device.source,
-                "method": str(one.device.method),
-                "error": one.device.error,
-                "adds": one.device.adds,
-                "note": one.device.note,
+                **{name: getattr(one.device, name) for name in OF_DEVICE},
                 "joules": None if one.energy_uj is None else one.energy_uj / 1e6,
                 "mean_watts": one.mean_watts,
                 "lower_bound": one.lower_bound,
                 "unreadable": one.unreadable,
-                "events": {str(event): count for event, count in sorted(one.events.items())},
+                "events": dict(sorted(one.events.items())),
             }
             for one in tally.devices
         ],

@@ -1,8 +1,4 @@
-"""`emlio energy run`: run a command and report its energy.
-
-Covers: the command's arguments, its output and files, its exit status. Does not cover: running
-(emlio.energy.job.measured_command), the report's content (emlio.energy.report.job_report).
-"""
+"""`emlio energy run`: run a command and report its energy."""
 
 import argparse
 import os
@@ -13,13 +9,13 @@ from pathlib import Path
 
 from emlio import __version__
 from emlio.arguments import parsed
-from emlio.cli.energy.reported import write_all
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.measured_command import JobOrder, run_job
 from emlio.energy.recording.record import RecordSettings
-from emlio.energy.report.job_report import job_text
+from emlio.energy.report.page import page_of
+from emlio.energy.report.text import job_text
 from emlio.errors import EmlioError
 from emlio.units import parse_duration_ns
 
@@ -35,7 +31,7 @@ example:
   emlio energy run --cpu-watts 60:180 -- python train.py     # if nothing can be measured
 
 The report is by epoch if the command uses EmlioLoader, else for the whole command. The folder gets the recording,
-report.txt, report.json, report.html and power.png. The report is also printed to standard error, so the command's
+report.txt, report.json and report.html, with a plot. The report is also printed to standard error, so the command's
 output does not change.
 
 exit status: that of the command; 128 plus the signal's number if a signal ended it; 2 or 127 if it was not started
@@ -83,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     status = run_job(order, os.environ, warn=lambda text: _say(f"warning: {text}"))
     try:
         _report(order.folder, quiet=arguments.quiet)
-    except EmlioError as error:
+    except (EmlioError, OSError) as error:
         _say(f"warning: no report was made: {error}")
     return 128 - status if status < 0 else status
 
@@ -106,11 +102,11 @@ def _recorder_words(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def _report(folder: Path, *, quiet: bool) -> None:
     job = read_job([folder])
-    without = write_all(job, folder)
-    text = job_text(job)
+    (folder / "report.txt").write_text(job_text(job.report, in_full=True) + "\n", encoding="utf-8")
+    (folder / "report.json").write_bytes(job.report.json())
+    (folder / "report.html").write_text(page_of(job), encoding="utf-8")
+    text = job_text(job.report)
     print("", text.splitlines()[0] if quiet else text, sep="\n", file=sys.stderr)
-    if without:
-        _say(f"power.png was not made: {without}")
     _say(f"report.txt, report.json and report.html are in {folder}")
 
 

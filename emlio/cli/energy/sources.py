@@ -1,7 +1,4 @@
-"""Command-line flags for energy sources, shared by the commands of `emlio energy` that probe.
-
-Covers: `--powercap-root`, `--cpu-watts`, `--calibration`, the default place of a calibration.
-"""
+"""Command-line flags for energy sources, shared by the commands of `emlio energy` that probe."""
 
 import argparse
 import os
@@ -13,7 +10,7 @@ from emlio.energy.sources.model import CpuWatts
 from emlio.errors import ConfigError
 from emlio.keys.folder import default_key_folder
 
-__all__ = ["Choices", "add_source_flags", "calibration_path", "choices_of"]
+__all__ = ["Choices", "add_source_flags", "choices_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +42,9 @@ def add_source_flags(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         metavar="FILE",
         type=Path,
-        help="for estimates: file made by `emlio energy calibrate` (default: energy.toml in $EMLIO_HOME, else in "
+        help="for estimates: file made by `emlio-bench counters --calibrate` (default: energy.toml in $EMLIO_HOME, else in "
         "$XDG_CONFIG_HOME/emlio, else in ~/.config/emlio, if it exists)",
     )
-
-
-def calibration_path() -> Path:
-    """Return the default path of a calibration."""
-    return default_key_folder(os.environ) / "energy.toml"
 
 
 def choices_of(arguments: argparse.Namespace) -> Choices:
@@ -77,7 +69,7 @@ def _kept_calibration() -> Path | None:
     A service may have no home folder, or no access to it.
     """
     try:
-        path = calibration_path()
+        path = default_key_folder(os.environ) / "energy.toml"
         return path if path.is_file() else None
     except (ConfigError, OSError):
         return None

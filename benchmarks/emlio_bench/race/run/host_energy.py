@@ -81,13 +81,15 @@ def _adding(window: Window) -> Iterable[Device]:
 
 
 def _is_known(window: Window, idle: Baseline, devices: Iterable[Device]) -> bool:
-    return all(window.energy_uj(device.name) is not None and idle.idle(device.name) is not None for device in devices)
+    return all(
+        window.energy_uj(device.name) is not None and idle.idle_uj(device.name, 1) is not None for device in devices
+    )
 
 
 def _parts(window: Window, idle: Baseline, device: Device) -> tuple[float, float]:
     """Return the joules at rest and above it; both 0 where something is unknown."""
-    used_uj, resting = window.energy_uj(device.name), idle.idle(device.name)
-    if used_uj is None or resting is None:
+    used_uj, resting_uj = window.energy_uj(device.name), idle.idle_uj(device.name, window.duration_ns)
+    if used_uj is None or resting_uj is None:
         return 0.0, 0.0
-    resting_uj = min(resting.energy_uj(window.duration_ns), used_uj)
+    resting_uj = min(resting_uj, used_uj)
     return resting_uj / 1e6, (used_uj - resting_uj) / 1e6

@@ -20,7 +20,7 @@ from typing import Final, Self
 from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
-from emlio.energy.recording.instant_reading import Edge
+from emlio.energy.recording.edge import Edge
 from emlio.energy.recording.store import Store
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Method
@@ -182,7 +182,7 @@ def _sum(used: Iterable[tuple[Device, int | None]]) -> Total:
 
 
 def _words(total: Total) -> str:
-    parts = [str(method) for method, _ in total.by_method]
+    parts = [str(method) for method in total.by_method]
     if total.method is Method.ESTIMATED and total.error is not None:
         parts[-1] += f" (off by up to {total.error:.0%})"
     lacking = f", without {', '.join(total.lacks)}" if total.lacks else ""
