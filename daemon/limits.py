@@ -21,6 +21,7 @@ __all__ = [
     "MOST_LANE_MESSAGES",
     "MOST_MATCH_BYTES",
     "MOST_OPEN_QUESTIONS",
+    "MOST_QUESTIONS_EACH",
     "MOST_QUEUED_MESSAGES",
     "MOST_REST_NS",
     "MOST_SESSIONS",
@@ -28,7 +29,6 @@ __all__ = [
     "MOST_STATUS_AT_ONCE",
     "MOST_STATUS_UNDER_WAY",
     "MOST_TURN_NS",
-    "MOST_WAITING_PREDICATES",
     "STATUS_EVERY_NS",
     "UNREAD_MS",
 ]
@@ -77,8 +77,8 @@ MOST_CATALOG_BYTES = 2 * MOST_CATALOG_BYTES_EACH
 MOST_MATCH_BYTES = 512 << 20
 """Bytes of the results of predicates that are kept for other ranks, a bit for each record. One result is always kept."""
 
-MOST_WAITING_PREDICATES = 64
-"""Predicates of all clients that are being evaluated or wait for that."""
+MOST_QUESTIONS_EACH = 4 * MOST_SESSIONS_EACH
+"""Open questions of one client; all clients together may have twice as many. A question takes at most 17 kB."""
 
 MOST_QUEUED_MESSAGES = 8
 """Control messages queued here from one connection: at most 32 MiB. More messages wait at the
@@ -88,8 +88,8 @@ MOST_ANSWERS = 256
 """Answers queued for one connection. A rank has at most 16 open questions; the rest are pongs."""
 
 MOST_OPEN_QUESTIONS = 64
-"""Questions of one session whose answers wait for memory: four times what the protocol allows a
-rank to ask."""
+"""Questions of one session whose answers wait for memory, those for parts of the list of shards
+among them: four times what the protocol allows a rank to ask."""
 
 MOST_ANSWER_BYTES_EACH = 64 << 20
 """Bytes of long answers (lists of shards, sizes of records) under way to one client. A connection

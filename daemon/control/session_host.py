@@ -14,7 +14,8 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import Identity, fault_of, not_let_go
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.questions import Questions
+from emlio.daemon.control.questions.service import QuestionService
+from emlio.daemon.control.questions.subjects import Subjects
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
@@ -32,10 +33,7 @@ from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
     Judge,
-    LookUpEnergy,
-    LookUpMatches,
-    LookUpRecords,
-    LookUpSizes,
+    LookUp,
     Send,
     StartStream,
     StopStream,
@@ -45,10 +43,8 @@ from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
-    EnergyReply,
     Ping,
     PlanOffer,
-    RecordsReply,
     Refused,
     ShardsReply,
     encode_control,
@@ -119,7 +115,7 @@ class SessionHost:
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._orders = SessionCommands(datasets, inspections, streams, admission, call, self.carry_out, self._compare)
         self._reports = StreamReports(streams, clock)
-        self._questions = Questions(config, clock, self._send_to, call, self.carry_out)
+        self._questions = QuestionService(Subjects(config, clock), self._send_to, call, self.carry_out)
         # No session's deadline is earlier. Messages only move deadlines later: not all need a look each time.
         self._tick_ns: int | None = None
         self._tidying = Tidying()
@@ -302,12 +298,12 @@ class SessionHost:
         """Carry out what a session's machine asks for."""
         for instruction in instructions:
             match instruction:
-                case Send(message=ShardsReply() | EnergyReply() | RecordsReply() as reply):
-                    self._questions.answer(client, reply)
+                case Send(message=ShardsReply() as reply):
+                    self._questions.list_shards(client, reply)
                 case Send(message=message):
                     self._send_to(client, encode_control(self._rules.answer(client.identity, message)))
-                case LookUpSizes() | LookUpMatches() | LookUpRecords() | LookUpEnergy():
-                    self._questions.look_up(client, instruction)
+                case LookUp(question=question):
+                    self._questions.look_up(client, question)
                 case Judge() | StartStream() | StopStream():
                     self._orders.do(client, instruction)
                     self._watch(client)

@@ -21,8 +21,9 @@ from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.open_engine import open_engine
 from emlio.store.opened.leases import Leases
-from emlio.wire.control import RecordRow, ShardRow, ShardsReply, SizesReply, encode_control
+from emlio.wire.control import ShardRow, ShardsReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
+from emlio.wire.questions import AskSizes, RecordRow, Sizes
 
 __all__ = ["ServedDataset"]
 
@@ -95,19 +96,19 @@ class ServedDataset:
             self._encoded.popitem(last=False)
         return data
 
-    def sizes(self, shard: str, first: int, count: int) -> SizesReply:
-        """Return where record `first` of a shard begins, and the sizes of it and the next ones.
+    def sizes(self, about: AskSizes) -> Sizes:
+        """Return where a record of a shard begins, and the sizes of it and the next ones.
 
-        At most `count` records and RECORDS_PER_SIZES; none if there is no such shard or record.
+        At most as many as asked for and RECORDS_PER_SIZES; none if there is no such shard or record.
         """
-        number = self._numbers.get(shard)
+        number = self._numbers.get(about.shard)
         held = self.dataset.shards[number] if number is not None else None
-        if held is None or first >= held.records:
-            return SizesReply(shard=shard, first=first, offset=0, sizes=b"")
-        part = slice(first, first + min(count, RECORDS_PER_SIZES))
+        if held is None or about.first >= held.records:
+            return Sizes(offset=0, sizes=b"")
+        part = slice(about.first, about.first + min(about.count, RECORDS_PER_SIZES))
         starts, ends = held.starts[part], held.ends[part]
         sizes = np.minimum(ends - starts, _LARGEST_SIZE).astype("<u4")
-        return SizesReply(shard=shard, first=first, offset=int(starts[0]), sizes=sizes.tobytes())
+        return Sizes(offset=int(starts[0]), sizes=sizes.tobytes())
 
     def numbers_of(self, records: Sequence[RecordRow]) -> npt.NDArray[np.int64]:
         """Return the number here of the shard of each record, for the records before one that is not here."""

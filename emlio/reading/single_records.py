@@ -1,7 +1,7 @@
 """Reading single records of a dataset, wherever they lie in it.
 
 Covers: which bytes, in parts if a record is long, and their checksums. Does not cover: who asks
-(emlio.daemon.control.record_service, emlio.receiver.looking.lookup), reading whole epochs
+(emlio.daemon.control.questions.subjects, emlio.receiver.looking.lookup), reading whole epochs
 (emlio.reading.feed).
 """
 

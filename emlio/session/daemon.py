@@ -11,27 +11,23 @@ from collections.abc import Sequence
 import msgspec
 
 from emlio.errors import LocalProtocolError, RemoteProtocolError
-from emlio.session.contents import ContentCollector, pack
+from emlio.session.contents import ContentCollector
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
     Judge,
-    LookUpEnergy,
-    LookUpMatches,
-    LookUpRecords,
-    LookUpSizes,
+    LookUp,
     Send,
     StartStream,
     StopStream,
 )
+from emlio.session.questions import QuestionsAnswered
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
-from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
+from emlio.wire.contents import ContentPart
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
-    EnergyReply,
-    EnergyRequest,
     Goodbye,
     Hello,
     Open,
@@ -40,17 +36,16 @@ from emlio.wire.control import (
     PlanOffer,
     PlanReply,
     Pong,
-    RecordsReply,
-    RecordsRequest,
+    Question,
     Refused,
     ShardRow,
     ShardsReply,
     ShardsRequest,
-    SizesRequest,
     Stop,
     Welcome,
 )
-from emlio.wire.limits import CONTENT_PART_BYTES, MOST_RECORD_REQUESTS, ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.questions import AskMatches
 
 __all__ = ["DaemonSession"]
 
@@ -78,9 +73,7 @@ class DaemonSession:
         self._catalog_asked = False
         self._content: ContentCollector | None = None
         self._contents_asked: set[str] = set()
-        self._energy_asked = False
-        self._match_asked: MatchRequest | None = None
-        self._records_asked: set[int] = set()
+        self._questions = QuestionsAnswered()
 
     def begin(self) -> list[DaemonInstruction]:
         """Return the answer to the hello."""
@@ -112,14 +105,11 @@ class DaemonSession:
                     )
                 part = list(self._rows[message.first : message.first + ROWS_PER_PART])
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
-            case SizesRequest():
-                return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
-            case MatchRequest():
-                return [self._on_match(message)]
-            case RecordsRequest():
-                return [self._on_records(message)]
-            case EnergyRequest():
-                return [self._on_energy(message)]
+            case Question():
+                if isinstance(message.about, AskMatches):
+                    self._move("askmatches", RemoteProtocolError)
+                self._questions.ask(message)
+                return [LookUp(question=message)]
             case PlanOffer():
                 self._move("planoffer", RemoteProtocolError)
                 if message.first is not msgspec.UNSET:
@@ -143,38 +133,6 @@ class DaemonSession:
                 return self._end(message.reason or "the rank sent goodbye")
             case _:
                 raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
-
-    def _on_records(self, question: RecordsRequest) -> LookUpRecords:
-        if question.number in self._records_asked or len(self._records_asked) >= MOST_RECORD_REQUESTS:
-            raise RemoteProtocolError(
-                f"requests for records must have different numbers and at most {MOST_RECORD_REQUESTS} may be open, got "
-                f"request {question.number} while {sorted(self._records_asked)} are open"
-            )
-        if question.offset and len(question.records) > 1:
-            raise RemoteProtocolError(
-                f"the rest of a record must be requested alone, got {len(question.records)} records from byte "
-                f"{question.offset} of the first one"
-            )
-        self._records_asked.add(question.number)
-        return LookUpRecords(question=question)
-
-    def _on_energy(self, question: EnergyRequest) -> LookUpEnergy:
-        if self._energy_asked:
-            raise RemoteProtocolError("energy must not be requested before the last request was answered")
-        if question.to_ns < question.from_ns:
-            raise RemoteProtocolError(
-                f"energy must be requested for a time that ends after it begins, got {question.from_ns} ns to "
-                f"{question.to_ns} ns"
-            )
-        self._energy_asked = True
-        return LookUpEnergy(question=question)
-
-    def _on_match(self, question: MatchRequest) -> LookUpMatches:
-        self._move("matchrequest", RemoteProtocolError)
-        if self._match_asked is not None:
-            raise RemoteProtocolError("matches must not be requested before the last request was answered")
-        self._match_asked = question
-        return LookUpMatches(question=question)
 
     def _on_catalog(self, part: CatalogPart) -> list[DaemonInstruction]:
         self._move("catalogpart", RemoteProtocolError)
@@ -263,33 +221,9 @@ class DaemonSession:
         """Report that the stream has begun."""
         return [Send(message=Opened(stream=stream, lanes=lanes, lane_bytes=lane_bytes))]
 
-    def tell_matches(self, bits: bytes | memoryview, digests: bytes) -> list[DaemonInstruction]:
-        """Send the part of the matches that the rank asked for; nothing if no request is open."""
-        question, self._match_asked = self._match_asked, None
-        if question is None or self.state is DaemonState.OVER:
-            return []
-        told = digests if question.digests is True else bits
-        if question.first >= len(told):
-            return self.refuse(
-                "protocol", f"matches must be requested from a byte in [0, {len(told)}), got {question.first}"
-            )
-        part = told[question.first : question.first + CONTENT_PART_BYTES]
-        reply = MatchReply(first=question.first, size=len(part), total=len(told), data=pack(part))
-        return [Send(message=reply)]
-
-    def tell_energy(self, reply: EnergyReply) -> list[DaemonInstruction]:
-        """Send the answer to the rank's energy request; nothing if no request is open."""
-        if not self._energy_asked or self.state is DaemonState.OVER:
-            return []
-        self._energy_asked = False
-        return [Send(message=reply)]
-
-    def tell_records(self, reply: RecordsReply) -> list[DaemonInstruction]:
-        """Send the answer to an open request for records; nothing if it is not open."""
-        if reply.number not in self._records_asked or self.state is DaemonState.OVER:
-            return []
-        self._records_asked.remove(reply.number)
-        return [Send(message=reply)]
+    def answered(self, number: int) -> bool:
+        """Note that a question's answer is sent now; return False if it must not be, since it is not open."""
+        return self.state is not DaemonState.OVER and self._questions.answered(number)
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
         """End the session and tell the rank why."""

@@ -7,35 +7,21 @@ Covers: the values that the machines of both sides return. Does not cover: carry
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError
-from emlio.wire.contents import MatchRequest
-from emlio.wire.control import (
-    ControlMessage,
-    EnergyReply,
-    EnergyRequest,
-    Open,
-    PlanOffer,
-    RecordsReply,
-    RecordsRequest,
-    ShardRow,
-)
+from emlio.wire.control import ControlMessage, Open, PlanOffer, Question, ShardRow
+from emlio.wire.questions import Subject, Told
 
 __all__ = [
     "Agreed",
+    "AnswerCame",
     "DaemonInstruction",
     "Ended",
-    "EnergyCame",
     "Failed",
     "Judge",
     "Listed",
-    "LookUpEnergy",
-    "LookUpMatches",
-    "LookUpRecords",
-    "LookUpSizes",
+    "LookUp",
     "Matched",
     "RankInstruction",
-    "RecordsCame",
     "Send",
-    "SizesCame",
     "StartStream",
     "StopStream",
     "StreamOpened",
@@ -78,21 +64,13 @@ class StreamOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizesCame:
-    """The daemon has answered a request for sizes.
+class AnswerCame:
+    """The daemon has answered a question of this session, or a part of it."""
 
-    Attributes:
-        shard: the name of the shard's file.
-        first: the number of the first record in the answer.
-        offset: where that record's frame begins in the file.
-        sizes: the frames' sizes, packed as little-endian uint32. Maybe fewer than asked for, see
-            `SizesReply`; empty if the daemon has no such record.
-    """
-
-    shard: str
-    first: int
-    offset: int
-    sizes: bytes
+    session: int
+    number: int
+    about: Subject
+    told: Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,27 +84,13 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsCame:
-    """The daemon has answered a request for single records, or a part of it."""
-
-    reply: RecordsReply
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyCame:
-    """The daemon has answered an energy request, or a part of it."""
-
-    reply: EnergyReply
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The session has ended with this error."""
 
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | SizesCame | RecordsCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | AnswerCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,36 +107,10 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpSizes:
-    """Find these records in the shard's index and send a `SizesReply`.
+class LookUp:
+    """Find the answer to this question. Once it is sent, call `answered`; or call `refuse`."""
 
-    The reply is empty if the records are not here.
-    """
-
-    shard: str
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpMatches:
-    """Find the records for which the predicate holds, and call `tell_matches` with a bit for each, or `refuse`."""
-
-    question: MatchRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpRecords:
-    """Read these records and call `tell_records`."""
-
-    question: RecordsRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpEnergy:
-    """Find what this node's recorder has for the requested time, and call `tell_energy`."""
-
-    question: EnergyRequest
+    question: Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +137,4 @@ class Ended:
     failure: str = ""
 
 
-DaemonInstruction = (
-    Send | Judge | LookUpSizes | LookUpMatches | LookUpRecords | LookUpEnergy | StartStream | StopStream | Ended
-)
+DaemonInstruction = Send | Judge | LookUp | StartStream | StopStream | Ended

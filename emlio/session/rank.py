@@ -15,22 +15,17 @@ import msgspec
 from emlio.clocks.log import ClockLog
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.session.contents import cut_content
-from emlio.session.energy_asked import EnergyAsked
 from emlio.session.faults import error_of
-from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
-from emlio.session.matches_asked import MatchesAsked
+from emlio.session.instructions import Agreed, Failed, Listed, Matched, RankInstruction, Send, StreamOpened
 from emlio.session.pings import Pings
-from emlio.session.records_asked import RecordsAsked
-from emlio.session.sizes_asked import SizesAsked
+from emlio.session.questions import MatchesAsked, QuestionsAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
-from emlio.wire.contents import MatchReply
 from emlio.wire.control import (
+    Answer,
     CatalogPart,
     ControlMessage,
-    EnergyReply,
-    EnergyRequest,
     Fault,
     Goodbye,
     Hello,
@@ -40,19 +35,17 @@ from emlio.wire.control import (
     PlanOffer,
     PlanReply,
     Pong,
-    RecordRow,
-    RecordsReply,
+    Question,
     Refused,
     ShardRow,
     ShardsReply,
     ShardsRequest,
-    SizesReply,
-    SizesRequest,
     Stop,
     Welcome,
 )
 from emlio.wire.limits import ROWS_PER_PART
 from emlio.wire.protection import check_chosen
+from emlio.wire.questions import AskMatches, Matches, Subject
 
 __all__ = ["PeerReport", "RankSession"]
 
@@ -126,10 +119,8 @@ class RankSession:
         self._catalog_sent = False
         self._catalog: Sequence[ShardRow] = ()
         self._contents: dict[str, Callable[[], bytes]] = {}
-        self._sizes = SizesAsked()
-        self._energy = EnergyAsked()
+        self._questions = QuestionsAsked()
         self.matches = MatchesAsked()
-        self._records = RecordsAsked()
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -178,22 +169,22 @@ class RankSession:
         self.report = PeerReport()
         return [Send(message=Stop(session=self.session))]
 
-    def ask_sizes(self, shard: str, first: int, count: int) -> list[RankInstruction]:
-        """Ask for the sizes of `count` records of a shard, from record `first` on.
+    @property
+    def takes_questions(self) -> bool:
+        """Return whether another question may be asked now."""
+        return (self.state, "ask") in RANK_MOVES and self._questions.takes_more
 
-        `SizesCame` brings the answer, which may be cut short, see `SizesReply`. Any number of
-        questions may be asked at once; questions beyond the limit in flight wait here. The caller
-        must watch its own deadline: a missing answer is no reason to give the daemon up.
+    def ask(self, about: Subject) -> Question:
+        """Return the message of a question, to be sent.
+
+        `AnswerCame` brings the answer, perhaps only a part, see emlio.wire.questions. The caller must
+        watch its own deadline: a missing answer is no reason to give the daemon up.
 
         Raises:
-            LocalProtocolError: there is no session, or the range is not valid.
+            LocalProtocolError: there is no session, too many questions are open, or this one is not valid.
         """
-        self._move("asksizes", LocalProtocolError)
-        if first < 0 or count < 1:
-            raise LocalProtocolError(
-                f"sizes must be requested for at least 1 record from 0 on, got {count} from record {first} of {shard}"
-            )
-        return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
+        self._move("ask", LocalProtocolError)
+        return self._questions.ask(self.session, about)
 
     def ask_matches(self, predicate: str, *, digests: bool = False) -> list[RankInstruction]:
         """Ask for which of its records a predicate holds. `Matched` brings the answer, perhaps after minutes.
@@ -202,43 +193,8 @@ class RankSession:
             LocalProtocolError: the session is not at that point.
         """
         self._move("askmatches", LocalProtocolError)
-        return self.matches.ask(self.session, predicate, self._rows, digests=digests)
-
-    @property
-    def takes_records(self) -> bool:
-        """Return whether another request for records may be sent now."""
-        return (self.state, "askrecords") in RANK_MOVES and self._records.takes_more
-
-    def ask_records(self, number: int, records: Sequence[RecordRow], offset: int = 0) -> list[RankInstruction]:
-        """Ask for these records, the first one from its byte `offset` on.
-
-        `RecordsCame` brings the answer, which may be cut short, see `RecordsReply`. As for sizes,
-        the caller must watch its own deadline.
-
-        Raises:
-            LocalProtocolError: there is no session, too many requests are open, or the request is
-                not valid.
-        """
-        self._move("askrecords", LocalProtocolError)
-        return [self._records.ask(self.session, number, records, offset)]
-
-    @property
-    def asks_energy(self) -> bool:
-        """Return whether an energy question is open. The next one must wait."""
-        return self._energy.is_open
-
-    def ask_energy(self, from_ns: int, to_ns: int, *, recording: int = 0, first: int = 0) -> list[RankInstruction]:
-        """Ask what the daemon's node used between two times of its own clock.
-
-        `EnergyCame` brings the answer or a part of it, see `EnergyRequest`.
-
-        Raises:
-            LocalProtocolError: there is no session, the interval is not valid, or another question
-                is open.
-        """
-        self._move("askenergy", LocalProtocolError)
-        question = EnergyRequest(session=self.session, from_ns=from_ns, to_ns=to_ns, recording=recording, first=first)
-        return [self._energy.ask(question)]
+        about = self.matches.ask(predicate, self._rows, digests=digests)
+        return [Matched(told=b"")] if about is None else [Send(message=self.ask(about))]
 
     def ask_report(self, now_ns: int) -> list[RankInstruction]:
         """Ask for a report on the stream, beside those that heartbeats bring; nothing without a stream."""
@@ -337,15 +293,8 @@ class RankSession:
                 return self._on_welcome(message, now_ns)
             case ShardsReply():
                 return self._on_shards(message, now_ns)
-            case SizesReply():
-                return self._sizes.answered(message)
-            case MatchReply():
-                self._move("matchreply", RemoteProtocolError)
-                return self.matches.answered(message)
-            case RecordsReply():
-                return [self._records.answered(message)]
-            case EnergyReply():
-                return [self._energy.answered(message)]
+            case Answer():
+                return [self._on_answer(message)]
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
             case Opened():
@@ -415,6 +364,14 @@ class RankSession:
         self._move("listed", RemoteProtocolError)
         missing = self.welcome.missing if self.welcome else []
         return [Listed(rows=tuple(self._rows), missing=tuple(missing))]
+
+    def _on_answer(self, message: Answer) -> RankInstruction:
+        came = self._questions.answered(self.session, message)
+        if not isinstance(came.about, AskMatches) or not isinstance(came.told, Matches):
+            return came
+        self._move("matches", RemoteProtocolError)
+        told = self.matches.take(came.about, came.told)
+        return Matched(told=told) if isinstance(told, bytes) else Send(message=self.ask(told))
 
     def _on_plan_reply(self, message: PlanReply, now_ns: int) -> list[RankInstruction]:
         self._move("planreply", RemoteProtocolError)

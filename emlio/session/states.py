@@ -10,9 +10,8 @@ Covers: the two tables and the function that reads them. Does not cover: the eff
 
 An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
 directly to OPENING. A set of records that the offer names is collected like a catalog ("need
-content", its last part). From LISTING on, in every state but OVER, a rank may ask for records, for
-their sizes and for energy; this does not change the state. In LISTED it may ask which records a
-predicate holds for.
+content", its last part). From LISTING on, in every state but OVER, a rank may ask questions; this
+does not change the state. Which records a predicate holds for it may ask in LISTED only.
 """
 
 from collections.abc import Mapping
@@ -64,7 +63,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.LISTING, "shardsreply"): RankState.LISTING,
     (RankState.LISTING, "listed"): RankState.LISTED,
     (RankState.LISTED, "askmatches"): RankState.LISTED,
-    (RankState.LISTED, "matchreply"): RankState.LISTED,
+    (RankState.LISTED, "matches"): RankState.LISTED,
     (RankState.LISTED, "offer"): RankState.OFFERING,
     (RankState.OFFERING, "planreply"): RankState.OFFERING,
     (RankState.OFFERING, "agreed"): RankState.READY,
@@ -76,13 +75,13 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    **{(state, move): state for state in _GREETED for move in ("askenergy", "askrecords", "asksizes")},
+    **{(state, "ask"): state for state in _GREETED},
 }
 """`opened` does not end OPENING: it may answer an order that was since replaced. `current` does."""
 
 DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.GREETED, "shardsrequest"): DaemonState.GREETED,
-    (DaemonState.GREETED, "matchrequest"): DaemonState.GREETED,
+    (DaemonState.GREETED, "askmatches"): DaemonState.GREETED,
     (DaemonState.GREETED, "planoffer"): DaemonState.JUDGING,
     (DaemonState.AGREED, "planoffer"): DaemonState.JUDGING,
     (DaemonState.JUDGING, "needcatalog"): DaemonState.COLLECTING,

@@ -17,7 +17,7 @@ import msgspec
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.formats.contents import Contents, FieldType
-from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
+from emlio.wire.contents import ContentPart
 from emlio.wire.credit import Credit
 from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
 from emlio.wire.limits import (
@@ -32,25 +32,14 @@ from emlio.wire.limits import (
     MAX_SHARDS,
     ROWS_PER_PART,
 )
-from emlio.wire.questions import (
-    EnergyReply,
-    EnergyRequest,
-    RecordRow,
-    RecordsReply,
-    RecordsRequest,
-    SizesReply,
-    SizesRequest,
-    StatusReply,
-    StatusRequest,
-)
+from emlio.wire.questions import Answer, Question, StatusReply, StatusRequest
 
 __all__ = [
     "PROTOCOL_VERSION",
+    "Answer",
     "CatalogPart",
     "Compared",
     "ControlMessage",
-    "EnergyReply",
-    "EnergyRequest",
     "Fault",
     "Goodbye",
     "Hello",
@@ -63,15 +52,11 @@ __all__ = [
     "PlanOffer",
     "PlanReply",
     "Pong",
-    "RecordRow",
-    "RecordsReply",
-    "RecordsRequest",
+    "Question",
     "Refused",
     "ShardRow",
     "ShardsReply",
     "ShardsRequest",
-    "SizesReply",
-    "SizesRequest",
     "StatusReply",
     "StatusRequest",
     "Stop",
@@ -361,14 +346,8 @@ ControlMessage = (
     | Welcome
     | ShardsRequest
     | ShardsReply
-    | SizesRequest
-    | SizesReply
-    | MatchRequest
-    | MatchReply
-    | RecordsRequest
-    | RecordsReply
-    | EnergyRequest
-    | EnergyReply
+    | Question
+    | Answer
     | PlanOffer
     | CatalogPart
     | ContentPart

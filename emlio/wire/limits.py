@@ -21,6 +21,7 @@ __all__ = [
     "MAX_NOTE_LENGTH",
     "MAX_PAYLOAD_BYTES",
     "MAX_PREDICATE_CHARACTERS",
+    "MAX_REASON",
     "MAX_SAMPLING_CHARACTERS",
     "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
@@ -29,7 +30,7 @@ __all__ = [
     "MAX_STATUS_JOBS",
     "MAX_STATUS_RANKS",
     "MAX_STATUS_TEXT",
-    "MOST_RECORD_REQUESTS",
+    "MOST_QUESTIONS",
     "NOTE_BYTES_PER_RECORDS",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_REQUEST",
@@ -73,8 +74,12 @@ one message, for the same reason."""
 NOTE_BYTES_PER_RECORDS = 1 << 20
 """Bytes told of these records beside their own: paths and labels of files, at most 4.4 kB each."""
 
-MOST_RECORD_REQUESTS = 4
-"""Requests for single records that a rank may have open in a session."""
+MOST_QUESTIONS = 16
+"""Questions that a rank may have open in a session: enough to hide the round trip, but few, since the
+daemon keeps each answer (1 MiB) until the rank reads it."""
+
+MAX_REASON = 1000
+"""The longest reason why there is no answer."""
 
 MAX_ENERGY_DEVICES = 256
 """Devices of one node whose energy is counted: sockets, memories and GPUs."""

@@ -1,17 +1,20 @@
-"""Control messages with questions and their answers, which change nothing.
+"""Questions of ranks to daemons and their answers, which change nothing.
 
-Covers: sizes and bytes of records, the energy of a node, the state of a daemon. Does not cover: encoding, the messages that
-lead a session (emlio.wire.control), when they may be sent (emlio.session).
+Does not cover: who may ask what when (emlio.session.questions), which answer fits (emlio.session.answers).
 """
 
 from typing import Annotated
 
 import msgspec
 
+from emlio.wire.contents import ContentBytes, Packed
 from emlio.wire.energy import DeviceRow, ReadingRow
-from emlio.wire.kinds import Count, Message, Name, Text
+from emlio.wire.kinds import Count, Message, Name
 from emlio.wire.limits import (
+    CONTENT_PART_BYTES,
     MAX_ENERGY_DEVICES,
+    MAX_PREDICATE_CHARACTERS,
+    MAX_REASON,
     MAX_STATUS_DATASETS,
     MAX_STATUS_FAILURES,
     MAX_STATUS_JOBS,
@@ -25,15 +28,22 @@ from emlio.wire.limits import (
 from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
 
 __all__ = [
-    "EnergyReply",
-    "EnergyRequest",
+    "Absent",
+    "Answer",
+    "AskEnergy",
+    "AskMatches",
+    "AskRecords",
+    "AskSizes",
+    "Energy",
+    "Matches",
+    "Question",
     "RecordRow",
-    "RecordsReply",
-    "RecordsRequest",
-    "SizesReply",
-    "SizesRequest",
+    "Records",
+    "Sizes",
     "StatusReply",
     "StatusRequest",
+    "Subject",
+    "Told",
 ]
 
 
@@ -44,96 +54,138 @@ class RecordRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: Count
 
 
-class SizesRequest(Message, frozen=True, kw_only=True):
-    """From the rank: send sizes of a shard's records. Allowed at any time; changes nothing."""
+class _Body(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
+    """The subject of a question, or of an answer."""
 
-    session: Count
+
+class AskSizes(_Body, frozen=True, kw_only=True, tag="sizes"):
+    """The sizes of `count` records of a shard, from record `first` on. Allowed at any time."""
+
     shard: Name
     first: Count
     count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
 
 
-class SizesReply(Message, frozen=True, kw_only=True):
-    """From the daemon: the sizes of records, from record `first` of a shard on.
+class Sizes(_Body, frozen=True, kw_only=True):
+    """The sizes of records, from the requested one on.
 
     `offset` is where that record begins in the shard's file. `sizes` has the size of each frame,
     packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 -
     1. It ends with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes
-    first. If the shard is not held here or has no record `first`, `sizes` is empty and `offset` is
-    0.
+    first. If the shard is not held here or has no such record, `sizes` is empty and `offset` is 0.
     """
 
-    shard: Name
-    first: Count
     offset: Count
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
 
 
-class RecordsRequest(Message, frozen=True, kw_only=True):
-    """From the rank: send these records, the first one from its byte `offset` on.
+class AskMatches(_Body, frozen=True, kw_only=True, tag="matches"):
+    """The records for which a predicate holds, from byte `first` of the answer on.
 
-    Allowed at any time; changes nothing. At most MOST_RECORD_REQUESTS may be open.
+    Asked before each offer, as the plan depends on it; one at a time. Records of one shard may come
+    from several daemons, which must say the same of it: digests are enough to compare them.
     """
 
-    session: Count
-    number: Count
+    predicate: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PREDICATE_CHARACTERS)]
+    first: ContentBytes = 0
+    digests: bool | msgspec.UnsetType = msgspec.UNSET  # a digest of each shard's bits, in their place
+
+
+class Matches(_Body, frozen=True, kw_only=True):
+    """Bytes `first` to `first` + `size` of `total`, compressed by zlib.
+
+    All bytes together have a bit for each record of the shards that the daemon lists, in that order; or a digest of
+    each shard's bits.
+    """
+
+    first: ContentBytes
+    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
+    total: ContentBytes
+    data: Packed
+
+
+class AskRecords(_Body, frozen=True, kw_only=True, tag="records"):
+    """These records, the first one from its byte `offset` on. Allowed at any time."""
+
     records: Annotated[list[RecordRow], msgspec.Meta(min_length=1, max_length=RECORDS_PER_REQUEST)]
     offset: Count = 0
 
 
-class RecordsReply(Message, frozen=True, kw_only=True):
-    """From the daemon: the first of the requested records, or a part of the first one.
+class Records(_Body, frozen=True, kw_only=True):
+    """The first of the requested records, or a part of the first one.
 
     `payload` holds them one after the other, as many whole ones as fit RECORD_BYTES_PER_REPLY. If
     the first alone does not fit, or `offset` was not 0, it holds a part of that one and nothing
     else. `sizes` and `crcs` have the whole size and the CRC32C of each, packed as little-endian
     uint32; there are no `crcs` for framed records. `notes` is the block that follows the records of
-    a data message. If the first record cannot be sent, `text` says why and the rest is empty.
+    a data message.
     """
 
-    number: Count
-    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
+    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)]
     crcs: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_REQUEST)] = b""
     payload: Annotated[bytes, msgspec.Meta(max_length=RECORD_BYTES_PER_REPLY)] = b""
     notes: Annotated[bytes, msgspec.Meta(max_length=NOTE_BYTES_PER_RECORDS)] = b""
-    code: Name = ""
-    text: Text = ""
 
 
-class EnergyRequest(Message, frozen=True, kw_only=True):
-    """From the rank: send the energy that your node used from `from_ns` to `to_ns`.
+class AskEnergy(_Body, frozen=True, kw_only=True, tag="energy"):
+    """The energy that the node used from `from_ns` to `to_ns` of its CLOCK_MONOTONIC. Allowed at any time.
 
-    The times are of the node's CLOCK_MONOTONIC. Changes nothing. An answer may end before the
-    interval does; the next request then continues with the same `recording` from reading `first`
-    on. The next request must wait for the answer to this one. Only a daemon whose pongs carry its
-    time knows this message.
+    An answer may end before the interval does; the next question then continues with the same
+    `recording` from reading `first` on.
     """
 
-    session: Count
     from_ns: Count
     to_ns: Count
     recording: Count = 0
     first: Count = 0
 
 
-class EnergyReply(Message, frozen=True, kw_only=True):
-    """From the daemon: the readings of this node's recorder for the interval.
+class Energy(_Body, frozen=True, kw_only=True):
+    """The readings of the node's recorder for the interval.
 
-    Includes one reading before the interval and one after it, if they exist. If there are no
-    readings, `absent` says why and the rest is empty. `more`: the readings end here for lack of
-    room. `live`: the recorder still records, or was killed. `boot` names the boot of the node that
-    its clock belongs to.
+    Includes one reading before the interval and one after it, if they exist. `more`: the readings
+    end here for lack of room. `live`: the recorder still records, or was killed. `boot` names the
+    boot of the node that its clock belongs to.
     """
 
-    absent: Text = ""
-    node: Name = ""
-    boot: Name = ""
-    recording: Count = 0
-    interval_ns: Count = 0
-    devices: Annotated[list[DeviceRow], msgspec.Meta(max_length=MAX_ENERGY_DEVICES)] = []
-    readings: Annotated[list[ReadingRow], msgspec.Meta(max_length=READINGS_PER_ENERGY)] = []
+    node: Name
+    boot: Name
+    recording: Count
+    interval_ns: Count
+    devices: Annotated[list[DeviceRow], msgspec.Meta(max_length=MAX_ENERGY_DEVICES)]
+    readings: Annotated[list[ReadingRow], msgspec.Meta(max_length=READINGS_PER_ENERGY)]
     more: bool = False
     live: bool = False
+
+
+class Absent(_Body, frozen=True, kw_only=True):
+    """There are no such records, or there is no energy: why. `code` as in a fault."""
+
+    code: Name = ""
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_REASON)]
+
+
+Subject = AskSizes | AskMatches | AskRecords | AskEnergy
+Told = Sizes | Matches | Records | Energy | Absent
+
+
+class Question(Message, frozen=True, kw_only=True):
+    """From the rank: a question that changes nothing. No other open question of the session has its `number`.
+
+    An answer may have a part only; the rest is then another question. At most MOST_QUESTIONS may be
+    open.
+    """
+
+    session: Count
+    number: Count
+    about: Subject
+
+
+class Answer(Message, frozen=True, kw_only=True):
+    """From the daemon: the answer to the open question with this number."""
+
+    number: Count
+    told: Told
 
 
 class StatusRequest(Message, frozen=True, kw_only=True):

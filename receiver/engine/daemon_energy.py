@@ -8,7 +8,7 @@ from emlio.energy.export.wire_rows import device_of, reading_of
 from emlio.energy.job.journal import StorageEnergy
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError, RemoteProtocolError
-from emlio.wire.control import EnergyReply
+from emlio.wire.questions import Energy
 
 __all__ = ["Gathered", "energy_of"]
 
@@ -26,7 +26,7 @@ class Gathered:
 
     daemon: str
     number: int
-    parts: tuple[EnergyReply, ...] = ()
+    parts: tuple[Energy, ...] = ()
     absent: str = ""
 
 
@@ -45,7 +45,7 @@ def energy_of(gathered: Gathered, clock: ClockFit | None) -> StorageEnergy:
     return replace(told, devices=series.devices, readings=series.readings, interval_ns=first.interval_ns)
 
 
-def _series(parts: Sequence[EnergyReply]) -> Series:
+def _series(parts: Sequence[Energy]) -> Series:
     first = parts[0]
     if not first.node or any(part.devices != first.devices for part in parts):
         raise RemoteProtocolError("all parts must be from one node with the same devices")

@@ -1,26 +1,33 @@
 """The questions of other threads to the daemons: records, their sizes, clocks, energy.
 
-Covers: asking the receive thread, its turns with the open questions. Does not cover: the questions
-themselves (emlio.receiver.engine.size_questions, emlio.receiver.engine.record_questions,
-emlio.receiver.engine.energy_questions).
+Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions themselves
+(size_questions.py, record_questions.py, energy_questions.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from emlio.clock import Clock
-from emlio.clocks.fit import ClockFit
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.fit import ClockFit, fit_clock
 from emlio.energy.job.journal import StorageEnergy
-from emlio.errors import EmlioError
-from emlio.receiver.engine.energy_asker import EnergyAsker
-from emlio.receiver.engine.energy_questions import EnergyQuestions
-from emlio.receiver.engine.record_questions import RecordQuestions, SoughtRecord
-from emlio.receiver.engine.size_questions import SizeQuestions
+from emlio.errors import EmlioError, PeerLostError
+from emlio.planner.mixture.merged import own_name
+from emlio.receiver.engine.asker import Asker
+from emlio.receiver.engine.daemon_energy import Gathered, energy_of
+from emlio.receiver.engine.energy_questions import Stretches, energy_questions
+from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
+from emlio.receiver.engine.size_questions import SizeQuestion
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.records.sizes import NO_SIZES
 from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import EnergyCame, RecordsCame, SizesCame
+from emlio.session.instructions import AnswerCame
+from emlio.wire.questions import AskSizes
 
 __all__ = ["DaemonQuestions"]
+
+_ANSWER_S = 5.0
 
 
 class DaemonQuestions:
@@ -45,22 +52,21 @@ class DaemonQuestions:
             clock: the receive thread's.
             call: runs a function in the receive thread.
         """
-        self._call = call
-        self._sizes = SizeQuestions(pool, local)
-        self._energy = EnergyQuestions(pool, clock)
-        self._records = RecordQuestions(pool)
         self.local = local
-        self._asker = EnergyAsker(pool, self._energy, call)
+        self._pool = pool
+        self._clock = clock
+        self._call = call
+        self._asker = Asker(pool, clock)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
 
     def sizes(self, shard: int, first: int, count: int) -> Promise:
         """Return a promise of the offset of record `first` of a shard and the sizes from it on.
 
-        At most `count` sizes are returned.
+        At most `count` sizes are returned; none if no daemon can be asked any more.
         """
         promise = Promise()
-        self._call(lambda: self._sizes.ask(shard, first, count, promise))
+        self._call(lambda: self._ask_sizes(shard, first, count, promise))
         return promise
 
     def records(self, sought: Sequence[SoughtRecord]) -> Promise:
@@ -69,7 +75,7 @@ class DaemonQuestions:
         The promise is cancelled by a caller that waits no longer.
         """
         promise = Promise()
-        self._call(lambda: self._records.ask(sought, promise))
+        self._call(lambda: self._ask_records(sought, promise))
         return promise
 
     def clocks(self) -> dict[str, ClockFit]:
@@ -80,7 +86,7 @@ class DaemonQuestions:
         Raises:
             PeerLostError: the receive thread does not answer.
         """
-        return self._asker.clocks()
+        return {name: fit_clock(exchanges) for _, name, exchanges in self._compared()}
 
     def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[StorageEnergy, ...]:
         """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
@@ -96,31 +102,82 @@ class DaemonQuestions:
         Raises:
             PeerLostError: the receive thread does not answer.
         """
-        return self._asker.ask(from_ns, to_ns, timeout_ns)
+        stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
+        answer = Promise()
+        self._call(lambda: self._ask_energy(stretches, timeout_ns, answer))
+        gathered: tuple[Gathered, ...] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
+        fits = self._fits()  # exchanges made meanwhile make them better
+        return tuple(energy_of(one, fits.get(one.number)) for one in gathered)
 
     # ---- for the receive thread -----------------------------------------------------------------------------------
 
-    def hear(self, source: int, came: SizesCame | RecordsCame | EnergyCame) -> None:
+    def hear(self, source: int, came: AnswerCame) -> None:
         """Handle the answer of a daemon."""
-        if isinstance(came, SizesCame):
-            self._sizes.hear(source, came)
-        elif isinstance(came, RecordsCame):
-            self._records.hear(source, came.reply)
-        else:
-            self._energy.hear(source, came)
+        self._asker.hear(source, came)
 
     def tick(self) -> None:
         """Ask what is due, and again where a daemon was lost."""
-        self._sizes.renew()
-        self._records.renew()
-        self._energy.tick()
+        self._asker.tick()
 
     def deadline_ns(self) -> int | None:
         """The latest time at which `tick` must be called."""
-        return self._energy.deadline_ns()
+        return self._asker.deadline_ns()
 
     def end(self, error: EmlioError | None = None) -> None:
         """End all questions: no daemon can be asked any more, because of this error if there is one."""
-        self._sizes.end()
-        self._records.end(error)
-        self._energy.end()
+        self._asker.end(error)
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _ask_sizes(self, shard: int, first: int, count: int, answer: Promise) -> None:
+        agreement = self._pool.assignment.agreement
+        if agreement is None or self._asker.ended:
+            answer.set_result(NO_SIZES)
+            return
+        name = agreement.plan.catalog.shards[shard].name
+        local = self.local.get(int(self._pool.assignment.owners[shard]))
+        if local is not None:
+            found = local.sizes(name, first, count)
+            answer.set_result(NO_SIZES if found is None else found)
+            return
+        about = AskSizes(shard=own_name(name) if self._pool.mixed else name, first=first, count=count)
+        question = SizeQuestion(self._pool, shard, about)
+        self._asker.ask([question], answer, lambda: question.found)
+
+    def _ask_records(self, sought: Sequence[SoughtRecord], answer: Promise) -> None:
+        if self._pool.assignment.agreement is None or self._asker.ended:
+            answer.set_exception(self._asker.error)
+        else:
+            self._asker.ask(record_questions(self._pool, sought), answer)
+
+    def _ask_energy(self, stretches: Stretches, timeout_ns: int, answer: Promise) -> None:
+        questions = energy_questions(self._pool, self._clock, stretches, timeout_ns)
+        self._asker.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
+
+    def _fits(self) -> dict[int, ClockFit]:
+        return {number: fit_clock(exchanges) for number, _, exchanges in self._compared()}
+
+    def _compared(self) -> list[tuple[int, str, tuple[Exchange, ...]]]:
+        """Return the number, address and clock exchanges of each daemon that has any."""
+        answer = Promise()
+        self._call(lambda: answer.set_result(self._look()))
+        compared: list[tuple[int, str, tuple[Exchange, ...]]] = _told(answer, _ANSWER_S)
+        return [one for one in compared if one[2]]
+
+    def _look(self) -> list[tuple[int, str, tuple[Exchange, ...]]]:
+        return [
+            (source.number, source.peer_name, source.conversation.clocks.exchanges) for source in self._pool.sources
+        ]
+
+
+def _told(answer: Promise, timeout_s: float) -> Any:
+    try:
+        return answer.result(timeout_s)
+    except TimeoutError:
+        raise PeerLostError(f"the receive thread did not answer within {timeout_s:g} s") from None
+
+
+def _stretch(clock: ClockFit, from_ns: int, to_ns: int) -> tuple[int, int]:
+    """Return the interval by the daemon's clock, widened by the clock's uncertainty."""
+    begun_ns = max(clock.theirs_at(from_ns) - clock.error_at(from_ns), 0)
+    return begun_ns, max(clock.theirs_at(to_ns) + clock.error_at(to_ns), begun_ns)

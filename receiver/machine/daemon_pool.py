@@ -35,14 +35,12 @@ from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.instructions import (
     Agreed,
-    EnergyCame,
+    AnswerCame,
     Failed,
     Listed,
     Matched,
     RankInstruction,
-    RecordsCame,
     Send,
-    SizesCame,
     StreamOpened,
 )
 from emlio.session.rank import RankSession
@@ -314,7 +312,7 @@ class DaemonPool:
                     self._propose() if source.listed is None else self._ask_digests(source, source.listed)
                 case Agreed():
                     self._agreed(source)
-                case SizesCame() | RecordsCame() | EnergyCame():
+                case AnswerCame():
                     self._out.add(Answered(source.number, instruction))
                 case StreamOpened():
                     source.stream.opened(instruction)

@@ -16,7 +16,7 @@ from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.addresses.lane_pass import LanePass
 from emlio.receiver.placement.reorder import WholeBatch
-from emlio.session.instructions import EnergyCame, RecordsCame, SizesCame
+from emlio.session.instructions import AnswerCame
 from emlio.wire.control import ControlMessage
 from emlio.wire.credit import Credit
 
@@ -147,7 +147,7 @@ class Answered:
     """Pass a daemon's answer to the thread that asked."""
 
     source: int
-    came: SizesCame | RecordsCame | EnergyCame
+    came: AnswerCame
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,12 @@ from emlio.wire.control import (
     ShardRow,
     ShardsReply,
     ShardsRequest,
-    SizesReply,
-    SizesRequest,
     Welcome,
     decode_control,
     encode_control,
 )
 from emlio.wire.limits import MAX_NAME_LENGTH
+from emlio.wire.questions import Answer, AskSizes, Question, Sizes
 from emlio.wire.seal import new_secret
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess
@@ -180,11 +179,12 @@ def test_sizes_are_told_of_shards_by_name_and_by_no_path_to_them(place: _Place, 
     with _peer(place) as peer:
         peer.greet()
         name = place.name(form)
-        answer = peer.ask(SizesRequest(session=peer.session, shard=name, first=0, count=5))
-        assert answer == SizesReply(shard=name, first=0, offset=0, sizes=b"")
-        known = peer.ask(SizesRequest(session=peer.session, shard=_SHARD, first=0, count=5))
-        assert isinstance(known, SizesReply)
-        assert len(known.sizes) == 5 * 4
+        answer = peer.ask(Question(session=peer.session, number=1, about=AskSizes(shard=name, first=0, count=5)))
+        assert answer == Answer(number=1, told=Sizes(offset=0, sizes=b""))
+        known = peer.ask(Question(session=peer.session, number=2, about=AskSizes(shard=_SHARD, first=0, count=5)))
+        assert isinstance(known, Answer)
+        assert isinstance(known.told, Sizes)
+        assert len(known.told.sizes) == 5 * 4
 
 
 @pytest.mark.parametrize("form", [*_LIES, *_TURNS, "secret.tfrecord"])
@@ -213,7 +213,7 @@ def test_names_longer_than_a_file_s_may_be_are_not_even_read(place: _Place) -> N
         assert (answer.code, "length <= 255" in answer.text) == ("protocol", True)
     row = ShardRow(name=long, records=1, size_bytes=20, digest="d")
     for message in (
-        lambda session: SizesRequest(session=session, shard=long, first=0, count=1),
+        lambda session: Question(session=session, number=1, about=AskSizes(shard=long, first=0, count=1)),
         lambda session: CatalogPart(session=session, fingerprint="f", first=0, total=1, rows=[row]),
     ):
         with _peer(place) as peer:

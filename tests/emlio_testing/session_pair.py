@@ -5,27 +5,23 @@ plans and lanes. Does not cover: data messages.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from emlio.errors import RemoteProtocolError
+from emlio.session.contents import pack
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import (
     Agreed,
+    AnswerCame,
     DaemonInstruction,
     Ended,
-    EnergyCame,
     Failed,
     Judge,
     Listed,
-    LookUpEnergy,
-    LookUpMatches,
-    LookUpRecords,
-    LookUpSizes,
+    LookUp,
     Matched,
     RankInstruction,
-    RecordsCame,
     Send,
-    SizesCame,
     StartStream,
     StopStream,
     StreamOpened,
@@ -34,26 +30,37 @@ from emlio.session.rank import RankSession
 from emlio.session.stream_wanted import StreamWanted
 from emlio.wire.control import (
     ControlMessage,
-    EnergyReply,
     Hello,
     Open,
     PlanOffer,
-    RecordsReply,
     Refused,
     ShardRow,
-    SizesReply,
     Welcome,
     decode_control,
     encode_control,
 )
 from emlio.wire.credit import Credit
-from emlio.wire.limits import MATCH_DIGEST_BYTES, RECORDS_PER_SIZES
+from emlio.wire.limits import CONTENT_PART_BYTES, MATCH_DIGEST_BYTES, RECORDS_PER_SIZES
+from emlio.wire.questions import (
+    Absent,
+    Answer,
+    AskEnergy,
+    AskMatches,
+    AskRecords,
+    AskSizes,
+    Energy,
+    Matches,
+    Sizes,
+    Subject,
+    Told,
+)
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import Link
 
 __all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows", "example_wanted"]
 
 _SECRET = bytes(range(32))
+_NO_ENERGY = Absent(text="nobody records here")
 
 
 def example_hello() -> Hello:
@@ -127,7 +134,7 @@ class SessionSettings:
     timeout_ns: int = 10_000_000_000
     heartbeat_timeout_ns: int = 5_000_000_000
     lanes: int = 2
-    energy: EnergyReply = field(default_factory=lambda: EnergyReply(absent="nobody records here"))
+    energy: Energy | Absent = _NO_ENERGY
     ahead_ns: int = 0
 
 
@@ -181,13 +188,9 @@ class SessionPair:
         wanted = example_wanted(epoch=epoch, origin=origin, slot=slot)
         self._at_rank(self.rank.open(wanted, now_ns=self._clock.monotonic_ns()))
 
-    def ask_sizes(self, shard: str, first: int, count: int) -> None:
-        """Ask for the sizes of records."""
-        self._at_rank(self.rank.ask_sizes(shard, first, count))
-
-    def ask_energy(self, from_ns: int, to_ns: int) -> None:
-        """Ask for the energy that the daemon's node used."""
-        self._at_rank(self.rank.ask_energy(from_ns, to_ns))
+    def ask(self, about: Subject) -> None:
+        """Ask a question."""
+        self._at_rank([Send(message=self.rank.ask(about))])
 
     def leave(self) -> None:
         """Say goodbye."""
@@ -245,7 +248,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Matched() | Agreed() | StreamOpened() | SizesCame() | RecordsCame() | EnergyCame():
+                case Listed() | Matched() | Agreed() | StreamOpened() | AnswerCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -291,17 +294,10 @@ class SessionPair:
                     self._down.send(encode_control(message))
                 case Judge(rows=rows):
                     self._at_daemon(daemon, self._judge(daemon, rows))
-                case LookUpSizes():
-                    self._down.send(encode_control(self._sizes(instruction)))
-                case LookUpMatches():
-                    rows = self._settings.rows
-                    bits = bytes(-(-sum(row.records for row in rows) // 8))
-                    self._at_daemon(daemon, daemon.tell_matches(bits, bytes(MATCH_DIGEST_BYTES * len(rows))))
-                case LookUpRecords(question=asked):
-                    reply = RecordsReply(number=asked.number, code="dataset", text="no records are kept here")
-                    self._at_daemon(daemon, daemon.tell_records(reply))
-                case LookUpEnergy():
-                    self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
+                case LookUp(question=question):
+                    assert daemon.answered(question.number)
+                    answer = Answer(number=question.number, told=self._told(question.about))
+                    self._down.send(encode_control(answer))
                 case StartStream(order=order):
                     if self.running is not None:
                         raise RemoteProtocolError("a stream must be stopped before another is started")
@@ -312,15 +308,32 @@ class SessionPair:
                 case Ended():
                     self.ended = instruction
 
-    def _sizes(self, asked: LookUpSizes) -> SizesReply:
+    def _told(self, about: Subject) -> Told:
+        rows = self._settings.rows
+        match about:
+            case AskSizes():
+                return self._sizes(about)
+            case AskMatches():
+                total = (
+                    MATCH_DIGEST_BYTES * len(rows)
+                    if about.digests is True
+                    else -(-sum(row.records for row in rows) // 8)
+                )
+                size = min(CONTENT_PART_BYTES, total - about.first)
+                return Matches(first=about.first, size=size, total=total, data=pack(bytes(size)))
+            case AskRecords():
+                return Absent(code="dataset", text="no records are kept here")
+            case AskEnergy():
+                return self._settings.energy
+
+    def _sizes(self, about: AskSizes) -> Sizes:
         """Return an answer as if all records of a shard had the same size."""
-        held = next((row for row in self._settings.rows if row.name == asked.shard and asked.first < row.records), None)
+        held = next((row for row in self._settings.rows if row.name == about.shard and about.first < row.records), None)
         if held is None:
-            return SizesReply(shard=asked.shard, first=asked.first, offset=0, sizes=b"")
+            return Sizes(offset=0, sizes=b"")
         size = held.size_bytes // held.records
-        count = min(asked.count, RECORDS_PER_SIZES, held.records - asked.first)
-        sizes = size.to_bytes(4, "little") * count
-        return SizesReply(shard=asked.shard, first=asked.first, offset=size * asked.first, sizes=sizes)
+        count = min(about.count, RECORDS_PER_SIZES, held.records - about.first)
+        return Sizes(offset=size * about.first, sizes=size.to_bytes(4, "little") * count)
 
     def _judge(self, daemon: DaemonSession, rows: tuple[ShardRow, ...] | None) -> list[DaemonInstruction]:
         if self._settings.refusal:

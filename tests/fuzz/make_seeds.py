@@ -38,8 +38,9 @@ def _control() -> Iterator[tuple[str, bytes]]:
     for entry in _GOLDEN["control"]:
         whole = bytes.fromhex(entry["bytes"])
         kind, fields = entry["kind"], entry["fields"]
+        inner = [body["kind"] for body in (fields.get("about"), fields.get("told")) if body is not None]
         name = "-".join(
-            [kind.lower(), *(words for (of, field), words in _FULLER.items() if of == kind and field in fields)]
+            [kind.lower(), *inner, *(words for (of, field), words in _FULLER.items() if of == kind and field in fields)]
         )
         yield name, b"\1" + whole[_ENVELOPE:]
         yield f"{name}-whole", b"\0" + whole
@@ -52,7 +53,10 @@ def _control() -> Iterator[tuple[str, bytes]]:
     yield "failures-promised", b"\1\x82\xa4type\xabstatusreply\xa8failures\xdc\x00\x40"
     yield "map-of-2-32", b"\1\xdf\xff\xff\xff\xff\xa4type\xa4ping"
     yield "text-of-2-32", b"\1\x82\xa4type\xdb\xff\xff\xff\xff"
-    yield "bytes-of-2-32", b"\1\x82\xa4type\xaasizesreply\xa5sizes\xc6\xff\xff\xff\xff"
+    yield (
+        "bytes-of-2-32",
+        b"\1\x83\xa4type\xa6answer\xa6number\1\xa4told\x82\xa4kind\xa5sizes\xa5sizes\xc6\xff\xff\xff\xff",
+    )
     yield "deep", b"\1\x82\xa4type\xa4ping\xa1x" + b"\x91" * _DEEP
     yield "deep-maps", b"\1\x82\xa4type\xa4ping\xa1x" + b"\x81\xa1x" * _DEEP
     yield "number-of-2-64", b"\1\x83\xa4type\xa4ping\xa7session\xcf" + b"\xff" * 8 + b"\xa5nonce\x01"

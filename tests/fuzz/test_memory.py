@@ -61,7 +61,9 @@ _MESSAGES = {
     "lists in lists": _control(b"\x82\xa4type\xa4ping\xa1x" + b"\x91" * (MAX_CONTROL_BYTES - 32)),
     "many values": _control(b"\x82\xa4type\xa4ping\xa1x\xdd\x00\x3f\xff\x00" + b"\xc0" * 0x3FFF00),
     "2^32 rows": _control(b"\x82\xa4type\xabshardsreply\xa4rows\xdd\xff\xff\xff\xff"),
-    "2^32 bytes": _control(b"\x82\xa4type\xaasizesreply\xa5sizes\xc6\xff\xff\xff\xff"),
+    "2^32 bytes": _control(
+        b"\x83\xa4type\xa6answer\xa6number\1\xa4told\x82\xa4kind\xa5sizes\xa5sizes\xc6\xff\xff\xff\xff"
+    ),
 }
 
 

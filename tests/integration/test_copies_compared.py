@@ -17,7 +17,8 @@ from emlio import EmlioLoader, Weights
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError, PeerLostError
-from emlio.session.daemon import DaemonSession
+from emlio.session.questions import QuestionsAnswered
+from emlio.wire.questions import AskMatches, Question
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 from emlio_testing.proxy import free_ports
@@ -102,15 +103,15 @@ def test_ranks_get_an_error_where_copies_have_other_matches(tmp_path: Path, choi
 
 @pytest.mark.parametrize("choice", _CHOICES)
 def test_equal_copies_are_asked_for_the_bits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
-    told: list[bool] = []
-    tell = DaemonSession.tell_matches
+    asked: list[bool] = []
+    ask = QuestionsAnswered.ask
 
-    def noted(self: DaemonSession, bits: bytes | memoryview, digests: bytes) -> Any:
-        (instruction,) = tell(self, bits, digests)
-        told.append(getattr(instruction, "message").total == len(digests))  # noqa: B009  # of any instruction
-        return [instruction]
+    def noted(self: QuestionsAnswered, question: Question) -> None:
+        ask(self, question)
+        assert isinstance(question.about, AskMatches)
+        asked.append(question.about.digests is True)
 
-    monkeypatch.setattr(DaemonSession, "tell_matches", noted)
+    monkeypatch.setattr(QuestionsAnswered, "ask", noted)
     with (
         _daemon(_folder(tmp_path / "one")) as one,
         _daemon(_folder(tmp_path / "other")) as other,
@@ -118,7 +119,7 @@ def test_equal_copies_are_asked_for_the_bits_once(tmp_path: Path, monkeypatch: p
     ):
         assert sorted(_labels(iter(loader))) == [1] * sum(_LABELS)
     questions = {"subset": 1, "weights": 2}[choice]
-    assert sorted(told) == [False] * questions + [True] * 2 * questions
+    assert sorted(asked) == [False] * questions + [True] * 2 * questions
 
 
 def test_daemons_with_some_shards_in_common_answer_for_all(tmp_path: Path) -> None:

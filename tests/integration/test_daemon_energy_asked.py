@@ -15,8 +15,9 @@ from emlio.energy.job.node_energy import NodeRecord, measure_node
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
 from emlio.receiver.engine.engine import Engine
-from emlio.wire.control import EnergyReply, EnergyRequest, Refused, Welcome, decode_control, encode_control
+from emlio.wire.control import Refused, Welcome, decode_control, encode_control
 from emlio.wire.protection import CLEAR
+from emlio.wire.questions import Answer, AskEnergy, Energy, Question
 from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 from emlio_testing.energy_series import make_device, make_reading
@@ -115,7 +116,7 @@ def test_nobody_waits_once_the_engine_has_ended(engine: Engine, begun_ns: int) -
 
 
 def test_only_a_rank_with_a_session_is_told(folder: Path, tmp_path: Path, begun_ns: int) -> None:
-    request = EnergyRequest(session=1, from_ns=begun_ns, to_ns=begun_ns + _S)
+    request = Question(session=1, number=1, about=AskEnergy(from_ns=begun_ns, to_ns=begun_ns + _S))
     with (
         Daemon(_config(folder, tmp_path / "energy.sqlite")) as daemon,
         zmq.Context() as context,
@@ -132,5 +133,6 @@ def test_only_a_rank_with_a_session_is_told(folder: Path, tmp_path: Path, begun_
         assert isinstance(welcome, Welcome)
         socket.send(encode_control(request))
         reply = decode_control(socket.recv())
-        assert isinstance(reply, EnergyReply)
-        assert (len(reply.readings), reply.more, reply.live) == (11, False, True)
+        assert isinstance(reply, Answer)
+        assert isinstance(reply.told, Energy)
+        assert (len(reply.told.readings), reply.told.more, reply.told.live) == (11, False, True)

@@ -19,16 +19,14 @@ from emlio.wire.control import (
     ControlMessage,
     Ping,
     Pong,
-    RecordRow,
-    RecordsReply,
-    RecordsRequest,
     Refused,
     Welcome,
     decode_control,
     encode_control,
 )
-from emlio.wire.limits import MOST_RECORD_REQUESTS, RECORD_BYTES_PER_REPLY, RECORDS_PER_REQUEST
+from emlio.wire.limits import MOST_QUESTIONS, RECORD_BYTES_PER_REPLY, RECORDS_PER_REQUEST
 from emlio.wire.protection import CLEAR
+from emlio.wire.questions import Absent, Answer, AskRecords, Question, RecordRow, Records, Told
 from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 
@@ -57,10 +55,16 @@ class _Peer:
         assert isinstance(welcome, Welcome)
         return welcome.session
 
-    def records(self, session: int, *rows: RecordRow, offset: int = 0) -> RecordsReply:
-        reply = self.ask(RecordsRequest(session=session, number=1, records=list(rows), offset=offset))
-        assert isinstance(reply, RecordsReply)
-        return reply
+    def told(self, session: int, *rows: RecordRow, offset: int = 0) -> Told:
+        about = AskRecords(records=list(rows), offset=offset)
+        answer = self.ask(Question(session=session, number=1, about=about))
+        assert isinstance(answer, Answer)
+        return answer.told
+
+    def records(self, session: int, *rows: RecordRow, offset: int = 0) -> Records:
+        told = self.told(session, *rows, offset=offset)
+        assert isinstance(told, Records)
+        return told
 
 
 @contextmanager
@@ -74,7 +78,7 @@ def _peer_of_daemon(folder: Path) -> Generator[_Peer]:
         yield _Peer(socket)
 
 
-def _sizes(reply: RecordsReply) -> list[int]:
+def _sizes(reply: Records) -> list[int]:
     sizes: list[int] = np.frombuffer(reply.sizes, "<u4").tolist()
     return sizes
 
@@ -85,7 +89,7 @@ def test_records_come_as_they_lie_in_the_files(tmp_path: Path) -> None:
         session = peer.greet()
         reply = peer.records(session, RecordRow(_SHARD, 4), RecordRow("train-00000-of-00002.tfrecord", 0))
     assert reply.payload == frame(records[9]) + frame(records[0])
-    assert (_sizes(reply), reply.crcs, reply.text) == ([len(records[9]) + 16, len(records[0]) + 16], b"", "")
+    assert (_sizes(reply), reply.crcs) == ([len(records[9]) + 16, len(records[0]) + 16], b"")
 
 
 def test_an_answer_has_the_records_that_fit_and_a_longer_one_comes_in_parts(tmp_path: Path) -> None:
@@ -114,16 +118,17 @@ def test_what_is_not_here_is_answered_with_an_error_and_the_session_goes_on(
     make_dataset(tmp_path / "x", records=10, shards=2)
     with _peer_of_daemon(tmp_path / "x") as peer:
         session = peer.greet()
-        reply = peer.records(session, RecordRow(shard, record), offset=offset)
-        assert (reply.code, reply.payload, reply.sizes) == ("dataset", b"", b"")
-        assert "must be" in reply.text
+        told = peer.told(session, RecordRow(shard, record), offset=offset)
+        assert isinstance(told, Absent)
+        assert told.code == "dataset"
+        assert "must be" in told.text
         assert isinstance(peer.ask(Ping(session=session, nonce=5)), Pong)
 
 
 def test_a_stranger_gets_nothing(tmp_path: Path) -> None:
     make_dataset(tmp_path / "x", records=4, shards=2)
     with _peer_of_daemon(tmp_path / "x") as peer:
-        answer = peer.ask(RecordsRequest(session=1, number=1, records=[RecordRow(_SHARD, 0)]))
+        answer = peer.ask(Question(session=1, number=1, about=AskRecords(records=[RecordRow(_SHARD, 0)])))
     assert isinstance(answer, Refused)
     assert answer.code == "no-session"
 
@@ -134,13 +139,13 @@ def test_one_that_asks_more_than_it_may_is_refused_while_others_are_answered(tmp
     with _peer_of_daemon(tmp_path / "x") as peer:
         session = peer.greet()
         for number in range(40):  # none of the answers is read meanwhile
-            peer.send(RecordsRequest(session=session, number=number, records=rows))
+            peer.send(Question(session=session, number=number, about=AskRecords(records=rows)))
         answers: list[ControlMessage] = []
         while not answers or not isinstance(answers[-1], Refused):
             answers.append(peer.hear())
     refused = answers[-1]
     assert isinstance(refused, Refused)
-    assert f"at most {MOST_RECORD_REQUESTS} may be open" in refused.text
+    assert f"at most {MOST_QUESTIONS} may be open" in refused.text
     assert len(answers) < 40
 
 

@@ -16,14 +16,13 @@ from emlio.wire.control import (
     Ping,
     Pong,
     Refused,
-    SizesReply,
-    SizesRequest,
     Welcome,
     decode_control,
     encode_control,
 )
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.protection import CLEAR
+from emlio.wire.questions import Answer, AskSizes, Question, Sizes
 from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.datasets import make_dataset
 
@@ -45,11 +44,12 @@ class _Peer:
         assert isinstance(welcome, Welcome)
         return welcome.session
 
-    def sizes(self, session: int, shard: str, first: int, count: int) -> SizesReply:
-        reply = self.ask(SizesRequest(session=session, shard=shard, first=first, count=count))
-        assert isinstance(reply, SizesReply)
-        assert (reply.shard, reply.first) == (shard, first)
-        return reply
+    def sizes(self, session: int, shard: str, first: int, count: int) -> Sizes:
+        about = AskSizes(shard=shard, first=first, count=count)
+        answer = self.ask(Question(session=session, number=1, about=about))
+        assert isinstance(answer, Answer)
+        assert isinstance(answer.told, Sizes)
+        return answer.told
 
     def leave(self, session: int) -> None:
         self._socket.send(encode_control(Goodbye(session=session)))
@@ -105,7 +105,9 @@ def test_what_is_not_here_is_answered_with_nothing_and_the_session_goes_on(tmp_p
 def test_a_stranger_learns_nothing(tmp_path: Path) -> None:
     make_dataset(tmp_path / "x", records=4, shards=2)
     with _peer_of_daemon(tmp_path / "x") as peer:
-        answer = peer.ask(SizesRequest(session=1, shard="train-00001-of-00002.tfrecord", first=0, count=1))
+        answer = peer.ask(
+            Question(session=1, number=1, about=AskSizes(shard="train-00001-of-00002.tfrecord", first=0, count=1))
+        )
     assert isinstance(answer, Refused)
     assert answer.code == "no-session"
 

@@ -5,7 +5,6 @@ Covers: each bound as it is reached and left again. Does not cover: that attacke
 
 import gc
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
@@ -14,18 +13,14 @@ from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
-from emlio.daemon.control.client import Client
-from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.sent_catalogs import SentCatalogs
 from emlio.daemon.control.thread import DutyCycle
 from emlio.daemon.datasets.collection import Datasets
-from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
-from emlio.daemon.network.transport import Sent
+from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
 from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.wire.control import SizesReply
 from emlio_testing.datasets import make_dataset
 from emlio_testing.session_pair import example_hello
 
@@ -84,77 +79,6 @@ def test_a_catalog_counts_from_its_first_part_until_nobody_has_it() -> None:
     assert sent.came(b"1", ALICE, 30)
     sent.gone(b"2")
     assert sent.came(b"3", b"carol", 60)
-
-
-class Peer:
-    """Takes answers, and holds them until it is told to let go of them."""
-
-    def __init__(self) -> None:
-        self.sent: list[_Held] = []
-
-    def take(self, _: Client, data: bytes) -> Sent:
-        self.sent.append(_Held())
-        return cast("Sent", self.sent[-1])
-
-
-class _Held:
-    under_way = True
-
-
-def some_client(owner: bytes, identity: bytes) -> Client:
-    client = Client.__new__(Client)
-    client.caller = Caller(connection=identity, hello=example_hello(), key=owner)
-    return client
-
-
-def answer() -> SizesReply:
-    return SizesReply(shard="s", first=0, offset=0, sizes=bytes(1000))
-
-
-def test_an_answer_waits_until_the_client_has_taken_those_before_it() -> None:
-    peer = Peer()
-    answers = ReplyBudget(peer.take, most_each=2500)
-    one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
-    for _ in range(5):
-        assert answers.add(one, answer)
-    assert len(peer.sent) == 3
-    assert answers.add(other, answer)
-    assert len(peer.sent) == 4, "another client's are its own affair"
-    assert answers.deadline_ns(0) is not None
-    peer.sent[0].under_way = False
-    answers.turn()
-    assert len(peer.sent) == 5
-    for held in peer.sent:
-        held.under_way = False
-    answers.turn()
-    assert len(peer.sent) == 6
-    assert answers.deadline_ns(0) is None
-
-
-def test_questions_that_wait_are_counted_and_end_with_their_session() -> None:
-    peer = Peer()
-    answers = ReplyBudget(peer.take, most_each=1)
-    client = some_client(ALICE, b"1")
-    assert [answers.add(client, answer) for _ in range(MOST_OPEN_QUESTIONS + 1)] == [True] * (MOST_OPEN_QUESTIONS + 1)
-    assert not answers.add(client, answer)
-    answers.forget(client)
-    peer.sent[0].under_way = False
-    answers.turn()
-    assert len(peer.sent) == 1
-    assert answers.deadline_ns(0) is None
-
-
-def test_what_a_client_has_not_taken_takes_memory_after_its_session_too() -> None:
-    peer = Peer()
-    answers = ReplyBudget(peer.take, most_each=2500)
-    one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
-    answers.add(one, answer)
-    answers.add(other, answer)
-    answers.forget(one)
-    peer.sent[1].under_way = False
-    assert answers.under_way
-    peer.sent[0].under_way = False
-    assert not answers.under_way
 
 
 def test_who_listened_long_rests_as_long_but_not_for_ever() -> None:

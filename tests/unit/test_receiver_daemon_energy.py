@@ -5,8 +5,8 @@ import pytest
 from emlio.clocks.fit import ClockFit, ClockLine
 from emlio.energy.export.wire_rows import row_of_device, row_of_reading
 from emlio.receiver.engine.daemon_energy import Gathered, energy_of
-from emlio.wire.control import EnergyReply
 from emlio.wire.energy import ReadingRow
+from emlio.wire.questions import Energy
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 AHEAD_NS = 1000 * SECOND_NS
@@ -23,7 +23,7 @@ def _rows(*seconds: int) -> list[ReadingRow]:
     return [row_of_reading(make_reading(at, AHEAD_NS + at * SECOND_NS, at * 5_000_000)) for at in seconds]
 
 
-def _part(*seconds: int, **more: Any) -> EnergyReply:
+def _part(*seconds: int, **more: Any) -> Energy:
     fields: dict[str, Any] = {
         "node": "s1",
         "boot": "b",
@@ -32,10 +32,10 @@ def _part(*seconds: int, **more: Any) -> EnergyReply:
         "devices": [row_of_device(make_device())],
         "readings": _rows(*seconds),
     }
-    return EnergyReply(**(fields | more))
+    return Energy(**(fields | more))
 
 
-def _gathered(*parts: EnergyReply, absent: str = "") -> Gathered:
+def _gathered(*parts: Energy, absent: str = "") -> Gathered:
     return Gathered(daemon="store1:5555", number=0, parts=parts, absent=absent)
 
 
@@ -68,7 +68,7 @@ def test_what_came_before_an_answer_failed_is_kept() -> None:
         ((_part(0, devices=[row_of_device(make_device())] * 2),), "names of their own"),
     ],
 )
-def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[EnergyReply, ...], what: str) -> None:
+def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[Energy, ...], what: str) -> None:
     found = energy_of(_gathered(*parts), CLOCK)
     assert found.series is None
     assert found.absent.startswith("the daemon sent an invalid answer")

@@ -5,14 +5,16 @@ from typing import Any, cast
 
 import pytest
 
+from emlio.receiver.engine.asker import Asker
 from emlio.receiver.engine.daemon_energy import Gathered
-from emlio.receiver.engine.energy_questions import EnergyQuestions
+from emlio.receiver.engine.energy_questions import energy_questions
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import EnergyCame, RankInstruction, Send
+from emlio.session.instructions import AnswerCame, RankInstruction, Send
 from emlio.session.states import RankState
-from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest
+from emlio.wire.control import ControlMessage
 from emlio.wire.energy import DeviceRow, ReadingRow
+from emlio.wire.questions import Absent, Answer, AskEnergy, Energy, Question, Told
 from emlio_testing.clock import ManualClock
 from emlio_testing.session_states import rank_in
 
@@ -20,10 +22,17 @@ _S = 1_000_000_000
 _DEVICE = DeviceRow("package-0", "cpu", "powercap", "measured", None, None, None, None, "", True)
 
 
-def _reply(*seconds: int, **more: Any) -> EnergyReply:
+def _reply(*seconds: int, **more: Any) -> Energy:
     rows = [ReadingRow(at, at * _S, at * _S, 0, [at], [], 0, False, *[None] * 6) for at in seconds]
-    fields: dict[str, Any] = {"node": "s1", "boot": "b", "recording": 3, "devices": [_DEVICE], "readings": rows}
-    return EnergyReply(**(fields | more))
+    fields: dict[str, Any] = {
+        "node": "s1",
+        "boot": "b",
+        "recording": 3,
+        "interval_ns": 1,
+        "devices": [_DEVICE],
+        "readings": rows,
+    }
+    return Energy(**(fields | more))
 
 
 class _Source:
@@ -34,6 +43,10 @@ class _Source:
         self.peer_name = f"store{number}:5555"
         self.conversation = rank_in(RankState.STREAMING)
         self.is_here = True
+
+    @property
+    def is_heard(self) -> bool:
+        return self.is_here
 
     def come_back(self) -> None:
         self.conversation = rank_in(RankState.READY)
@@ -57,34 +70,39 @@ class _Crew:
         self.sources = _Sources(count)
         self.sent: list[tuple[int, ControlMessage]] = []
         self.clock = ManualClock(100 * _S)
-        self.questions = EnergyQuestions(cast("DaemonPool", self), self.clock)
+        self.questions = Asker(cast("DaemonPool", self), self.clock)
 
     def carry_out(self, source: _Source, instructions: list[RankInstruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Send):
                 self.sent.append((source.number, instruction.message))
-            elif isinstance(instruction, EnergyCame):
+            elif isinstance(instruction, AnswerCame):
                 self.questions.hear(source.number, instruction)
 
     def ask(self, stretches: Mapping[int, tuple[int, int]], timeout_s: int = 20) -> Promise:
         answer = Promise()
-        self.questions.ask(stretches, timeout_s * _S, answer)
+        pool = cast("DaemonPool", self)
+        questions = energy_questions(pool, self.clock, stretches, timeout_s * _S)
+        self.questions.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
         return answer
 
-    def answers(self, reply: EnergyReply, number: int = 0) -> None:
+    def answers(self, told: Told, number: int = 0, *, later: int = 0) -> None:
+        """The daemon with this number answers its first question, or a later one."""
         source = self.sources.all[number]
-        self.carry_out(source, source.conversation.receive(reply, self.clock.monotonic_ns()))
+        answer = Answer(number=sorted(source.conversation._questions._open)[later], told=told)
+        self.carry_out(source, source.conversation.receive(answer, self.clock.monotonic_ns()))
         self.questions.tick()
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(round(seconds * _S))
         self.questions.tick()
 
-    def asked(self) -> EnergyRequest:
-        """The last question that was sent."""
+    def asked(self) -> AskEnergy:
+        """What the last question that was sent is about."""
         message = self.sent[-1][1]
-        assert isinstance(message, EnergyRequest)
-        return message
+        assert isinstance(message, Question)
+        assert isinstance(message.about, AskEnergy)
+        return message.about
 
 
 def _seconds(gathered: Gathered) -> list[int]:
@@ -99,7 +117,7 @@ def pool() -> _Crew:
 def test_all_daemons_are_asked_at_once_each_for_its_own_stretch() -> None:
     pool = _Crew(2)
     answer = pool.ask({0: (10 * _S, 12 * _S), 1: (510 * _S, 512 * _S)})
-    assert [(number, type(message)) for number, message in pool.sent] == [(0, EnergyRequest), (1, EnergyRequest)]
+    assert [(number, type(message)) for number, message in pool.sent] == [(0, Question), (1, Question)]
     assert (pool.asked().from_ns, pool.asked().to_ns) == (510 * _S, 512 * _S)
     pool.answers(_reply(510, 511, 512), 1)
     assert not answer.done()
@@ -153,7 +171,7 @@ def test_a_recording_that_ended_before_the_stretch_did_is_not_waited_for(pool: _
 
 def test_a_daemon_that_has_no_recorder_says_why(pool: _Crew) -> None:
     answer = pool.ask({0: (10 * _S, 12 * _S)})
-    pool.answers(EnergyReply(absent="no recorder"))
+    pool.answers(Absent(text="no recorder"))
     assert answer.result(0) == (Gathered(daemon="store0:5555", number=0, absent="no recorder"),)
 
 
@@ -171,7 +189,8 @@ def test_a_daemon_that_was_lost_is_asked_again_when_it_is_back(pool: _Crew) -> N
     pool.advance(1)
     source.come_back()
     pool.advance(1)
-    assert (pool.asked().session, pool.asked().first) == (8, 11)
+    assert isinstance(pool.sent[-1][1], Question)
+    assert (pool.sent[-1][1].session, pool.asked().first) == (8, 11)
     pool.answers(_reply(11, 12))
     assert _seconds(answer.result(0)[0]) == [10, 11, 12]
 
@@ -193,26 +212,27 @@ def test_who_does_not_answer_in_time_is_left_out_and_its_late_answer_is_nobodys(
     assert silent.absent == "it did not answer within 5 s"
     assert _seconds(prompt) == [10, 11, 12]
     again = pool.ask({0: (20 * _S, 22 * _S)})
-    assert len(pool.sent) == 2, "the question before is still open"
-    pool.answers(_reply(10, 11, 12))
     assert pool.asked().from_ns == 20 * _S
+    pool.answers(_reply(10, 11, 12))
     assert not again.done()
     pool.answers(_reply(20, 21, 22))
     assert _seconds(again.result(0)[0]) == [20, 21, 22]
 
 
-def test_two_threads_that_ask_have_their_answers_one_after_the_other(pool: _Crew) -> None:
+def test_two_threads_that_ask_have_their_own_answers(pool: _Crew) -> None:
     one, two = pool.ask({0: (10 * _S, 12 * _S)}), pool.ask({0: (20 * _S, 22 * _S)})
-    assert len(pool.sent) == 1
+    assert len(pool.sent) == 2
+    pool.answers(_reply(20, 21, 22), later=1)
     pool.answers(_reply(10, 11, 12))
-    pool.answers(_reply(20, 21, 22))
     assert _seconds(one.result(0)[0]) == [10, 11, 12]
     assert _seconds(two.result(0)[0]) == [20, 21, 22]
 
 
-def test_a_daemon_that_is_released_is_not_waited_for(pool: _Crew) -> None:
-    answer = pool.ask({0: (10 * _S, 12 * _S)})
-    pool.sources.all.clear()
+def test_a_daemon_that_is_released_is_not_waited_for() -> None:
+    pool = _Crew(2)
+    answer = pool.ask({0: (10 * _S, 12 * _S), 1: (10 * _S, 12 * _S)})
+    pool.answers(_reply(10, 11, 12), 1)
+    del pool.sources.all[0]
     pool.advance(1)
     assert "was removed" in answer.result(0)[0].absent
 

@@ -38,8 +38,8 @@ from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.contents import pack
 from emlio.session.states import RankState
-from emlio.wire.contents import MatchReply, MatchRequest
 from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Pong, Welcome, encode_control
+from emlio.wire.questions import Answer, AskMatches, Matches, Question
 
 S = 1_000_000_000
 HEARTBEAT_NS = S
@@ -364,15 +364,16 @@ def test_daemons_report_what_their_streams_waited_for_only_while_the_user_waits(
 SMALL = Wanted(subset=Where("size < 1kB"))
 
 
-def matches(rank: Rank, daemon: int, told: bytes) -> list[tuple[int, bool]]:
-    """A daemon answers with these bytes; which daemons are asked for matches then, and whether for digests."""
-    reply = MatchReply(first=0, size=len(told), total=len(told), data=pack(told))
-    return asked(rank.tell(Said(daemon, encode_control(reply))))
+def matches(rank: Rank, daemon: int, told: bytes, number: int = 0) -> list[tuple[int, bool]]:
+    """A daemon answers a question with these bytes; which daemons are asked for matches then, and whether for digests."""
+    answer = Matches(first=0, size=len(told), total=len(told), data=pack(told))
+    return asked(rank.tell(Said(daemon, encode_control(Answer(number=number, told=answer)))))
 
 
 def asked(instructions: list[Instruction]) -> list[tuple[int, bool]]:
-    questions = [one for one in instructions if isinstance(one, Say) and isinstance(one.message, MatchRequest)]
-    return [(one.source, one.message.digests is True) for one in questions if isinstance(one.message, MatchRequest)]
+    messages = [(one.source, one.message) for one in instructions if isinstance(one, Say)]
+    abouts = [(source, message.about) for source, message in messages if isinstance(message, Question)]
+    return [(source, about.digests is True) for source, about in abouts if isinstance(about, AskMatches)]
 
 
 def test_matches_are_asked_of_another_daemon_if_one_is_lost_before_it_told_them() -> None:
@@ -382,10 +383,9 @@ def test_matches_are_asked_of_another_daemon_if_one_is_lost_before_it_told_them(
         rank.welcome(daemon)
     assert matches(rank, 0, bytes(32)) == []
     assert matches(rank, 1, bytes(32)) == [(0, False)]
-    assert asked(rank.tell(LinkEnded(0, LinkEvent.BROKEN)) + rank.tell(TimePassed(hungry=False, quiet=True))) == [
-        (1, False)
-    ]
-    assert matches(rank, 1, b"\xff") == []
+    again = rank.tell(LinkEnded(0, LinkEvent.BROKEN)) + rank.tell(TimePassed(hungry=False, quiet=True))
+    assert asked(again) == [(1, False)]
+    assert matches(rank, 1, b"\xff", 1) == []
     assert rank.machine.agreement is not None
     assert rank.source(1).conversation.state is RankState.OFFERING
 
@@ -398,7 +398,7 @@ def test_a_daemon_that_evaluates_a_predicate_when_it_is_back_is_waited_for(same:
         rank.welcome(daemon)
         matches(rank, daemon, bytes(16))
     for daemon in (0, 1):
-        matches(rank, daemon, b"\xff")
+        matches(rank, daemon, b"\xff", 1)
     rank.agree()
     rank.tell(LinkEnded(1, LinkEvent.BROKEN))
     rank.tick()

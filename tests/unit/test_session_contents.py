@@ -8,11 +8,12 @@ import pytest
 
 from emlio.errors import RemoteProtocolError
 from emlio.session.contents import ContentCollector, cut_content, pack, unpack
-from emlio.session.instructions import Failed, Judge, LookUpMatches, Matched, Send
+from emlio.session.instructions import Failed, Judge, LookUp, Matched, Send
 from emlio.session.states import DaemonState, RankState
-from emlio.wire.contents import ContentPart, MatchReply, MatchRequest
+from emlio.wire.contents import ContentPart
 from emlio.wire.control import CatalogPart, PlanReply, Refused, encode_control
 from emlio.wire.limits import CONTENT_PART_BYTES, MATCH_DIGEST_BYTES, MAX_CONTENT_BYTES
+from emlio.wire.questions import Answer, AskMatches, Matches, Question
 from emlio_testing.session_pair import example_offer, example_rows
 from emlio_testing.session_states import daemon_in, rank_in
 
@@ -119,43 +120,33 @@ def test_a_set_compresses_and_each_part_fits_a_message() -> None:
         assert len(encode_control(part)) < CONTENT_PART_BYTES + CONTENT_PART_BYTES // 16
 
 
-def test_matches_come_in_parts_one_after_the_other() -> None:
+def _matches(told: bytes, first: int) -> Matches:
+    part = told[first : first + CONTENT_PART_BYTES]
+    return Matches(first=first, size=len(part), total=len(told), data=pack(part))
+
+
+@pytest.mark.parametrize("digests", [False, True])
+def test_matches_come_in_parts_one_after_the_other(digests: bool) -> None:
     rank = rank_in(RankState.LISTED)
-    rows = [msgspec.structs.replace(row, records=3_000_000) for row in example_rows(5)]
-    rank._rows = rows
-    bits = CONTENT[: 15_000_000 // 8]
+    rank._rows = [msgspec.structs.replace(row, records=250) for row in example_rows(70_000)]
+    told = CONTENT[: 70_000 * MATCH_DIGEST_BYTES if digests else 70_000 * 250 // 8]
     daemon = daemon_in(DaemonState.GREETED)
-    asked = rank.ask_matches("size < 1kB")
-    for first in (0, CONTENT_PART_BYTES):
-        (send,) = asked
-        assert isinstance(send, Send)
-        question = send.message
-        assert question == MatchRequest(session=7, predicate="size < 1kB", first=first)
-        assert daemon.receive(question, 0) == [LookUpMatches(question=question)]
-        (reply,) = daemon.tell_matches(bits, b"")
-        assert isinstance(reply, Send)
-        asked = rank.receive(reply.message, 0)
-    assert asked == [Matched(told=bits)]
-    assert (rank.state, daemon.state) == (RankState.LISTED, DaemonState.GREETED)
-    assert daemon.tell_matches(bits, b"") == []  # nothing is open
-
-
-def test_digests_of_matches_come_instead_of_a_bit_for_each_record() -> None:
-    rank, daemon = rank_in(RankState.LISTED), daemon_in(DaemonState.GREETED)
-    rank._rows = list(example_rows(70_000))
-    digests = CONTENT[: 70_000 * MATCH_DIGEST_BYTES]
-    asked = rank.ask_matches("size < 1kB", digests=True)
-    for first in (0, CONTENT_PART_BYTES):
+    asked = rank.ask_matches("size < 1kB", digests=digests)
+    for number, first in enumerate(
+        (0, CONTENT_PART_BYTES, 2 * CONTENT_PART_BYTES)[: -(-len(told) // CONTENT_PART_BYTES)]
+    ):
         assert rank.matches.is_open
         (send,) = asked
         assert isinstance(send, Send)
-        assert send.message == MatchRequest(session=7, predicate="size < 1kB", first=first, digests=True)
-        daemon.receive(send.message, 0)
-        (reply,) = daemon.tell_matches(b"", digests)
-        assert isinstance(reply, Send)
-        asked = rank.receive(reply.message, 0)
-    assert asked == [Matched(told=digests)]
+        about = AskMatches(predicate="size < 1kB", first=first, digests=digests or msgspec.UNSET)
+        question = Question(session=7, number=number, about=about)
+        assert send.message == question
+        assert daemon.receive(question, 0) == [LookUp(question=question)]
+        assert daemon.answered(number)
+        asked = rank.receive(Answer(number=number, told=_matches(told, first)), 0)
+    assert asked == [Matched(told=told)]
     assert not rank.matches.is_open
+    assert (rank.state, daemon.state) == (RankState.LISTED, DaemonState.GREETED)
 
 
 @pytest.mark.parametrize(
@@ -169,26 +160,29 @@ def test_matches_that_do_not_fit_end_the_session(wrong: dict[str, Any]) -> None:
     total = -(-records // 8)
     rank.ask_matches("size < 1kB")
     fields: dict[str, Any] = {"first": 0, "size": total, "total": total, "data": pack(bytes(total))}
-    failed = rank.receive(MatchReply(**(fields | wrong)), 0)[-1]
+    failed = rank.receive(Answer(number=0, told=Matches(**(fields | wrong))), 0)[-1]
     assert isinstance(failed, Failed)
     assert rank.state is RankState.OVER
 
 
 def test_matches_come_only_when_they_were_asked_for() -> None:
-    reply = MatchReply(first=0, size=1, total=1, data=pack(b"\1"))
+    answer = Answer(number=0, told=_matches(b"\1", 0))
     for state in (RankState.LISTED, RankState.GREETING, RankState.OFFERING, RankState.STREAMING):
-        assert isinstance(rank_in(state).receive(reply, 0)[-1], Failed)
-    question = MatchRequest(session=7, predicate="size < 1kB")
+        assert isinstance(rank_in(state).receive(answer, 0)[-1], Failed)
+    question = Question(session=7, number=1, about=AskMatches(predicate="size < 1kB"))
     for state in (DaemonState.JUDGING, DaemonState.AGREED, DaemonState.STREAMING):
         (refused, *_) = daemon_in(state).receive(question, 0)
         assert isinstance(refused, Send)
         assert isinstance(refused.message, Refused)
     daemon = daemon_in(DaemonState.GREETED)
     daemon.receive(question, 0)
-    (again, *_) = daemon.receive(question, 0)
+    (again, *_) = daemon.receive(msgspec.structs.replace(question, number=2), 0)
     assert isinstance(again, Send)
     assert "before the last request was answered" in str(again.message)
-    beyond = daemon_in(DaemonState.GREETED)
-    beyond.receive(msgspec.structs.replace(question, first=9), 0)
-    (refused, *_) = beyond.tell_matches(bytes(9), b"")
-    assert "from a byte in [0, 9), got 9" in str(refused)
+
+
+def test_matches_of_no_records_are_known_without_a_question() -> None:
+    rank = rank_in(RankState.LISTED)
+    rank._rows = [msgspec.structs.replace(row, records=0) for row in example_rows(5)]
+    assert rank.ask_matches("size < 1kB") == [Matched(told=b"")]
+    assert not rank.matches.is_open

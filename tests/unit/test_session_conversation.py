@@ -5,17 +5,18 @@ import pytest
 from emlio.errors import PeerLostError, RefusedError
 from emlio.session.instructions import (
     Agreed,
+    AnswerCame,
     Ended,
     Judge,
     Listed,
-    LookUpSizes,
-    SizesCame,
+    LookUp,
     StartStream,
     StopStream,
     StreamOpened,
 )
 from emlio.session.states import DaemonState, RankState
 from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio.wire.questions import AskSizes, Sizes
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import Link, LinkFaults
 from emlio_testing.session_pair import SessionPair, SessionSettings, example_rows, example_wanted
@@ -201,22 +202,19 @@ def test_the_answer_to_an_opening_that_was_replaced_is_ignored() -> None:
 def test_sizes_asked_for_beside_a_stream_come_and_leave_both_sides_as_they_were() -> None:
     talk = _Talk(delay_ns=20 * _MS)
     pair = talk.to_streaming()
-    pair.ask_sizes("train-000001", 90, 50)
-    pair.ask_sizes("train-000001", 100, 1)
-    pair.ask_sizes("nowhere", 0, 1)
+    questions = [("train-000001", 90, 50), ("train-000001", 100, 1), ("nowhere", 0, 1)]
+    abouts = [AskSizes(shard=shard, first=first, count=count) for shard, first, count in questions]
+    for about in abouts:
+        pair.ask(about)
     assert pair.log[-1] == StreamOpened(stream=1, lanes=2)
     talk.run(_S)
     assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
     assert pair.running is not None
-    assert [event for event in pair.log if isinstance(event, LookUpSizes)] == [
-        LookUpSizes(shard="train-000001", first=90, count=50),
-        LookUpSizes(shard="train-000001", first=100, count=1),
-        LookUpSizes(shard="nowhere", first=0, count=1),
-    ]
-    assert [event for event in pair.log if isinstance(event, SizesCame)] == [
-        SizesCame(shard="train-000001", first=90, offset=4500, sizes=b"\x32\0\0\0" * 10),
-        SizesCame(shard="train-000001", first=100, offset=0, sizes=b""),
-        SizesCame(shard="nowhere", first=0, offset=0, sizes=b""),
+    assert [event.question.about for event in pair.log if isinstance(event, LookUp)] == abouts
+    assert [(event.about, event.told) for event in pair.log if isinstance(event, AnswerCame)] == [
+        (abouts[0], Sizes(offset=4500, sizes=b"\x32\0\0\0" * 10)),
+        (abouts[1], Sizes(offset=0, sizes=b"")),
+        (abouts[2], Sizes(offset=0, sizes=b"")),
     ]
 
 

@@ -41,17 +41,16 @@ from emlio.wire.control import (
     ShardRow,
     ShardsReply,
     ShardsRequest,
-    SizesReply,
-    SizesRequest,
     Stop,
 )
+from emlio.wire.questions import Answer, AskSizes, Question, Sizes
 from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio_testing.session_states import daemon_in, example_open, example_welcome, rank_in
 
 _ROWS = example_rows(5)
 _OPEN = example_open()
-_ASK = SizesRequest(session=7, shard="a", first=0, count=1)
-_SIZES = SizesReply(shard="a", first=0, offset=0, sizes=bytes(4))
+_ASK = Question(session=7, number=1, about=AskSizes(shard="a", first=0, count=1))
+_SIZES = Answer(number=1, told=Sizes(offset=0, sizes=bytes(4)))
 
 
 def _failure(instructions: list[RankInstruction]) -> EmlioError:

@@ -17,14 +17,9 @@ from emlio.wire.control import (
     Ping,
     PlanOffer,
     PlanReply,
-    RecordRow,
-    RecordsReply,
-    RecordsRequest,
     Refused,
     ShardRow,
     ShardsReply,
-    SizesReply,
-    SizesRequest,
     Welcome,
     decode_control,
     encode_control,
@@ -34,6 +29,8 @@ from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
     MAX_LANES,
     MAX_NAME_LENGTH,
+    MAX_PREDICATE_CHARACTERS,
+    MAX_REASON,
     MAX_SHARDS,
     NOTE_BYTES_PER_RECORDS,
     RECORD_BYTES_PER_REPLY,
@@ -41,6 +38,7 @@ from emlio.wire.limits import (
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
+from emlio.wire.questions import Absent, Answer, AskMatches, AskRecords, AskSizes, Question, RecordRow, Records, Sizes
 from emlio_testing.session_pair import example_offer
 
 _ROW = ShardRow("train", 1, 1, "d")
@@ -88,22 +86,30 @@ def _part(rows: list[ShardRow], first: int = 0) -> CatalogPart:
     return CatalogPart(session=1, fingerprint="f", first=first, total=1, rows=rows)
 
 
-def _ask(**changes: Any) -> SizesRequest:
-    fields: dict[str, Any] = {"session": 1, "shard": "train", "first": 0, "count": 1}
-    return SizesRequest(**(fields | changes))
+def _ask(**changes: Any) -> Question:
+    fields: dict[str, Any] = {"shard": "train", "first": 0, "count": 1}
+    return Question(session=1, number=1, about=AskSizes(**(fields | changes)))
 
 
-def _sizes(**changes: Any) -> SizesReply:
-    fields: dict[str, Any] = {"shard": "train", "first": 0, "offset": 0, "sizes": b""}
-    return SizesReply(**(fields | changes))
+def _sizes(**changes: Any) -> Answer:
+    fields: dict[str, Any] = {"offset": 0, "sizes": b""}
+    return Answer(number=1, told=Sizes(**(fields | changes)))
 
 
-def _wanted(count: int) -> RecordsRequest:
-    return RecordsRequest(session=1, number=1, records=[RecordRow("train", 2**62 - 1)] * count)
+def _wanted(count: int) -> Question:
+    return Question(session=1, number=1, about=AskRecords(records=[RecordRow("train", 2**62 - 1)] * count))
 
 
-def _records(**changes: Any) -> RecordsReply:
-    return RecordsReply(number=1, **changes)
+def _records(**changes: Any) -> Answer:
+    return Answer(number=1, told=Records(**({"sizes": b""} | changes)))
+
+
+def _matching(predicate: str) -> Question:
+    return Question(session=1, number=1, about=AskMatches(predicate=predicate))
+
+
+def _absent(text: str) -> Answer:
+    return Answer(number=1, told=Absent(text=text))
 
 
 def _welcome(**changes: Any) -> Welcome:
@@ -178,6 +184,12 @@ def _welcome(**changes: Any) -> Welcome:
         pytest.param(
             _records(crcs=bytes(4 * RECORDS_PER_REQUEST)), _records(crcs=bytes(4 * RECORDS_PER_REQUEST + 1)), id="crcs"
         ),
+        pytest.param(
+            _matching("x" * MAX_PREDICATE_CHARACTERS), _matching("x" * (MAX_PREDICATE_CHARACTERS + 1)), id="predicate"
+        ),
+        pytest.param(_matching("x"), _matching(""), id="no predicate"),
+        pytest.param(_absent("x" * MAX_REASON), _absent("x" * (MAX_REASON + 1)), id="reason"),
+        pytest.param(_absent("x"), _absent(""), id="no reason"),
         pytest.param(_sizes(offset=2**62 - 1), _sizes(offset=-1), id="offset"),
         pytest.param(
             _sizes(sizes=bytes(4 * RECORDS_PER_SIZES)), _sizes(sizes=bytes(4 * RECORDS_PER_SIZES + 1)), id="sizes"

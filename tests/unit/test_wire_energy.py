@@ -8,7 +8,7 @@ from emlio.energy.export.wire_rows import device_of, reading_of, row_of_device, 
 from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import RemoteProtocolError
-from emlio.wire.control import EnergyReply, EnergyRequest, Pong, decode_control, encode_control
+from emlio.wire.control import ControlMessage, Pong, decode_control, encode_control
 from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
@@ -17,6 +17,7 @@ from emlio.wire.limits import (
     READINGS_PER_ENERGY,
     VALUES_PER_ENERGY,
 )
+from emlio.wire.questions import Answer, AskEnergy, Energy, Question
 from emlio_testing.energy_series import make_device, make_reading
 
 _LARGEST = 2**62 - 1
@@ -42,10 +43,27 @@ def _reading(*totals: int | None, events: tuple[str, ...] = (), seq: int = 0, co
     return ReadingRow(seq, 1, 1, 0, list(totals), list(events), 0, False, *[count] * 6)
 
 
-def _over_the_wire(reply: EnergyReply) -> EnergyReply:
-    came = decode_control(encode_control(reply))
-    assert isinstance(came, EnergyReply)
-    return came
+def _answer(**changes: Any) -> Answer:
+    fields: dict[str, Any] = {
+        "node": "s1",
+        "boot": "b",
+        "recording": 1,
+        "interval_ns": 1,
+        "devices": [],
+        "readings": [],
+    }
+    return Answer(number=1, told=Energy(**(fields | changes)))
+
+
+def _question(from_ns: int, to_ns: int) -> Question:
+    return Question(session=1, number=1, about=AskEnergy(from_ns=from_ns, to_ns=to_ns))
+
+
+def _over_the_wire(answer: Answer) -> Energy:
+    came = decode_control(encode_control(answer))
+    assert isinstance(came, Answer)
+    assert isinstance(came.told, Energy)
+    return came.told
 
 
 def test_devices_and_readings_come_back_as_they_were() -> None:
@@ -60,8 +78,7 @@ def test_devices_and_readings_come_back_as_they_were() -> None:
         make_reading(5, 30, 1, 2, 2**60, memory_bytes=2**45),
     ]
     came = _over_the_wire(
-        EnergyReply(
-            node="s1",
+        _answer(
             devices=[row_of_device(device) for device in devices],
             readings=[row_of_reading(reading) for reading in readings],
         )
@@ -89,58 +106,54 @@ def test_a_note_that_is_too_long_is_cut() -> None:
 )
 def test_a_device_that_cannot_be_is_the_daemons_fault(row: DeviceRow, what: str) -> None:
     with pytest.raises(RemoteProtocolError, match=what):
-        device_of(_over_the_wire(EnergyReply(devices=[row])).devices[0])
+        device_of(_over_the_wire(_answer(devices=[row])).devices[0])
 
 
 @pytest.mark.parametrize("row", [_reading(1, events=("exploded",)), _reading(1, 2, events=("gap",))])
 def test_a_reading_that_cannot_be_is_the_daemons_fault(row: ReadingRow) -> None:
     with pytest.raises(RemoteProtocolError, match="invalid reading 0"):
-        reading_of(_over_the_wire(EnergyReply(readings=[row])).readings[0])
+        reading_of(_over_the_wire(_answer(readings=[row])).readings[0])
 
 
 @pytest.mark.parametrize(
     ("largest", "too_large"),
     [
         pytest.param(
-            EnergyRequest(session=1, from_ns=0, to_ns=_LARGEST),
-            EnergyRequest(session=1, from_ns=-1, to_ns=0),
+            _question(0, _LARGEST),
+            _question(-1, 0),
             id="past",
         ),
         pytest.param(
-            EnergyRequest(session=1, from_ns=0, to_ns=_LARGEST),
-            EnergyRequest(session=1, from_ns=0, to_ns=2**62),
+            _question(0, _LARGEST),
+            _question(0, 2**62),
             id="end",
         ),
         pytest.param(
-            EnergyReply(devices=[_device()] * MAX_ENERGY_DEVICES),
-            EnergyReply(devices=[_device()] * (MAX_ENERGY_DEVICES + 1)),
+            _answer(devices=[_device()] * MAX_ENERGY_DEVICES),
+            _answer(devices=[_device()] * (MAX_ENERGY_DEVICES + 1)),
             id="devices",
         ),
         pytest.param(
-            EnergyReply(readings=[_reading()] * READINGS_PER_ENERGY),
-            EnergyReply(readings=[_reading()] * (READINGS_PER_ENERGY + 1)),
+            _answer(readings=[_reading()] * READINGS_PER_ENERGY),
+            _answer(readings=[_reading()] * (READINGS_PER_ENERGY + 1)),
             id="readings",
         ),
         pytest.param(
-            EnergyReply(readings=[_reading(*[_LARGEST] * MAX_ENERGY_DEVICES)]),
-            EnergyReply(readings=[_reading(*[0] * (MAX_ENERGY_DEVICES + 1))]),
+            _answer(readings=[_reading(*[_LARGEST] * MAX_ENERGY_DEVICES)]),
+            _answer(readings=[_reading(*[0] * (MAX_ENERGY_DEVICES + 1))]),
             id="totals",
         ),
-        pytest.param(EnergyReply(readings=[_reading(None)]), EnergyReply(readings=[_reading(-1)]), id="total"),
+        pytest.param(_answer(readings=[_reading(None)]), _answer(readings=[_reading(-1)]), id="total"),
+        pytest.param(_answer(readings=[_reading(count=_LARGEST)]), _answer(readings=[_reading(count=2**62)]), id="use"),
         pytest.param(
-            EnergyReply(readings=[_reading(count=_LARGEST)]), EnergyReply(readings=[_reading(count=2**62)]), id="use"
-        ),
-        pytest.param(
-            EnergyReply(devices=[_device(note="x" * MAX_NOTE_LENGTH)]),
-            EnergyReply(devices=[_device(note="x" * (MAX_NOTE_LENGTH + 1))]),
+            _answer(devices=[_device(note="x" * MAX_NOTE_LENGTH)]),
+            _answer(devices=[_device(note="x" * (MAX_NOTE_LENGTH + 1))]),
             id="note",
         ),
-        pytest.param(EnergyReply(devices=[_device()]), EnergyReply(devices=[_device(name="")]), id="no name"),
+        pytest.param(_answer(devices=[_device()]), _answer(devices=[_device(name="")]), id="no name"),
     ],
 )
-def test_the_largest_value_is_taken_and_one_more_is_not(
-    largest: EnergyReply | EnergyRequest, too_large: EnergyReply | EnergyRequest
-) -> None:
+def test_the_largest_value_is_taken_and_one_more_is_not(largest: ControlMessage, too_large: ControlMessage) -> None:
     assert decode_control(encode_control(largest)) == largest
     with pytest.raises(RemoteProtocolError):
         decode_control(encode_control(too_large))
@@ -161,7 +174,7 @@ def test_the_largest_answer_is_one_control_message(devices: int) -> None:
         *[_LARGEST] * 6,
     )
     named = _device(name="ä" * 255, note="ä" * MAX_NOTE_LENGTH)
-    data = encode_control(EnergyReply(devices=[named] * devices, readings=[row] * count))
+    data = encode_control(_answer(devices=[named] * devices, readings=[row] * count))
     assert len(data) <= MAX_CONTROL_BYTES // 2
 
 

@@ -23,11 +23,11 @@ from emlio.wire.control import (
     Refused,
     ShardRow,
     ShardsRequest,
-    SizesRequest,
     Welcome,
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
+from emlio.wire.questions import AskSizes, Question
 from emlio_testing.attacks.insiders import hello_of
 from emlio_testing.attacks.strangers import many_descriptors
 from emlio_testing.datasets import make_dataset
@@ -240,6 +240,11 @@ def test_a_rank_can_begin_while_another_floods_the_daemon(siege: Siege, one: Ins
     siege.is_unharmed(connections=1)
 
 
+def _sizes(one: Insider) -> Question:
+    about = AskSizes(shard=one.rows[0].name, first=0, count=TALL_RECORDS)
+    return Question(session=one.session, number=1, about=about)
+
+
 @pytest.mark.parametrize("question", ["sizes", "list", "ping"])
 def test_one_who_never_reads_his_answers_costs_a_bounded_memory_that_is_free_when_he_goes(
     siege: Siege, question: str
@@ -247,7 +252,7 @@ def test_one_who_never_reads_his_answers_costs_a_bounded_memory_that_is_free_whe
     with insider(siege.daemon.endpoint, siege.keys.insider.pair(), siege.keys.store.pair().public) as one:
         one.greet(hello_of(TALL))
         asked = {
-            "sizes": SizesRequest(session=one.session, shard=one.rows[0].name, first=0, count=TALL_RECORDS),
+            "sizes": _sizes(one),
             "list": ShardsRequest(session=one.session, first=0),
             "ping": Ping(session=one.session, nonce=1),
         }[question]
@@ -261,7 +266,7 @@ def test_one_who_never_reads_his_answers_costs_a_bounded_memory_that_is_free_whe
 def test_what_one_never_read_is_free_when_he_goes_long_after_his_session(siege: Siege) -> None:
     with insider(siege.daemon.endpoint, siege.keys.insider.pair(), siege.keys.store.pair().public) as one:
         one.greet(hello_of(TALL))
-        asked = SizesRequest(session=one.session, shard=one.rows[0].name, first=0, count=TALL_RECORDS)
+        asked = _sizes(one)
         one.pour(encode_control(asked), 2000)
         assert settles(lambda: not siege.daemon.log.rstrip().endswith("began"), LONG_S)
         until = time.monotonic() + LONG_S

@@ -11,7 +11,8 @@ from emlio.errors import EmlioError, LocalProtocolError
 from emlio.session.instructions import Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
-from emlio.wire.control import ControlMessage, RecordRow, decode_control, encode_control
+from emlio.wire.control import ControlMessage, decode_control, encode_control
+from emlio.wire.questions import AskEnergy, AskRecords, AskSizes, RecordRow, Subject
 from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio_testing.session_states import rank_in
 from tests.fuzz.draws import Draws
@@ -21,9 +22,8 @@ __all__ = ["TARGET", "fuzz"]
 
 _KINDS = get_args(ControlMessage)
 _ROWS = example_rows(5000)
-_MOST_SENT = 1 + 3 + 16 + 2
-"""At once: a question, three pings, the questions for sizes that may be open, the two parts of this catalog. That for energy goes
-alone."""
+_MOST_SENT = 1 + 3 + 2
+"""At once: a request, three pings, the two parts of this catalog. Questions go alone."""
 
 
 def fuzz(data: bytes) -> None:
@@ -60,17 +60,25 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
                 return rank.open(example_wanted(slot=small), now_ns=now_ns)
             case 5:
                 return rank.stop()
-            case 6:
-                return rank.ask_sizes("train-000000", small % 3, 1 + small)
-            case 7:
-                return rank.ask_energy(small, 2 * small - 20, recording=small % 3, first=small % 2)
-            case 8:
-                return rank.ask_records(small % 3, [RecordRow("train-000000", small)] * (small % 70), small % 2)
+            case 6 | 7 | 8:
+                return [Send(message=rank.ask(_about(small)))]
+            case 9 if small & 16:
+                return rank.ask_matches("size < 1kB", digests=small > 128)
             case _:
                 rank.expect_within(1 + draws.number() ** 2 % (1 << 36))
                 return rank.cut_off() if small > 240 else []
     except LocalProtocolError:
         return []  # what the state does not allow
+
+
+def _about(small: int) -> Subject:
+    match small % 10:
+        case 6:
+            return AskSizes(shard="train-000000", first=small % 3, count=small // 2)
+        case 7:
+            return AskEnergy(from_ns=small, to_ns=2 * small - 20, recording=small % 3, first=small % 2)
+        case _:
+            return AskRecords(records=[RecordRow("train-000000", small)] * (small % 70), offset=small % 2)
 
 
 def _check(rank: RankSession, did: Sequence[RankInstruction]) -> None:

@@ -1,0 +1,1 @@
+"""The questions of ranks: sizes, matches of predicates, single records, energy."""

@@ -1,0 +1,52 @@
+"""An open question, and the work that answers it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emlio.daemon.control.client import Client
+from emlio.wire.questions import Told
+
+__all__ = ["Asked", "Place", "Work"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A thing that is read to answer questions, such as a dataset's files. It may be slow, and hang.
+
+    Attributes:
+        subject: what is asked for.
+        dataset: the key of the dataset; empty if it is none.
+        threads: how many read it at once, for different clients.
+    """
+
+    subject: str
+    dataset: str = ""
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """Makes the answer, or its encoded message: in a thread if it is read from a place.
+
+    `make` may raise `RefusedError` there, which ends the session.
+    """
+
+    make: Callable[[], Told | bytes]
+    place: Place | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Asked:
+    """A question that is not answered yet.
+
+    Attributes:
+        client: the session that asked.
+        work: makes the answer.
+        number: the question's number; -1 if it is for a part of the list of shards, which has none.
+        dropped: its session is over.
+    """
+
+    client: Client
+    work: Work
+    number: int = -1
+    dropped: bool = False

@@ -1,0 +1,191 @@
+"""Asks daemons the questions of other threads: a bounded number at once, and again if a daemon is lost.
+
+Used by the receive thread only. Does not cover: the questions (size_questions.py, record_questions.py,
+energy_questions.py).
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emlio.clock import Clock
+from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
+from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.machine.source import Source
+from emlio.receiver.threads.promise import Promise
+from emlio.session.instructions import AnswerCame, Send
+from emlio.wire.questions import Subject, Told
+
+__all__ = ["Asker", "OpenQuestion"]
+
+
+class OpenQuestion(ABC):
+    """A question to one daemon after the other. It may take several messages.
+
+    Attributes:
+        done: nothing more is wanted.
+        until_ns: when it is given up; None if only the waiting thread watches the time.
+        not_before_ns: when it may be asked again; None if it may be now.
+    """
+
+    done = False
+    until_ns: int | None = None
+    not_before_ns: int | None = None
+
+    @abstractmethod
+    def source(self) -> Source | None:
+        """Return the daemon to ask now; None while it is away, or if that ended the question."""
+
+    @abstractmethod
+    def about(self) -> Subject:
+        """Return the subject of the next message."""
+
+    @abstractmethod
+    def hear(self, source: Source, told: Told) -> None:
+        """Take an answer of the daemon. An `EmlioError` that it raises is the error of the waiting thread."""
+
+    def end(self, error: EmlioError) -> None:
+        """End it: no daemon can be asked any more. By default that is the error of the waiting thread."""
+        raise error
+
+    def lost(self) -> None:  # noqa: B027  # most have nothing to do
+        """Forget what only the daemon that was asked can continue: it was lost."""
+
+    def expire(self) -> None:  # noqa: B027  # only for those with a time
+        """Give it up: `until_ns` is over."""
+
+
+class _Wanted:
+    """The questions that one thread waits for."""
+
+    def __init__(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any]) -> None:
+        self._questions = questions
+        self._made = made
+        self.answer = answer
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Let something happen to a question, and set the answer if that was the last one."""
+        try:
+            action()
+        except EmlioError as error:
+            self.answer.set_exception(error)
+        self.settle()
+
+    def settle(self) -> None:
+        if not self.answer.done() and all(question.done for question in self._questions):
+            self.answer.set_result(self._made())
+
+
+_Entry = tuple[OpenQuestion, _Wanted]
+
+
+class Asker:
+    """The questions that are not answered yet.
+
+    Attributes:
+        ended: no daemon can be asked any more.
+        error: why not.
+    """
+
+    def __init__(self, pool: DaemonPool, clock: Clock) -> None:
+        """Begin without questions to these daemons."""
+        self._pool = pool
+        self._clock = clock
+        self._waiting: deque[_Entry] = deque()
+        self._sent: dict[tuple[int, int, int], _Entry] = {}  # by stream, session, number
+        self._timed: list[_Entry] = []
+        self.ended = False
+        self.error: EmlioError = PeerLostError("the loader has ended, so no daemon can be asked")
+
+    def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
+        """Ask these questions when their daemons are there and take more.
+
+        Once all are done `answer` is set to what `made` returns. A thread that cancels it waits no longer.
+        """
+        wanted = _Wanted(questions, answer, made)
+        entries = [(question, wanted) for question in questions if not question.done]
+        self._waiting += entries
+        self._timed += [entry for entry in entries if entry[0].until_ns is not None]
+        wanted.settle()
+        if self.ended:
+            self.end(self.error)
+        self.tick()
+
+    def hear(self, number: int, came: AnswerCame) -> None:
+        """Take an answer of the daemon with this stream."""
+        entry = self._sent.pop((number, came.session, came.number), None)
+        source = self._pool.sources.number(number)
+        if entry is not None and _is_open(entry):
+            question, wanted = entry
+            wanted.do(lambda: question.lost() if source is None else question.hear(source, came.told))
+            if _is_open(entry):
+                self._waiting.appendleft(entry)
+        self.tick()
+
+    def tick(self) -> None:
+        """Ask what is due, and again where a daemon was lost."""
+        if not self._waiting and not self._sent:
+            return
+        for key, entry in list(self._sent.items()):
+            if not self._is_current(*key[:2]):
+                del self._sent[key]
+                entry[0].lost()
+                self._waiting.append(entry)
+        self._timed = [entry for entry in self._timed if _is_open(entry)]
+        now_ns = self._clock.monotonic_ns() if self._timed else 0
+        for question, wanted in self._timed:
+            if question.until_ns is not None and now_ns >= question.until_ns:
+                wanted.do(question.expire)
+        kept: list[_Entry] = []
+        while self._waiting and self._takes_more():
+            entry = self._waiting.popleft()
+            if _is_open(entry) and not self._send(entry, now_ns):
+                kept.append(entry)
+        self._waiting.extendleft(reversed(kept))
+
+    def deadline_ns(self) -> int | None:
+        """The latest time at which `tick` must be called."""
+        waits = (entry[0] for entry in self._timed if _is_open(entry))
+        found = [at for question in waits for at in (question.until_ns, question.not_before_ns)]
+        return min((at for at in found if at is not None), default=None)
+
+    def end(self, error: EmlioError | None = None) -> None:
+        """End all questions: no daemon can be asked any more, because of this error if there is one."""
+        self.ended, self.error = True, error or self.error
+        entries = [*self._waiting, *self._sent.values()]
+        self._waiting.clear()
+        self._sent.clear()
+        self._timed.clear()
+        for question, wanted in entries:
+            if _is_open((question, wanted)):
+                wanted.do(lambda question=question: question.end(self.error))  # type: ignore[misc]
+
+    def _is_current(self, number: int, session: int) -> bool:
+        source = self._pool.sources.number(number)
+        return source is not None and source.is_heard and source.conversation.session == session
+
+    def _takes_more(self) -> bool:
+        return any(source.conversation.takes_questions for source in self._pool.sources)
+
+    def _send(self, entry: _Entry, now_ns: int) -> bool:
+        question, wanted = entry
+        if question.not_before_ns is not None and now_ns < question.not_before_ns:
+            return False
+        source = question.source()
+        wanted.settle()
+        if source is None or not source.conversation.takes_questions:
+            return False
+        try:
+            message = source.conversation.ask(question.about())
+        except LocalProtocolError:
+            return False  # the session has just ended; it or another daemon is asked later
+        question.not_before_ns = None
+        self._sent[source.number, message.session, message.number] = entry
+        self._pool.carry_out(source, [Send(message=message)])
+        return True
+
+
+def _is_open(entry: _Entry) -> bool:
+    question, wanted = entry
+    return not question.done and not wanted.answer.done()
