@@ -132,10 +132,16 @@ def test_what_this_thread_does_to_make_a_batch_is_no_training() -> None:
     assert cpu.node_ns is None
 
 
+def _enter_nothing(_: object) -> None:
+    return None
+
+
 def test_an_interrupt_before_a_threads_first_work_reaches_the_user() -> None:
     work = WorkLog()
     notes = InterruptedNotes(epoch=0, from_ns=BEGUN, work=work, steps=None)
-    iteration = Iteration(lambda _: pytest.fail("it was interrupted"), Counted(), Tally(skips=False), None, notes)
+    iteration = Iteration(
+        _enter_nothing, lambda *_: pytest.fail("it was interrupted"), Counted(), Tally(skips=False), None, notes
+    )
     with pytest.raises(KeyboardInterrupt):
         next(iteration)
     assert work.cut(0, time.monotonic_ns()) == []
