@@ -13,6 +13,7 @@ import pytest
 from emlio.keys.folder import KeyFolder
 from emlio_testing.commands import run_emlio
 from emlio_testing.datasets import make_dataset
+from emlio_testing.ports import free_ports
 from emlio_testing.processes import DaemonProcess, RankProcess
 
 SOON_S = 60.0
@@ -91,7 +92,7 @@ def said(document: dict[str, list[dict[str, object]]]) -> dict[str, list[str] | 
 
 
 def test_no_keys_are_needed_also_after_a_kill(place: Path, tmp_path: Path) -> None:
-    bind = "tcp://127.0.0.1:0"
+    bind = f"tcp://127.0.0.1:{free_ports(2, '127.0.0.1')[0]}"  # the second one needs the same, and the next for data
     for _ in range(2):
         with DaemonProcess({"x": place / "x"}, "--keys", str(place / "keys"), folder=tmp_path, bind=bind) as daemon:
             port = daemon.peer.rpartition(":")[2]
@@ -104,7 +105,6 @@ def test_no_keys_are_needed_also_after_a_kill(place: Path, tmp_path: Path) -> No
             assert "does not trust it yet" in str(keyed[daemon.peer])
             daemon.kill()
             assert "Connection refused" in str(asked(tmp_path, daemon.peer)[daemon.peer])
-            bind = daemon.endpoint
 
 
 @NEEDS_ROOT
