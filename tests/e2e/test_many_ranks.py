@@ -101,7 +101,7 @@ def warm_up(daemon: DaemonProcess) -> None:
 
 
 def most_held(directory: Path, lanes: int) -> int:
-    """What the daemon may hold besides what it had without ranks: docs/internals/architecture.md, "Bounds"."""
+    """The bound of the memory that ranks add to a daemon: docs/internals/architecture.md, "Bounds"."""
     source = DatasetSource(name="wide", directory=directory)
     config = DaemonConfig(data=(source,), memory=parse_size(MEMORY), message_size=parse_size(MESSAGE))
     kept = config.memory // 4

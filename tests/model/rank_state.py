@@ -198,7 +198,7 @@ class _Values:
         }
 
     def is_fixed(self, value: Any) -> bool:
-        """Whether an attribute that refers to this does so for good."""
+        """Return whether an attribute keeps its reference to this object for good."""
         return callable(value) or (isinstance(value, self._stays) and not isinstance(value, Enum | Peer | EmlioError))
 
     def freeze(self, value: Any) -> Any:

@@ -66,7 +66,7 @@ def _values(value: Any) -> list[Any] | None:
 
 
 def _is_whole(record: bytes, fields: list[str] | None) -> bool:
-    # What is damaged in a feature that nobody asks for is skipped.
+    # Damage in a feature that is not requested is skipped.
     try:
         ExampleRecords(fields).columns(_pieces([record], [0], 0)[1:], 1)
     except DatasetError:

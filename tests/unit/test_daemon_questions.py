@@ -1,4 +1,4 @@
-"""When a daemon answers questions: whose turn it is, disks that hang, sessions that end."""
+"""The order in which a daemon answers questions: turns, disks that hang, sessions that end."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager

@@ -91,7 +91,7 @@ def _links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _headings(page: Path) -> set[str]:
-    """What a link to a heading of the page ends with, as GitHub makes it."""
+    """Return the anchor of each heading of the page, as GitHub makes it."""
     lines = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 

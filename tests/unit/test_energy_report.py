@@ -193,7 +193,7 @@ def test_words_begin_at_the_left_and_figures_end_at_the_right() -> None:
 
 
 class _Page(HTMLParser):
-    """What a browser would see: tags that are closed in order, texts, and what is fetched from elsewhere."""
+    """A parsed page: tags that are closed in order, texts, and addresses that it fetches."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ GARBAGE_BYTES, OVERSIZED = 16 << 10, 1 << 40
 
 
 class Attacked:
-    """Where attackers attack: HOST:PORT of the control port and of a lane, a dataset, and the keys of all who take part."""
+    """The target of an attack: HOST:PORT of the control port and of a lane, a dataset, and all keys."""
 
     def __init__(self, peer: str, lane: str, dataset: str, stranger: Path, insider: Path, daemon_key: str) -> None:
         self.peer, self.lane, self.dataset, self.daemon_key = peer, lane, dataset, daemon_key

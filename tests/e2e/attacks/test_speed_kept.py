@@ -1,4 +1,4 @@
-"""What speed a rank keeps while somebody attacks its daemon: what docs/results/attacks.md measured at length.
+"""The speed that a rank keeps while its daemon is attacked; docs/results/attacks.md has long measurements.
 
 Covers: each attack of attackers.py, at its rate. Does not cover: what is left of an attack (test_strangers.py, test_insiders.py,
 test_lanes.py).

@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share."""
+"""Fixtures of the benchmarks' integration tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a race makes of its runs: values, rows, goals, the report and its picture."""
+"""The results of a race: values, rows, goals, the report and its picture."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who takes part in a race where nobody is named."""
+"""The default systems of a race."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
