@@ -129,7 +129,7 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
         run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), joules)
     assert run.failure is None
     assert children() == before
-    if Quantity.STEP_ENERGY not in run.values:
+    if Quantity.ENERGY not in run.values:  # of parts that are unknown beside a known whole, the next line fails
         pytest.skip(f"this machine's energy can be neither read nor estimated: {run.words}")
     step, wait = run.value(Quantity.STEP_ENERGY), run.value(Quantity.WAIT_ENERGY)
     # Where the recorder missed readings on a busy machine, its power at rest is not known.
