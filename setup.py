@@ -19,7 +19,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "native"
 LIBRARY = Path("emlio") / "libemlio_native.so"
-FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-g0", "-s", "-Wl,--build-id=none")
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-g0", "-s", "-Wl,--build-id=none")
 
 
 def compiler() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 3
+ABI: Final = 4
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -47,6 +47,15 @@ _SIGNATURES: Final = {
     "emlio_example_numbers": (_FLAG, _POINTER, _BYTES, *[_POINTER] * 5, _INT, _POINTER, _INT, *[_POINTER] * 4),
     "emlio_guard_install": (_FLAG,),
     "emlio_guard_holds": (_FLAG,),
+    "emlio_join_ranges": (_INT, _POINTER, _POINTER, _POINTER, *[_INT] * 5, *[_POINTER] * 7),
+    "emlio_disk_open": (_POINTER, _FLAG, _FLAG, _FLAG, _POINTER),
+    "emlio_disk_begin": (_POINTER, _POINTER, _INT, *[_POINTER] * 5, _FLAG),
+    "emlio_disk_finish": (_FLAG, *[_POINTER] * 5, _INT, _POINTER, _POINTER),
+    "emlio_disk_drop": (_FLAG, _POINTER, _POINTER),
+    "emlio_disk_in_flight": (_FLAG, _POINTER),
+    "emlio_disk_stop": (None, _POINTER),
+    "emlio_disk_close": (None, _POINTER),
+    "emlio_disk_free": (None, _POINTER),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),
 }
 
