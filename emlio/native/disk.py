@@ -3,6 +3,7 @@
 Nothing here opens files or knows records. A batch's memory stays until the batch is finished or the queue is closed.
 """
 
+import ctypes
 import errno
 import os
 from dataclasses import dataclass
@@ -14,7 +15,16 @@ import numpy.typing as npt
 
 from emlio.native.library import guard_library, library_for
 
-__all__ = ["ALIGNMENT", "ENDED_EARLY", "Batch", "DiskQueue", "Pieces", "TransferError", "join_ranges"]
+__all__ = [
+    "ALIGNMENT",
+    "ENDED_EARLY",
+    "Batch",
+    "DiskQueue",
+    "Pieces",
+    "TransferError",
+    "direct_alignment",
+    "join_ranges",
+]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -58,8 +68,8 @@ class Pieces:
     memory_bytes: int
 
 
-def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, most_bytes: int) -> Pieces | None:
-    """Return the pieces to read for ranges of files, given in any order; None without the library.
+def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, most_bytes: int) -> Pieces:
+    """Return the pieces to read for ranges of files, given in any order.
 
     Args:
         files: (n,) the file of each range.
@@ -67,10 +77,11 @@ def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, mo
         sizes: (n,) its length.
         gap_bytes: the most bytes between two ranges that are read with them.
         most_bytes: the size of the largest piece, a multiple of `ALIGNMENT`.
+
+    Raises:
+        OSError: the C library is not used.
     """
-    library = library_for(0)
-    if library is None:
-        return None
+    library = _used(library_for(0))
     ranges = len(sizes)
     most_pieces = ranges + (int(sizes.sum()) + ranges * (gap_bytes + 2 * ALIGNMENT)) // most_bytes + 1
     made = np.empty((5, most_pieces), np.int64)
@@ -103,6 +114,24 @@ def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, mo
     )
 
 
+def direct_alignment(descriptor: int) -> int:
+    """Return what direct reads of a file must be aligned to; 0 if its file system offers none.
+
+    Raises:
+        OSError: the kernel does not tell (it is older than 6.1), or the C library is not used.
+    """
+    found = int(_used(library_for(0)).emlio_disk_alignment(descriptor))
+    if found < 0:
+        raise OSError(-found, os.strerror(-found))
+    return found
+
+
+def _used(library: ctypes.CDLL | None) -> ctypes.CDLL:
+    if library is None:
+        raise OSError(errno.ENOSYS, "the C library is not used")
+    return library
+
+
 class Batch:
     """Transfers that were begun together. Keeps their memory."""
 
@@ -130,11 +159,8 @@ class DiskQueue:
         Raises:
             OSError: the system allows neither, or the C library is not used.
         """
-        library = guard_library()
-        if library is None:
-            raise OSError(errno.ENOSYS, "the C library is not used")
-        self._library = library
-        self._quick = library_for(0)  # calls that neither wait nor enter the kernel
+        self._library = library = _used(guard_library())
+        self._quick = _used(library_for(0))  # calls that neither wait nor enter the kernel
         told = np.zeros(1, np.int32)
         number = _KINDS[kind] if kind is not None else 0
         self._queue: int | None = library.emlio_disk_open(depth, number, 512, told.ctypes.data)

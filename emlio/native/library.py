@@ -49,6 +49,7 @@ _SIGNATURES: Final = {
     "emlio_guard_holds": (_FLAG,),
     "emlio_join_ranges": (_INT, _POINTER, _POINTER, _POINTER, *[_INT] * 5, *[_POINTER] * 7),
     "emlio_disk_open": (_POINTER, _FLAG, _FLAG, _FLAG, _POINTER),
+    "emlio_disk_alignment": (_INT, _FLAG),
     "emlio_disk_begin": (_POINTER, _POINTER, _INT, *[_POINTER] * 5, _FLAG),
     "emlio_disk_finish": (_FLAG, *[_POINTER] * 5, _INT, _POINTER, _POINTER),
     "emlio_disk_drop": (_FLAG, _POINTER, _POINTER),

@@ -12,6 +12,8 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
+from emlio.native.disk import ALIGNMENT
+
 __all__ = ["BufferPool"]
 
 _LEAST_KEPT_BYTES = 64 << 10
@@ -55,7 +57,7 @@ class BufferPool:
             if slab is not None:
                 self._kept_bytes -= rounded
         if slab is None:
-            slab = np.empty(rounded, np.uint8)
+            slab = _aligned(rounded)
         view = slab[:size]
         key = id(view)
 
@@ -101,3 +103,10 @@ class BufferPool:
             if piece < _LEAST_KEPT_BYTES:
                 return size
         return -(-size // piece) * piece
+
+
+def _aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Return uninitialized memory that begins at a page, into which a disk may read."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -whole.ctypes.data % ALIGNMENT
+    return whole[begin : begin + size]

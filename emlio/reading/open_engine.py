@@ -1,8 +1,12 @@
 """Choosing the engine for a dataset, by where it lies and how its records are made."""
 
+import logging
+
 from emlio.index.dataset import Dataset
+from emlio.native.disk import DiskQueue
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.direct_engine import QUEUE_DEPTH, DirectEngine
 from emlio.reading.engine import ReadEngine
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine
@@ -13,16 +17,24 @@ from emlio.store.opened.open_files import OpenFiles
 
 __all__ = ["open_engine"]
 
+_LOG = logging.getLogger(__name__)
+
 
 def open_engine(
-    dataset: Dataset, leases: Leases | None, budget: AheadBudget, groups: GroupCache | None = None
+    dataset: Dataset,
+    leases: Leases | None,
+    budget: AheadBudget,
+    groups: GroupCache | None = None,
+    *,
+    direct: bool = False,
 ) -> ReadEngine:
     """Return what reads a dataset.
 
     Args:
         dataset: the dataset.
         leases: the leases on its files, for a folder; without them all bytes are copied.
-        budget: limits what is requested ahead, for a bucket.
+        budget: limits what is requested ahead, for a bucket, or read directly.
+        direct: whether a folder is read past the page cache.
         groups: keeps groups of rows, for tables; by default one of its own.
     """
     grouped = dataset.groups is not None
@@ -32,6 +44,19 @@ def open_engine(
     else:
         read_whole = any(shard.whole_files for shard in dataset.shards)
         # Groups are made in memory, so nothing of their files is lent.
-        lent = None if grouped else leases
+        lent = None if grouped or direct else leases
         engine = PageCacheEngine(dataset, OpenFiles(dataset.folder_store, lent, read_whole=read_whole))
+        if direct:
+            engine = _direct(engine, budget)
     return GroupEngine(engine, groups) if grouped else engine
+
+
+def _direct(cached: PageCacheEngine, budget: AheadBudget) -> ReadEngine:
+    """Return the engine that reads past the page cache; the other one if the system allows no queue of transfers."""
+    try:
+        queue = DiskQueue(QUEUE_DEPTH)
+    except OSError as error:
+        _LOG.warning("dataset %r: direct reading is not possible (%s)", cached.dataset.name, error.strerror)
+        return cached
+    files = OpenFiles(cached.dataset.folder_store, read_whole=True, direct=True)
+    return DirectEngine(cached, files, queue, budget)

@@ -5,6 +5,7 @@ that a file changed. Does not cover: how many there may be (emlio.store.opened.r
 closed (emlio.store.opened.open_set), reading (emlio.reading.gather).
 """
 
+import fcntl
 import os
 from collections.abc import Callable, Collection
 from functools import partial
@@ -64,6 +65,7 @@ class OpenFiles:
         leases: Leases | None = None,
         *,
         read_whole: bool = False,
+        direct: bool = False,
         files: Room | None = None,
         mappings: Room | None = None,
         leased: Room | None = None,
@@ -74,12 +76,14 @@ class OpenFiles:
             store: the files.
             leases: the leases on them; without them nothing is lent, and all bytes are copied.
             read_whole: see the class.
+            direct: whether what is read goes past the page cache; nothing can be mapped or lent then.
             files: the limit of descriptors; by default this process's.
             mappings: the limit of mappings; by default this process's.
             leased: the limit of files under a lease; by default this process's.
         """
         self.store = store
         self.read_whole = read_whole
+        self._direct = direct
         self.on_stuck: Stuck = nobody_waits
         self._table = store.table
         count = len(store)
@@ -216,6 +220,8 @@ class OpenFiles:
             raise
         try:
             self._compare(number, found)
+            if self._direct:
+                fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_RDONLY | os.O_DIRECT)
         except BaseException:
             os.close(descriptor)
             raise

@@ -1,0 +1,233 @@
+"""The engine of folders that are larger than memory: past the page cache, many reads at the disk at once.
+
+A read is submitted as aligned pieces, which the kernel carries out while earlier messages are sent;
+completing it copies its records out of them in the same call. What cannot be read this way is read
+through the page cache, which then says what is wrong.
+"""
+
+import io
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from threading import RLock
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ClosedError, EmlioError
+from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
+from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.buffers import BufferPool
+from emlio.reading.gather import Gatherer
+from emlio.reading.page_cache import PageCacheEngine, PageCacheReads
+from emlio.reading.ranges import RangeRead
+from emlio.store.opened.open_files import OpenFiles, Stuck
+from emlio.store.opened.slices import Borrower
+
+__all__ = ["QUEUE_DEPTH", "DirectEngine"]
+
+_LOG = logging.getLogger(__name__)
+
+QUEUE_DEPTH: Final = 64
+"""Transfers at the disk at once. A single disk gives its best from 32 of 128 KiB on."""
+
+_PIECE_BYTES: Final = 1 << 20
+_GAP_BYTES: Final = 4096
+"""The most bytes between two records that are read with them: another request costs as much."""
+
+_AHEAD: Final = 4
+"""Messages submitted ahead, so that the queue is full while one is copied and sent."""
+
+_SLAB_BYTES: Final = 4 << 20
+_MOST_SAID: Final = 3
+"""Errors of direct reading that are logged; each was then read through the page cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Begun:
+    """A read at the disk. `held` keeps its files open and its bytes counted."""
+
+    batch: Batch
+    pieces: Pieces
+    held: ExitStack
+
+
+class DirectEngine:
+    """See `ReadEngine`.
+
+    Attributes:
+        dataset: see `ReadEngine`.
+        files: the files, opened for direct reading, closed with this.
+        queue: the transfers of all feeds, closed with this.
+        cached: reads through the page cache, closed with this.
+    """
+
+    def __init__(self, cached: PageCacheEngine, files: OpenFiles, queue: DiskQueue, budget: AheadBudget) -> None:
+        """See the class. `budget` limits the memory of what is read ahead."""
+        self.dataset = cached.dataset
+        self.files = files
+        self.queue = queue
+        self.cached = cached
+        self.budget = budget
+        self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES)
+        self._failures = 0
+
+    @property
+    def on_stuck(self) -> Stuck:
+        """See `ReadEngine`. Nothing of a file is lent."""
+        return self.cached.on_stuck
+
+    @on_stuck.setter
+    def on_stuck(self, stuck: Stuck) -> None:
+        self.cached.on_stuck = stuck
+
+    def reads(self) -> "DirectReads":
+        """See `ReadEngine`."""
+        return DirectReads(self)
+
+    def opened(self, number: int) -> "AbstractContextManager[io.RawIOBase]":
+        """See `ReadEngine`."""
+        return self.cached.opened(number)
+
+    def check(self, files: npt.NDArray[np.int64], now_ns: int) -> None:
+        """See `ReadEngine`."""
+        self.files.check(files, now_ns)
+
+    def confirm(self, files: npt.NDArray[np.int64]) -> None:
+        """See `ReadEngine`."""
+        self.files.confirm(files)
+
+    def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """See `ReadEngine`."""
+        self.files.check_paths(stopped)
+
+    def idle(self) -> bool:
+        """See `ReadEngine`. A lent buffer is no part of a file."""
+        return self.cached.idle()
+
+    def say(self, error: TransferError) -> None:
+        """Log that a message is read through the page cache instead."""
+        self._failures += 1
+        if self._failures <= _MOST_SAID:
+            _LOG.warning(
+                "dataset %r: direct reading failed (%s), reading through the page cache instead%s",
+                self.dataset.name,
+                error.strerror,
+                "; this is not logged any more" if self._failures == _MOST_SAID else "",
+            )
+
+    def close(self) -> None:
+        """See `ReadEngine`."""
+        self.queue.close()
+        self.files.close()
+        self.cached.close()
+
+
+class DirectReads:
+    """See `Reads`."""
+
+    def __init__(self, engine: DirectEngine) -> None:
+        self._engine = engine
+        self._cached: PageCacheReads = engine.cached.reads()
+        self._begun: dict[int, _Begun] = {}
+        self._closed = False
+        # Reentrant: the garbage collector may drop a stream, which closes this, while it is held.
+        self._lock = RLock()
+        engine.budget.join()
+
+    def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
+        """See `Reads`."""
+        return len(planned) <= _AHEAD
+
+    def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
+        """See `Reads`."""
+        begun = self._begin(read, ahead=True)
+        if begun is None:
+            return False
+        with self._lock:
+            if not self._closed:
+                self._begun[id(read)] = begun
+                return True
+        self._drop(begun)
+        return False
+
+    def borrow(
+        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
+    ) -> npt.NDArray[np.uint8] | None:
+        """See `Reads`. What is lent is the memory that the disk filled."""
+        begun = self._take(read)
+        if begun is None or not self._finish(begun, read, None, now_ns):
+            return None
+        start = int(begun.pieces.places[0])
+        # Of a memoryview, since a slice of the array itself would not keep the memory.
+        view = np.frombuffer(begun.batch.memory.data[start : start + read.size_bytes], np.uint8)
+        weakref.finalize(view, borrower.released, read.size_bytes).atexit = False
+        return view
+
+    def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
+        """See `Reads`."""
+        begun = self._take(read)
+        if begun is None or not self._finish(begun, read, out, now_ns):
+            self._cached.complete(read, gatherer, out, now_ns)
+
+    def _take(self, read: RangeRead) -> _Begun | None:
+        """Return the read at the disk, begun now if it was not before; None if it cannot be read directly."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the stream is closed")
+            begun = self._begun.pop(id(read), None)
+        return begun or self._begin(read, ahead=False)
+
+    def _begin(self, read: RangeRead, *, ahead: bool) -> _Begun | None:
+        engine = self._engine
+        if ahead and not engine.budget.take(read.size_bytes):
+            return None
+        counted_bytes = read.size_bytes if ahead else 0
+        with ExitStack() as stack:
+            stack.callback(engine.budget.give_back, counted_bytes)
+            try:
+                descriptors = stack.enter_context(engine.files.open_all(read.file))
+            except EmlioError:
+                return None  # reading raises the error, after the messages before it
+            pieces = join_ranges(descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=_PIECE_BYTES)
+            memory = engine.pool.take(pieces.memory_bytes, _ignore)
+            batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
+            return _Begun(batch=batch, pieces=pieces, held=stack.pop_all())
+
+    def _finish(self, begun: _Begun, read: RangeRead, out: npt.NDArray[np.uint8] | None, now_ns: int) -> bool:
+        """Wait for a read, and copy its records to `out`, if given; return False if the disk did not read it."""
+        engine = self._engine
+        with begun.held:
+            try:
+                engine.queue.finish(begun.batch, begun.pieces.places, read.sizes, out)
+            except TransferError as error:
+                engine.say(error)
+                return False
+            except OSError as error:
+                raise ClosedError("the dataset is closed") from error
+            # Files in use were compared when they were opened; their bytes are those that were indexed if they still are.
+            engine.files.check_used(read.file, now_ns)
+        return True
+
+    def _drop(self, begun: _Begun) -> None:
+        with begun.held:
+            self._engine.queue.drop(begun.batch)
+
+    def close(self) -> None:
+        """See `Reads`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            dropped, self._begun = self._begun, {}
+        self._engine.budget.leave()
+        self._cached.close()
+        for begun in dropped.values():
+            self._drop(begun)
+
+
+def _ignore(_: int) -> None:
+    """Do nothing: memory ahead is counted by what is read into it."""

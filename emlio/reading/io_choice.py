@@ -1,0 +1,121 @@
+"""Whether a dataset is read through the page cache or past it.
+
+Reading past it pays for data that do not fit into memory: there the cache keeps little that is used
+again, and costs a copy and the pages of other processes. Data that fit are read from the disk once.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from emlio.errors import ConfigError
+from emlio.index.dataset import Dataset
+from emlio.native.disk import direct_alignment
+from emlio.store.folder_store import FolderStore
+from emlio.units import format_size
+
+__all__ = ["IoChoice", "IoMode", "available_memory", "choose_io"]
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class IoMode(Enum):
+    """How the operator wants files to be read."""
+
+    AUTO = "auto"
+    CACHE = "cache"
+    DIRECT = "direct"
+
+    @staticmethod
+    def parse(text: str) -> "IoMode":
+        """Return the mode of this name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        try:
+            return IoMode(text)
+        except ValueError:
+            raise ConfigError(f"must be auto, cache or direct, got {text!r}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoChoice:
+    """How a dataset is read.
+
+    Attributes:
+        direct: past the page cache.
+        reason: why, for people.
+    """
+
+    direct: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'direct' if self.direct else 'cache'} ({self.reason})"
+
+
+def choose_io(mode: IoMode, dataset: Dataset, *, available_bytes: int | None = None) -> IoChoice:
+    """Return how to read a dataset.
+
+    Args:
+        mode: the operator's wish.
+        dataset: the dataset.
+        available_bytes: of memory; by default what this process could still get.
+    """
+    if mode is IoMode.CACHE:
+        return IoChoice(direct=False, reason="--io cache")
+    if not isinstance(dataset.files, FolderStore):
+        return IoChoice(direct=False, reason="a bucket is read by requests")
+    if dataset.groups is not None:
+        return IoChoice(direct=False, reason="row groups are decoded, and kept in --group-memory")
+    alignment = _alignment(dataset.files)
+    if isinstance(alignment, str):
+        return IoChoice(direct=False, reason=alignment)
+    if mode is IoMode.DIRECT:
+        return IoChoice(direct=True, reason="--io direct")
+    size_bytes = int(dataset.files.sizes.sum())
+    free_bytes = available_memory() if available_bytes is None else available_bytes
+    sizes = f"{format_size(size_bytes)}, and {format_size(free_bytes)} of memory are free"
+    if size_bytes > free_bytes // 2:
+        return IoChoice(direct=True, reason=f"its files have {sizes}")
+    return IoChoice(direct=False, reason=f"its files fit into memory: {sizes}")
+
+
+def _alignment(files: FolderStore) -> int | str:
+    """Return what direct reading of the largest file must be aligned to, or why it cannot be read so."""
+    if not len(files):
+        return "it has no files"
+    largest = int(files.sizes.argmax())
+    try:
+        with files.open(largest) as file:
+            found = direct_alignment(file.fileno())
+    except OSError as error:
+        return f"direct reading is not possible here: {error.strerror}"
+    return found or "its file system does not offer direct reading"
+
+
+def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """Return the bytes of memory that this process can still get: the system's, or its cgroup's if that is less."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", (proc / "meminfo").read_text(), re.MULTILINE)
+    free_bytes = int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        group = re.search(r"^0::/(.*)$", (proc / "self" / "cgroup").read_text(), re.MULTILINE)
+    except OSError:
+        group = None
+    at = cgroups / group[1] if group else cgroups
+    for folder in (at, *at.parents):
+        if folder == cgroups.parent:
+            break
+        try:
+            limit = (folder / "memory.max").read_text().strip()
+            used = int((folder / "memory.current").read_text())
+            idle = re.search(r"^inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if limit != "max":
+            free_bytes = min(free_bytes, max(int(limit) - used + (int(idle[1]) if idle else 0), 0))
+    return free_bytes
