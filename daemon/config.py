@@ -16,6 +16,7 @@ from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
 from emlio.index.opening import DatasetPath
 from emlio.metrics.address import parse_address
+from emlio.reading.io_choice import IoModes
 from emlio.settings import option
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES
@@ -283,6 +284,14 @@ class DaemonConfig:
         parse=parse_size,
         metavar="SIZE",
     )
+    io: IoModes = option(
+        IoModes(),
+        "how files are read: cache (through the page cache), direct (past it), or auto: direct for a dataset larger than "
+        "half of the memory that is free when it is opened. NAME=MODE says it of one dataset, as in auto,images=direct "
+        "(default: auto)",
+        parse=IoModes.parse,
+        metavar="MODE[,NAME=MODE...]",
+    )
     heartbeat_timeout: int = option(
         10_000_000_000,
         "a rank silent for this long is lost: its lanes are closed, and another process may take its place. Ranks "
@@ -375,7 +384,7 @@ class DaemonConfig:
 
     @property
     def ahead_bytes(self) -> int:
-        """The part of the memory for requests ahead from buckets, once there is a dataset in one.
+        """The part of the memory for requests ahead, once there is a dataset in a bucket or one that is read directly.
 
         At 1 GB/s and 100 ms, 100 MB are under way.
         """

@@ -116,6 +116,7 @@ class Daemon:
                 linger_ns=_LINGERS * config.heartbeat_timeout,
                 ahead_bytes=config.ahead_bytes,
                 group_bytes=config.group_memory,
+                io=config.io,
             )
         except BaseException:
             for dataset in datasets:

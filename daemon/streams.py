@@ -112,7 +112,7 @@ class Streams:
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
         self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
         self._ordered = 0  # the sum of these numbers
-        self._ahead_bytes = 0  # for requests to buckets, once there is a stream of one
+        self._ahead_bytes = 0  # for what is requested ahead, once there is a stream that does so
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
@@ -201,7 +201,7 @@ class Streams:
         more = max(lanes - self._groups[group], 0)
         self._groups[group] += more
         self._ordered += more
-        if served.in_bucket:
+        if served.reads_ahead:
             self._ahead_bytes = self._config.ahead_bytes
         self._set_aside()
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread

@@ -13,9 +13,11 @@ from emlio.daemon.datasets.findings import findings
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
+from emlio.dataset_name import DatasetName
 from emlio.index.dataset import Dataset
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
+from emlio.reading.io_choice import IoModes
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
 
@@ -47,6 +49,7 @@ class Datasets:
         linger_ns: int = _LINGER_NS,
         ahead_bytes: int = 0,
         group_bytes: int = DEFAULT_GROUP_BYTES,
+        io: IoModes | None = None,
     ) -> None:
         """See the class.
 
@@ -54,7 +57,8 @@ class Datasets:
             datasets: the first ones, named NAME or NAME@GENERATION. They are closed by `close`.
             writer_patience_s: see `emlio.store.opened.leases`.
             linger_ns: see `Generations`.
-            ahead_bytes: the most bytes requested from buckets ahead of reading.
+            ahead_bytes: the most bytes requested ahead of reading, from buckets and past the page cache.
+            io: how the operator wants their files to be read.
             group_bytes: the most bytes of row groups of tables that are kept.
         """
         self.generations = Generations(linger_ns=linger_ns)
@@ -62,6 +66,7 @@ class Datasets:
         self._leases = Leases(writer_patience_s)
         self._ahead = AheadBudget(ahead_bytes)
         self._groups = GroupCache(group_bytes)
+        self._io = io or IoModes()
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
         try:
@@ -93,7 +98,9 @@ class Datasets:
         key = dataset.name
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
-        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups)
+        mode = self._io.of(DatasetName.parse(dataset.name).name)
+        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode)
+        _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
         served.files.on_stuck = self._stuck
         self.generations.add(served)
         return served

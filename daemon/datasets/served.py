@@ -19,6 +19,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.group_cache import GroupCache
+from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine
 from emlio.store.opened.leases import Leases
 from emlio.wire.control import ShardRow, ShardsReply, encode_control
@@ -43,7 +44,8 @@ class ServedDataset:
         key: names it and no other one in the life of a daemon.
         sessions: the number of sessions that read it. The control thread counts them.
         was_used: whether there was ever one.
-        in_bucket: whether it is read by requests to a bucket.
+        io: how its files are read.
+        reads_ahead: whether it takes memory for what is requested ahead.
         size_bytes: of all its shards here.
     """
 
@@ -55,6 +57,7 @@ class ServedDataset:
         key: str = "",
         ahead: AheadBudget | None = None,
         groups: GroupCache | None = None,
+        io: IoMode = IoMode.CACHE,
     ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
@@ -70,8 +73,9 @@ class ServedDataset:
         )
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups)
-        self.in_bucket = dataset.files.remote
+        self.io = choose_io(io, dataset)
+        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=self.io.direct)
+        self.reads_ahead = dataset.files.remote or self.io.direct
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 

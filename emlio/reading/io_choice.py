@@ -6,7 +6,8 @@ again, and costs a copy and the pages of other processes. Data that fit are read
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from emlio.native.disk import direct_alignment
 from emlio.store.folder_store import FolderStore
 from emlio.units import format_size
 
-__all__ = ["IoChoice", "IoMode", "available_memory", "choose_io"]
+__all__ = ["IoChoice", "IoMode", "IoModes", "available_memory", "choose_io"]
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -40,6 +41,42 @@ class IoMode(Enum):
             return IoMode(text)
         except ValueError:
             raise ConfigError(f"must be auto, cache or direct, got {text!r}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoModes:
+    """The operator's wish for each dataset.
+
+    Attributes:
+        otherwise: for those without one of their own.
+        by_name: for the others.
+    """
+
+    otherwise: IoMode = IoMode.AUTO
+    by_name: Mapping[str, IoMode] = field(default_factory=dict[str, IoMode], hash=False)
+
+    @staticmethod
+    def parse(text: object) -> "IoModes":
+        """Parse MODE[,NAME=MODE...]; the first MODE may be missing.
+
+        Raises:
+            ConfigError: it is not of this form.
+        """
+        by_name: dict[str, IoMode] = {}
+        otherwise: list[IoMode] = []
+        for part in str(text).split(","):
+            name, equals, mode = part.strip().rpartition("=")
+            if equals and name and name not in by_name:
+                by_name[name] = IoMode.parse(mode)
+            elif not equals and not otherwise:
+                otherwise.append(IoMode.parse(mode))
+            else:
+                raise ConfigError(f"must be MODE or NAME=MODE, each NAME once, separated by commas, got {text!r}")
+        return IoModes(otherwise=otherwise[0] if otherwise else IoMode.AUTO, by_name=by_name)
+
+    def of(self, name: str) -> IoMode:
+        """Return the wish for a dataset."""
+        return self.by_name.get(name, self.otherwise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
 class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One generation of a dataset; not `current` if it serves only jobs that began with it.
 
+    `io` says how its files are read, and why.
     `sent_bytes` are those of all generations since the daemon started.
     """
 
@@ -35,6 +36,7 @@ class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: Count
     sessions: Count
     sent_bytes: Count
+    io: Name = ""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -206,6 +206,7 @@ class StatusReport:
             size_bytes=served.size_bytes,
             sessions=served.sessions,
             sent_bytes=totals.get(served.name, StreamTotals()).sent_bytes,
+            io=str(served.io),
         )
 
     def _ranks(self, clients: Iterable[Client], now_ns: int) -> tuple[list[JobStatus], list[RankStatus]]:

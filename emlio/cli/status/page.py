@@ -41,7 +41,7 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
         f"{format_size(memory.process_bytes)}"
     )
     yield from _indented(
-        [("dataset", "records", "shards", "size", "sessions", "sent", "")],
+        [("dataset", "records", "shards", "size", "sessions", "sent", "reads", "")],
         [
             (
                 f"{printable(one.name)}@{one.generation}",
@@ -50,11 +50,12 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
                 format_size(one.size_bytes),
                 f"{one.sessions:,}",
                 format_size(one.sent_bytes),
+                printable(one.io),
                 "" if one.current else "running jobs only",
             )
             for one in reply.datasets
         ],
-        aligned="<>>>>><",
+        aligned="<>>>>><<",
     )
     if len(reply.datasets) < reply.dataset_count:
         yield f"  and {counted(reply.dataset_count - len(reply.datasets), 'more dataset')}"
