@@ -279,6 +279,13 @@ def test_inspect_has_nothing_to_decode_without_pictures(foreign: Path) -> None:
         call(inspect, foreign, "--decode")
 
 
+def test_what_holds_no_pictures_is_verified_all_the_same(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(inspect, foreign, "--verify", "--decode") == 0
+    out = capsys.readouterr().out
+    assert " 0 bad" in out
+    assert "decoded      nothing: no picture in the sampled records" in out
+
+
 def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(inspect, foreign) == 0
     assert "features     unknown: the sampled records are not tf.train.Example" in capsys.readouterr().out
