@@ -95,6 +95,8 @@ class DatasetPath:
             _check_options(address.options, str(address))
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
+        if not directory:  # as of a variable of the shell that is not set; a path would be the current folder
+            raise ConfigError(f"a dataset must be a directory of this host or objects in a bucket, got {text!r}")
         if "://" in text and not os.path.exists(directory):
             shown = "what may hold a secret key" if holds_secret(text) else repr(text)
             raise ConfigError(
