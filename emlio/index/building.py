@@ -117,7 +117,7 @@ def make_index(
     strange = sorted(given.keys() - chosen.options.keys())
     if strange:
         known = ", ".join(f"{option} ({what})" for option, what in {**chosen.options, **CHOOSING}.items())
-        raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
+        raise ConfigError(f"{where}: format {chosen.name} takes the options {known}; got {strange[0]}")
     layout = _chosen_shards(chosen.layout(store, given, where), store, options, where)
     if not (layout.shards[0].whole_files or chosen.name == mds.name):  # an index names the shards that belong together
         require_one_split((store.names[shard.files[0]] for shard in layout.shards), options, where)

@@ -80,7 +80,7 @@ class DatasetPath:
             ConfigError: it is an address.
         """
         if isinstance(self.directory, ObjectAddress):
-            raise ConfigError(f"must be a folder of this host for this, got {self.directory}")
+            raise ConfigError(f"a bucket cannot be used for this: it needs a folder of this host, got {self.directory}")
         return self.directory
 
     @staticmethod
