@@ -119,8 +119,7 @@ def _as_text(summary: Summary) -> Iterator[str]:
     yield summary.directory
     framed = summary.format == TFRECORD.format
     mapped = f", {'mapped' if summary.mapped else 'without mappings'}" if framed else ""
-    if not framed:
-        yield f"  format       {summary.format}"
+    yield f"  format       {summary.format}"
     yield f"  shards       {summary.shards:,} ({format_size(summary.size_bytes)}){mapped}"
     if summary.missing:
         yield f"  missing      {len(summary.missing):,}: {_list(list(summary.missing))}"
