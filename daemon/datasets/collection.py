@@ -14,7 +14,7 @@ from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower

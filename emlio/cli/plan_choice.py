@@ -14,7 +14,7 @@ from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio.wire.control import ShardRow
 
 # The training side's modules are imported where a choice is made: a storage node does without them.

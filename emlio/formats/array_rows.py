@@ -7,7 +7,7 @@ Covers: the rows of arrays of one type and one shape of row. Does not cover: arr
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +18,33 @@ from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
 from emlio.formats.record_form import RowForm
 
-__all__ = ["ArrayRows", "array_rows", "check_numbers", "header_of"]
+__all__ = ["MOST_SIDE_BY_SIDE", "array_rows", "check_numbers", "header_of", "side_by_side"]
+
+MOST_SIDE_BY_SIDE: Final = 8
+"""More files are records themselves, even if their lengths are equal."""
+
+_PAIR: Final = ["x.npy", "y.npy"]
+
+
+def side_by_side(headers: Mapping[str, NpyHeader]) -> str:
+    """Return the advice for arrays that have equally many rows, but are not all alike; "" for others.
+
+    Args:
+        headers: of all arrays of a folder, by their names in it.
+    """
+    rows = {header.shape[:1] for header in headers.values()}
+    if not 2 <= len(headers) <= MOST_SIDE_BY_SIDE or len(rows) != 1 or any("/" in name for name in headers):
+        return ""
+    (count,) = rows
+    forms = {(header.shape, header.dtype.newbyteorder("=")) for header in headers.values()}
+    # Arrays of one shape may well be records: clips of sound, embeddings.
+    if not count or count[0] < 2 or (len(forms) == 1 and sorted(map(str.lower, headers)) != _PAIR):
+        return ""
+    *names, last = sorted(headers)
+    return (
+        f"each file is one record, but {', '.join(names)} and {last} have {count[0]:,} rows each. If a row of each makes a "
+        "record, convert them: emlio convert DIR OUT --from npy-columns"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

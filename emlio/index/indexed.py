@@ -9,7 +9,10 @@ start looks at all of them. Objects in a bucket are listed at each start.
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,6 @@ import numpy.typing as npt
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.whole_file import file_notes
 from emlio.index.building import chosen_format, make_index
-from emlio.index.change_notes import ChangeNotes
 from emlio.index.checksums import Checksums
 from emlio.index.dataset import Dataset, Notes, Shard
 from emlio.index.earlier_index import ranged_files_unchanged
@@ -33,7 +35,47 @@ from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
 from emlio.store.store import Store
 from emlio.units import counted
 
-__all__ = ["open_folder", "open_objects"]
+__all__ = ["ChangeNotes", "open_folder", "open_objects"]
+
+
+class ChangeNotes:
+    """The notes beside one index that a file was found changed. Thread-safe, and for several processes.
+
+        INDEX.changed          a note, written while the dataset is served
+        INDEX.changed-NUMBER   a note that a rebuild of the index has taken up
+
+    A rebuild may fail, and files may change while it runs. So it takes up the notes that it finds under
+    names of their own, and removes exactly those when the new index is stored.
+    """
+
+    def __init__(self, place: Path) -> None:
+        """See the class.
+
+        Args:
+            place: the file of the index.
+        """
+        self._note = place.with_suffix(".changed")
+
+    def add(self) -> None:
+        """Note a change. Where the folder cannot be written, it is not noted."""
+        with suppress(OSError):
+            self._note.touch()
+
+    def take_up(self) -> list[Path]:
+        """Return the notes that there are; a change from here on is noted anew."""
+        with suppress(OSError):
+            os.rename(self._note, f"{self._note}-{secrets.token_hex(6)}")
+        try:
+            return sorted(self._note.parent.glob(f"{self._note.name}*"))
+        except OSError:
+            return []
+
+    def remove(self, taken_up: Iterable[Path]) -> None:
+        """Remove notes: an index was made since they were taken up."""
+        for note in taken_up:
+            with suppress(OSError):
+                note.unlink()
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -29,8 +29,7 @@ from emlio.store.bucket.block_cache import BlockCache
 from emlio.store.bucket.bucket_store import Bucket, BucketStore
 from emlio.store.bucket.library import make_client
 from emlio.store.bucket.requests import Requests
-from emlio.store.folder import Folder, Kind
-from emlio.store.unfinished import UNFINISHED, is_unfinished
+from emlio.store.folder import UNFINISHED, Folder, Kind, is_unfinished
 
 __all__ = ["DatasetPath", "advice", "list_objects", "open_dataset", "split_below"]
 

@@ -9,7 +9,7 @@ since a thread that reads needs nothing more to get done. Those who wait come in
 large group would be overtaken by small ones again and again.
 
 Covers: the groups and their limit in bytes, waiting for room, threads that make them. Does not cover: making one
-(emlio.reading.group_maker), which ones are needed (emlio.reading.group_engine).
+(emlio.reading.group_engine), which ones are needed (emlio.reading.group_engine).
 """
 
 from collections import OrderedDict, deque

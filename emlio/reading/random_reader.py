@@ -19,7 +19,7 @@ from emlio.formats.record_form import fault_of
 from emlio.formats.registry import form_of
 from emlio.formats.tfrecord.verify import frame_faults
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.gather import Gatherer
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead

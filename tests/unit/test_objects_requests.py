@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.index.opening import list_objects
-from emlio.reading.pieces import pieces_of
+from emlio.reading.bucket_engine import pieces_of
 from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import Bucket
+from emlio.store.bucket.bucket_store import Bucket, ObjectReader
 from emlio.store.bucket.client import Cause, ObjectStatus, RequestError
-from emlio.store.bucket.library import _judged
+from emlio.store.bucket.library import _judged, list_pages
 from emlio.store.bucket.object_table import table_of
-from emlio.store.bucket.reader import ObjectReader
 from emlio.store.bucket.requests import AbsentError, Requests, wait_for
-from emlio.store.bucket.s3_listing import list_pages
 from emlio_testing.fake_objects import FakeObjects
 
 

@@ -15,8 +15,7 @@ from emlio.index.indexed import open_objects
 from emlio.index.opening import list_objects, open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.bucket_engine import AheadBudget, BucketEngine
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamPosition

@@ -27,12 +27,11 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading import group_engine
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache
-from emlio.reading.group_engine import GroupEngine
-from emlio.reading.group_maker import GroupMaker
+from emlio.reading.group_engine import GroupEngine, GroupMaker
 from emlio.reading.message_planner import StreamPosition
 from emlio.reading.open_engine import open_engine
 from emlio.store.bucket.address import ObjectAddress

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c, mask
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.formats.tfrecord.frame_numbers import mask_crcs, masked_length_crcs, overlapping
+from emlio.formats.tfrecord.scan import mask_crcs, masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["frame_faults", "verify_records"]

@@ -5,7 +5,7 @@ columns, which become features of the same name; the separator of a CSV table. D
 values.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
---labels. A file with an image's name becomes the features of emlio.prepare.targets.image_example; any other
+--labels. A file with an image's name becomes the features of emlio.prepare.targets.example_form; any other
 file becomes the bytes feature `data` with `filename`. A column of a CSV table is int64 if every
 cell is a whole number, float if every cell is a number, else bytes.
 """

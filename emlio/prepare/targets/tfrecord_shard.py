@@ -16,8 +16,8 @@ from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import DatasetError
 from emlio.formats.tfrecord.scan import Framing, scan
 from emlio.formats.tfrecord.verify import verify_records
-from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
+from emlio.prepare.targets.tally import Record
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = ["TfrecordShard"]

@@ -14,8 +14,7 @@ from typing_extensions import Buffer
 from emlio.errors import ConfigError
 from emlio.example import FeatureValue, example_parts
 from emlio.formats.tfrecord.mapping import Feature
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.tally import LABEL_FEATURE, FeatureForm, Tally
+from emlio.prepare.targets.tally import LABEL_FEATURE, FeatureForm, Record, Tally
 from emlio.prepare.writing.values import KINDS, Kind, features_of, form_of_feature, kind_of, may_be, plain
 
 __all__ = ["RAW", "Columns", "EncodedRecord", "check_features", "encode_record", "kept_columns", "parse_schema"]

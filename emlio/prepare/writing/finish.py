@@ -16,7 +16,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tfrecord.mapping import ShardMapping
 from emlio.prepare.disk import disk_error
 from emlio.prepare.mappings import write_mapping
-from emlio.prepare.targets.cut import MOST_SHARDS
+from emlio.prepare.targets.shard_set import MOST_SHARDS
 from emlio.prepare.targets.target import LABELS_NAME, TFRECORDS, recipe_in
 from emlio.prepare.writing.label_names import as_lines
 from emlio.prepare.writing.part_files import (

@@ -9,7 +9,7 @@
     .part-00003.lock, .writing.lock         locks
 
 Covers: the names, descriptions, finding the finished shards, removing the others. Does not cover:
-writing a shard (emlio.prepare.writing.open_shard), the final names (emlio.prepare.writing.finish).
+writing a shard (emlio.prepare.writer), the final names (emlio.prepare.writing.finish).
 """
 
 import os
@@ -26,7 +26,7 @@ from emlio.formats.tfrecord.mapping import Feature
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.target import is_target_file
 from emlio.store.atomic_file import write_atomically
-from emlio.store.unfinished import FINISHING, WRITING
+from emlio.store.folder import FINISHING, WRITING
 
 __all__ = [
     "BASE",
