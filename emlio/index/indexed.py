@@ -31,7 +31,7 @@ from emlio.progress import Progress
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.object_table import ObjectTable
 from emlio.store.folder import Folder
-from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
+from emlio.store.folder_store import FolderStore, unchanged, walk, walk_files
 from emlio.store.store import Store
 from emlio.units import counted
 
@@ -126,7 +126,7 @@ def open_folder(
             return opened(kept)
 
     def found(owns: Callable[[str], bool] | None) -> FolderStore:
-        return _walk(name, folder, owns, progress=progress) if only is None else walk_file(folder, only)
+        return _walk(name, folder, owns, progress=progress) if only is None else walk_files(folder, [only])
 
     chosen, store = chosen_format(found, options, str(folder.path))
     index = make_index(name, chosen, store, place, options, kept, progress=progress)
@@ -145,17 +145,15 @@ def open_objects(
     rebuild: bool = False,
 ) -> Dataset:
     """Open a dataset in a bucket, given all its objects; see `open_folder`."""
-    table, bucket = store.table, store.bucket
+    table = store.table
     place = _index_place(cache, options)
     index = None if rebuild else load_index(place)
     if index is not None and not index.arrays.keys() >= _OF_OBJECTS:
         index = None
     if index is None or not _is_current(index, table):
-        chosen, some = chosen_format(
-            lambda owns: store if owns is None else store.top(owns), options, str(bucket.address)
-        )
+        chosen, some = chosen_format(lambda owns: store if owns is None else store.top(owns), options, store.shown)
         index = make_index(name, chosen, some, place, options, index, progress=progress)
-    return _indexed(name, BucketStore(bucket, ObjectTable.stored(bucket.address, index.arrays)), index)
+    return _indexed(name, store.stored(index.arrays), index)
 
 
 def _is_current(index: RangeIndex, table: ObjectTable) -> bool:

@@ -239,9 +239,7 @@ class BucketEngine:
         count = len(self._store)
         step = -(-count // _LOOKED_AT)
         deadline_s = time.monotonic() + _LOOK_S
-        looks = [
-            self._store.bucket.requests.submit(partial(self._store.check, number)) for number in range(0, count, step)
-        ]
+        looks = [self._store.requests.submit(partial(self._store.check, number)) for number in range(0, count, step)]
         try:
             for look in looks:
                 if stopped() or self._closing.is_set():
@@ -330,8 +328,7 @@ class BucketReads:
     def _submit(self, pieces: Sequence[Piece]) -> "list[tuple[Piece, Future[Buffer]]]":
         store = self._store
         return [
-            (piece, store.bucket.requests.submit(partial(store.fetch, piece.file, piece.start, piece.end)))
-            for piece in pieces
+            (piece, store.requests.submit(partial(store.fetch, piece.file, piece.start, piece.end))) for piece in pieces
         ]
 
     def _give_back(self, size_bytes: int) -> None:

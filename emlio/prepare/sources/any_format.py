@@ -34,11 +34,10 @@ from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.class_names import ClassFolders, ClassNames, class_folders, pictures_in
 from emlio.prepare.sources.format_samples import Told, sample_of
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, check_listed
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, check_listed, source_folder
 from emlio.reading.group_engine import GroupMaker
 from emlio.reading.random_reader import RandomReader
 from emlio.store.file_read import read_into
-from emlio.store.folder import Folder
 from emlio.store.folder_store import walk
 
 __all__ = ["AnyFormat"]
@@ -142,7 +141,7 @@ class AnyFormat:
         names = self._dataset.files.names
         places: Sequence[int] = range(len(names)) if self._places is None else self._places.tolist()
         used = {names[place] for place in places}
-        with Folder(path, served=False) as folder:
+        with source_folder(path) as folder:
             tree = walk(folder)
         numbers = chosen_files(tree.names, self._options, str(path))
         there = tree.names if numbers is None else [tree.names[number] for number in numbers]
@@ -216,11 +215,7 @@ class AnyFormat:
 def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
     only = path.name if path.is_file() else None
     place = path.parent if only is not None else path
-    try:
-        # Links may lead anywhere: data that are converted need not be safe to serve.
-        folder = Folder(place, served=False)
-    except OSError as error:
-        raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
+    folder = source_folder(place)
     try:
         return open_folder(path.name, folder, scratch, options, only=only)
     except BaseException:

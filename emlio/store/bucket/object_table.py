@@ -71,10 +71,6 @@ class ObjectTable:
         """Return an object's address, for people."""
         return self.address.of(self.names[number])
 
-    def size_bytes(self, number: int) -> int:
-        """Return an object's size."""
-        return int(self.sizes[number])
-
     def status(self, number: int) -> ObjectStatus:
         """Return an object as the server described it."""
         return ObjectStatus(
