@@ -180,7 +180,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[An
 archive_files = Archives(
     name="npz",
     words="a tree of .npz files, some arrays each",
-    extension=".npz",
+    extensions=(".npz",),
     read=_arrays,
     schema={},
     options={"inflate": "storage for a daemon that unpacks them, rank by default"},

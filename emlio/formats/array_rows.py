@@ -6,7 +6,6 @@ Covers: the rows of arrays of one type and one shape of row. Does not cover: arr
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
 from emlio.formats.record_form import RowForm
 
@@ -47,19 +46,8 @@ def side_by_side(headers: Mapping[str, NpyHeader]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayRows:
-    """See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "npy-rows"
-    words: str = "a tree of .npy files, each row a record; must be asked for"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+class ArrayRows(Format):
+    """See `Format`."""
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -67,9 +55,7 @@ class ArrayRows:
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(".npy"))
-        if not found:
-            raise DatasetError(f"dataset directory {where}: must hold .npy files, holds none")
+        found = self.own_files(files, where)
         first = header_of(files, found[0][1])
         for _, number in found:
             header = header_of(files, number)
@@ -142,4 +128,6 @@ def check_numbers(header: NpyHeader, size_bytes: int, name: str) -> None:
         )
 
 
-array_rows = ArrayRows()
+array_rows = ArrayRows(
+    name="npy-rows", words="a tree of .npy files, each row a record; must be asked for", extensions=(".npy",)
+)

@@ -4,6 +4,7 @@ Covers: the contract, that of formats read by groups, their values. Does not cov
 (emlio.formats.registry).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import IO, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.record_form import RowForm
 
@@ -120,34 +122,41 @@ class Ranges:
     framed: bool = False
 
 
-class Format(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Format(ABC):
     """One format. Holds no state, so that threads may share it.
 
     Attributes:
         name: as users write it.
         words: what it is, for lists of formats.
         options: the options that it takes, with what each means.
+        extensions: what the names of its files end with, in lower case; none if other things tell.
     """
 
-    @property
-    def name(self) -> str:
-        """See the class."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """See the class."""
-        ...
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """See the class."""
-        ...
+    name: str
+    words: str
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    extensions: tuple[str, ...] = ()
 
     def claims(self, files: Files) -> bool:
-        """Return whether a folder with these files is taken for one of this format."""
-        ...
+        """Return whether a folder with these files is taken for one of this format: by default if half of them are its."""
+        count = sum(files.endings.get(extension, 0) for extension in self.extensions)
+        return count > 0 and 2 * count >= len(files.names)
 
+    def own_files(self, files: Files, where: str) -> list[tuple[str, int]]:
+        """Return the names and numbers of the files with its extensions, sorted.
+
+        Raises:
+            DatasetError: there is none.
+        """
+        found = sorted(
+            (name, number) for number, name in enumerate(files.names) if name.lower().endswith(self.extensions)
+        )
+        if not found:
+            raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
+        return found
+
+    @abstractmethod
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """Return the shards of a folder.
 
@@ -159,16 +168,16 @@ class Format(Protocol):
         Raises:
             DatasetError: it has none, or its files are invalid.
         """
-        ...
 
+    @abstractmethod
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """Return the records of a shard that is one file.
 
         Raises:
             DatasetError: the file is invalid.
         """
-        ...
 
+    @abstractmethod
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """Return what makes columns of records, at the rank.
 
@@ -180,7 +189,6 @@ class Format(Protocol):
             ConfigError: there is no such column.
             DatasetError: the contents' settings are not valid.
         """
-        ...
 
 
 @runtime_checkable

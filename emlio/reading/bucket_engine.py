@@ -24,12 +24,11 @@ from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.index.dataset import Dataset
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.ranges import RangeRead, run_starts
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.requests import PIECE_BYTES, wait_for
-from emlio.store.opened.open_files import Stuck, nobody_waits
-from emlio.store.opened.slices import Borrower
 
 __all__ = ["AheadBudget", "BucketEngine", "pieces_of"]
 
@@ -196,13 +195,8 @@ class _Fetch:
             future.cancel()
 
 
-class BucketEngine:
-    """See `ReadEngine`.
-
-    Attributes:
-        dataset: see `ReadEngine`.
-        on_stuck: never called; see `ReadEngine`.
-    """
+class BucketEngine(ReadEngine):
+    """See `ReadEngine`. Nothing is lent."""
 
     def __init__(self, dataset: Dataset, store: BucketStore, budget: AheadBudget) -> None:
         """See the class.
@@ -212,8 +206,7 @@ class BucketEngine:
             store: its objects.
             budget: limits the bytes requested ahead.
         """
-        self.dataset = dataset
-        self.on_stuck: Stuck = nobody_waits
+        super().__init__(dataset)
         self._store = store
         self._budget = budget
         self._closing = Event()
@@ -221,12 +214,6 @@ class BucketEngine:
     def reads(self) -> "BucketReads":
         """See `ReadEngine`."""
         return BucketReads(self._store, self._budget)
-
-    def check(self, files: npt.NDArray[np.int64], now_ns: int) -> None:
-        """See `ReadEngine`."""
-
-    def confirm(self, files: npt.NDArray[np.int64]) -> None:
-        """See `ReadEngine`."""
 
     @contextmanager
     def opened(self, number: int) -> Generator[io.RawIOBase]:
@@ -254,16 +241,12 @@ class BucketEngine:
             for look in looks:
                 look.cancel()
 
-    def idle(self) -> bool:
-        """See `ReadEngine`. Nothing is lent."""
-        return True
-
     def close(self) -> None:
         """See `ReadEngine`."""
         self._closing.set()
 
 
-class BucketReads:
+class BucketReads(Reads):
     """See `Reads`."""
 
     def __init__(self, store: BucketStore, budget: AheadBudget) -> None:
@@ -296,12 +279,6 @@ class BucketReads:
             self._held_bytes += size_bytes
             self._fetches[id(read)] = _Fetch(parts=self._submit(pieces), size_bytes=size_bytes)
         return True
-
-    def borrow(
-        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
-    ) -> npt.NDArray[np.uint8] | None:
-        """See `Reads`. There is nothing to lend."""
-        return None
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""

@@ -21,12 +21,11 @@ from emlio.errors import ClosedError, DatasetError
 from emlio.formats.registry import group_format
 from emlio.index.dataset import Dataset
 from emlio.index.groups import Group
-from emlio.reading.engine import ReadEngine
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache, KeptGroup
 from emlio.reading.ranges import RangeRead, run_starts
-from emlio.store.opened.open_files import Stuck, nobody_waits, patiently
-from emlio.store.opened.slices import Borrower
+from emlio.store.opened.open_files import patiently
 from emlio.units import format_size
 
 __all__ = ["GroupEngine", "GroupMaker"]
@@ -88,13 +87,8 @@ _COSTLY: Final = 4
 _LOOK_AFTER_BYTES: Final = 1 << 30
 
 
-class GroupEngine:
-    """See `ReadEngine`.
-
-    Attributes:
-        dataset: see `ReadEngine`.
-        on_stuck: never called, as groups are made in memory; see `ReadEngine`.
-    """
+class GroupEngine(ReadEngine):
+    """See `ReadEngine`. Nothing is lent, as groups are made in memory and dropped when others need theirs."""
 
     def __init__(self, files: ReadEngine, cache: GroupCache | None = None) -> None:
         """See the class.
@@ -103,8 +97,8 @@ class GroupEngine:
             files: reads the files of groups; closed with this.
             cache: keeps groups, also those of other datasets; None for one of its own.
         """
-        self.dataset = dataset = files.dataset
-        self.on_stuck: Stuck = nobody_waits
+        super().__init__(files.dataset)
+        dataset = self.dataset
         self._owns_cache = cache is None
         self._cache = GroupCache() if cache is None else cache
         self._files = files
@@ -205,10 +199,6 @@ class GroupEngine:
             format_size(self._cache.most_bytes),
         )
 
-    def idle(self) -> bool:
-        """See `ReadEngine`. Nothing is lent."""
-        return True
-
     def close(self) -> None:
         """See `ReadEngine`."""
         self._cache.forget(lambda key: isinstance(key, tuple) and key[0] is self)
@@ -217,7 +207,7 @@ class GroupEngine:
         self._files.close()
 
 
-class GroupReads:
+class GroupReads(Reads):
     """See `Reads`."""
 
     def __init__(self, engine: GroupEngine) -> None:
@@ -246,12 +236,6 @@ class GroupReads:
                 groups.append(kept)
             self._requested[id(read)] = groups
         return True
-
-    def borrow(
-        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
-    ) -> npt.NDArray[np.uint8] | None:
-        """See `Reads`. Groups are dropped when others need their memory, so none is lent."""
-        return None
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""

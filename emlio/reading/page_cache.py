@@ -17,6 +17,7 @@ from typing_extensions import Buffer
 
 from emlio.errors import CorruptRecordError
 from emlio.index.dataset import Dataset
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles, Stuck, patiently
@@ -30,25 +31,19 @@ _AHEAD = 3
 cache."""
 
 
-class PageCacheEngine:
+class PageCacheEngine(ReadEngine):
     """See `ReadEngine`.
 
     Attributes:
-        dataset: see `ReadEngine`.
         files: the open files, closed with this.
     """
 
     def __init__(self, dataset: Dataset, files: OpenFiles) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self.files = files
 
-    @property
-    def on_stuck(self) -> Stuck:
+    def when_stuck(self, stuck: Stuck) -> None:
         """See `ReadEngine`."""
-        return self.files.on_stuck
-
-    @on_stuck.setter
-    def on_stuck(self, stuck: Stuck) -> None:
         self.files.on_stuck = stuck
 
     def reads(self) -> "PageCacheReads":
@@ -83,7 +78,7 @@ class PageCacheEngine:
         self.files.close()
 
 
-class PageCacheReads:
+class PageCacheReads(Reads):
     """See `Reads`. The kernel keeps what was requested, so nothing is held here.
 
     Reading is repeated for a while if the system has no descriptor or memory left.

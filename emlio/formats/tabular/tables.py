@@ -9,7 +9,7 @@ plan's order (emlio.reading.group_engine), pyarrow (emlio.formats.tabular.arrow_
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.tabular.arrow_library import Kind, TableColumns, joined_columns, open_table
 from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
@@ -32,36 +32,23 @@ _THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class Tables(Format):
     """See `Format`, and `GroupFormat`.
 
     Attributes:
-        name: see `Format`.
         kind: of its files.
-        extensions: of its files.
-        words: see `Format`.
-        options: see `Format`.
     """
 
-    name: str
     kind: Kind
-    extensions: tuple[str, ...]
-    words: str
-    options: Mapping[str, str] = field(
-        default_factory=lambda: {"columns": "names of the columns to serve, with commas between them; all by default"}
-    )
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        count = sum(files.endings.get(extension, 0) for extension in self.extensions)
-        beside = sum(files.endings.get(extension, 0) for extension in _BESIDE)
-        return count > 0 and (2 * count >= len(files.names) or count + beside == len(files.names))
+        count, beside = (sum(files.endings.get(one, 0) for one in kinds) for kinds in (self.extensions, _BESIDE))
+        return Format.claims(self, files) or (count > 0 and count + beside == len(files.names))
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if self._is_one(name))
-        if not found:
-            raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
+        found = self.own_files(files, where)
         wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
 
         def described(one: tuple[str, int]) -> TableColumns:
@@ -77,9 +64,6 @@ class Tables:
             label_names=dict(enumerate(columns.classes)),
             schema={column.name: column.field_type for column in columns.columns},
         )
-
-    def _is_one(self, name: str) -> bool:
-        return name.lower().endswith(self.extensions)
 
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`. All values of columns with lengths are read: a file does not say the lengths."""
@@ -151,13 +135,17 @@ def _roles(columns: PackedColumns) -> dict[str, str]:
     return found if label is None else {**found, LABEL: label}
 
 
+_OPTIONS: Final = {"columns": "names of the columns to serve, with commas between them; all by default"}
+
 parquet_tables = Tables(
+    options=_OPTIONS,
     name="parquet",
     kind="parquet",
     extensions=(".parquet", ".pq"),
     words="Parquet tables, a row each; read by row groups",
 )
 arrow_tables = Tables(
+    options=_OPTIONS,
     name="arrow",
     kind="arrow",
     extensions=(".arrow", ".feather", ".ipc"),
