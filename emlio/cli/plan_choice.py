@@ -1,8 +1,4 @@
-"""The arguments of `emlio plan` that choose records.
-
-Covers: subsets, repeats and weights on the command line, matches of predicates in local directories. Does not cover: the
-plan (emlio.cli.plan), the choices themselves (emlio.planner.choice).
-"""
+"""The arguments of `emlio plan` that choose records."""
 
 import argparse
 import re

@@ -1,8 +1,4 @@
-"""Rows of large NumPy arrays: each row of each .npy file is a record.
-
-Covers: the rows of arrays of one type and one shape of row. Does not cover: arrays that are records
-(emlio.formats.whole_file).
-"""
+"""Rows of large NumPy arrays: each row of each .npy file is a record."""
 
 import json
 from collections.abc import Mapping, Sequence

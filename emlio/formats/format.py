@@ -1,8 +1,4 @@
-"""The contract that all formats fulfil.
-
-Covers: the contract, that of formats read by groups, their values. Does not cover: which formats there are
-(emlio.formats.registry).
-"""
+"""The contract that all formats fulfil."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""JSON lines: each line that is not empty is a record. Lines end with LF, or CR in a file without LF.
-
-Covers: finding lines, parsing them. Does not cover: compressed files.
-"""
+"""JSON lines: each line that is not empty is a record. Lines end with LF, or CR in a file without LF."""
 
 import json
 from collections.abc import Mapping, Sequence

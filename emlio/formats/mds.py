@@ -4,9 +4,6 @@
     sample:  uint32 length of each column without a fixed one | the columns' bytes
 
 All numbers are little-endian.
-
-Covers: shards that lie uncompressed. Does not cover: the encodings of columns
-(emlio.formats.mds_encodings).
 """
 
 import struct

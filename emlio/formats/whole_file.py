@@ -4,9 +4,6 @@ A rank is told the path of each file in its folder, and its label where the fold
 for each class.
 
     4 bytes label, little-endian, -1 for none | the path
-
-Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.npz` files
-(emlio.formats.archives), rows of large arrays (emlio.formats.array_rows), pictures inside files.
 """
 
 import json

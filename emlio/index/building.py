@@ -1,8 +1,4 @@
-"""Making an index: the format of a dataset, and where its records lie.
-
-Covers: finding the format, indexing shards, the index's parts. Does not cover: what is taken over from an
-earlier index (emlio.index.earlier_index), the formats themselves (emlio.formats).
-"""
+"""Making an index: the format of a dataset, and where its records lie."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

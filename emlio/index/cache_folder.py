@@ -4,8 +4,6 @@ Hosts may share the cache folder, such as a home over NFS, and have different da
 path. So an index that lies on a network file system belongs to one host. That also keeps a host from
 removing arrays that another one has mapped, which a network file system does not survive. On a disk
 of the host its name does not count: that of a container changes with each start.
-
-Covers: the folder. Does not cover: what lies in it (emlio.index.range_index).
 """
 
 import hashlib

@@ -1,9 +1,6 @@
 """A column of a dataset, collected value by value, and its bytes.
 
-    4 bytes CRC32C of the rest, little-endian | 4 bytes length of the head | head, JSON | arrays | words
-
-Covers: numbers and texts of records in order, packing and checking. Does not cover: reading records (features.py), where the
-bytes lie (kept.py).
+4 bytes CRC32C of the rest, little-endian | 4 bytes length of the head | head, JSON | arrays | words
 """
 
 import hashlib

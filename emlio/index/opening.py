@@ -1,8 +1,4 @@
-"""Opening a dataset, given its place and options.
-
-Covers: places and their options, splits. Does not cover: finding its format, indexing it
-(emlio.index.building).
-"""
+"""Opening a dataset, given its place and options."""
 
 import os
 import re

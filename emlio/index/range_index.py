@@ -5,9 +5,6 @@
 
 Records that follow each other without gaps have one array `bounds`, with one entry more for each
 shard; others have `starts` and `ends`.
-
-Covers: writing both, opening and checking them. Does not cover: making the arrays
-(emlio.index.building), where the index lies (emlio.index.cache_folder).
 """
 
 import fcntl

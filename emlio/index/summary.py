@@ -1,7 +1,4 @@
-"""A summary of a dataset, as one value.
-
-Covers: the figures that `emlio inspect` shows. Does not cover: printing them, checking records.
-"""
+"""A summary of a dataset, as one value."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Conversion from any source to shuffled, verified shards.
-
-Covers: order, cutting, handling unreadable items, the report. Does not cover: formats of sources
-(emlio.prepare.sources), the directory and the files (emlio.prepare.targets).
-"""
+"""Conversion from any source to shuffled, verified shards."""
 
 import hashlib
 import os

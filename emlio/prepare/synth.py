@@ -1,8 +1,5 @@
 """Synthetic datasets for trials and benchmarks: the same options give the same bytes.
 
-Covers: options, the three kinds of records, writing them. Does not cover: the pictures
-(emlio.prepare.synthetic), the directory and the files (emlio.prepare.targets.shard_set).
-
     images   JPEGs like ImageNet's in size and decoding cost, with its feature names. Some hundred
              pictures are drawn and repeated; each record has its own label, file name, and number
              in a JPEG comment, so no two are equal. The pixels depend on the releases of NumPy and

@@ -1,11 +1,4 @@
-"""Pixels with the statistics of photographs.
-
-Covers: a picture drawn from a few random numbers: a background, overlapping objects with edges,
-textures and shading, and sensor noise. The power spectrum of photographs falls with about the
-square of the frequency, and they have edges where one object hides another. A JPEG of noise alone
-would have neither the size nor the decoding cost of a photograph. Does not cover: encoding,
-recognisable content.
-"""
+"""Pixels with the statistics of photographs."""
 
 import hashlib
 import io

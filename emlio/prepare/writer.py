@@ -1,9 +1,4 @@
-"""The public writer of datasets.
-
-Covers: records one by one into shards of a size, going on after an interruption, parts in several
-processes, threads. Does not cover: values and columns (emlio.prepare.writing.columns), files of an
-unfinished dataset (emlio.prepare.writing.part_files), their final names (emlio.prepare.writing.finish).
-"""
+"""The public writer of datasets."""
 
 import logging
 import os

@@ -3,9 +3,6 @@
 Many requests are under way at once: all those of a message, and those of the messages after it, as
 far as the memory allows. Each answer says which object it is of, so a replaced one is found by
 reading it.
-
-Covers: requests ahead, memory of their answers, putting records in place. Does not cover: which
-ranges are fetched (emlio.reading.bucket_engine), single requests and retries (emlio.store.bucket).
 """
 
 import io

@@ -2,9 +2,6 @@
 
 Columns: `__size__`, the bytes of a record; `__shard__`, the name of its shard; `__number__`, its number in the shard; features.
 What the index knows costs nothing. For another feature all records are read once, and the column is kept beside the index.
-
-Covers: finding the columns of a predicate, and its matches as bits. Does not cover: the language
-(emlio.planner.choice.predicate), reading features (features.py).
 """
 
 import logging

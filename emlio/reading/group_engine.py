@@ -1,9 +1,4 @@
-"""The engine of datasets whose records are made of groups, such as the row groups of tables.
-
-Covers: which groups a read needs, making them ahead, putting records in place, what reading in a
-bad order costs. Does not cover: groups that are kept (emlio.reading.group_cache), making one
-(emlio.reading.group_engine), the files of groups, which another engine reads.
-"""
+"""The engine of datasets whose records are made of groups, such as the row groups of tables."""
 
 import io
 import logging

@@ -1,8 +1,4 @@
-"""The engine of folders: the kernel's page cache, which is asked ahead while the disk is what is waited for.
-
-Covers: how far ahead, records that a file lacks. Does not cover: system calls
-(emlio.reading.gather), open files (emlio.store.opened).
-"""
+"""The engine of folders: the kernel's page cache, which is asked ahead while the disk is what is waited for."""
 
 import io
 import os

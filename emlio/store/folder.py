@@ -15,7 +15,6 @@ import stat
 import weakref
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from emlio.errors import ClosedError, DatasetError
@@ -245,9 +244,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -2,10 +2,6 @@
 
 The order: the files of a folder by the bytes of their names, then its sub-folders likewise. It is
 the same on every host that has the same files.
-
-Covers: walking, names and identities in arrays, folders by which a later start knows that no file
-came or went. Does not cover: formats (emlio.formats), files changed in place, which are found when
-they are opened.
 """
 
 import errno

@@ -2,9 +2,6 @@
 
 Rows are no ranges of such a file. They are read by groups, row groups of Parquet or record batches
 of Arrow, and each row gets a range in the bytes that are made of its group.
-
-Covers: recognising them, their rows, columns at the rank. Does not cover: reading groups in the
-plan's order (emlio.reading.group_engine), pyarrow (emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Mapping, Sequence

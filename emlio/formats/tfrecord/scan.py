@@ -1,8 +1,5 @@
 """Detection of record positions in a TFRecord file.
 
-Covers: walking a file once from frame to frame, checking every length's checksum. Does not cover:
-the data's checksums (emlio.formats.tfrecord.verify), storing the result (emlio.index).
-
 There are two methods. Small records are found in blocks that are read one after the other. For
 large records only the 16 bytes between the data of two records are read: the footer of one and the
 header of the next.

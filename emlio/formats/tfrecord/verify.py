@@ -1,8 +1,4 @@
-"""Checking frames: each record's length and the checksums of length and data.
-
-Covers: frames in memory, files that were just written. Does not cover: finding records
-(emlio.formats.tfrecord.scan), handling a bad one.
-"""
+"""Checking frames: each record's length and the checksums of length and data."""
 
 import itertools
 import struct

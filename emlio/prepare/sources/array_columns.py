@@ -2,9 +2,6 @@
 
 Files whose names end with a number, such as x-0.npy, y-0.npy, x-1.npy and y-1.npy, are groups that
 follow each other.
-
-Covers: finding the columns and groups of a folder, their rows. Does not cover: arrays that are
-records (emlio.formats.whole_file), rows of one file (emlio.formats.array_rows).
 """
 
 import re

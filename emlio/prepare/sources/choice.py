@@ -1,8 +1,4 @@
-"""Selection of the source that reads a dataset.
-
-Covers: the formats by name, and guessing one from the content of a path. Does not cover: reading
-them.
-"""
+"""Selection of the source that reads a dataset."""
 
 import os
 from collections.abc import Mapping

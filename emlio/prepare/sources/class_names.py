@@ -1,8 +1,5 @@
 """The numbers and names of classes.
 
-Covers: numbering classes by their sorted names, or by a file that lists them. Does not cover: how
-an item's class is found.
-
 A file of classes has one class per line; a class's number is that of its line, counted from 0. The
 class may be followed by its plain name: after a tab, or, if the class is a WordNet synset, after a
 space ("n01440764 tench, Tinca tinca"), as in the list that comes with ImageNet.

@@ -1,8 +1,7 @@
 """A table of files: CSV with a header line, or one JSON object per line (JSONL).
 
-Covers: a column `file` with paths relative to the table, an optional column `label`, and further
-columns, which become features of the same name; the separator of a CSV table. Does not cover: nested
-values.
+Its column `file` has paths relative to the table. A column `label` may follow, and others, which become
+features of the same name; nested values are refused.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
 --labels. A file with an image's name becomes the features of emlio.prepare.targets.example_form; any other

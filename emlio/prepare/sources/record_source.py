@@ -1,9 +1,4 @@
-"""The interface of a conversion's sources.
-
-Covers: the protocol that every dataset format implements, and reading a listed file while detecting
-changes. Does not cover: any format (emlio.prepare.sources.any_format and others), writing
-(emlio.prepare.targets.shard_set).
-"""
+"""The interface of a conversion's sources."""
 
 import hashlib
 import struct

@@ -1,9 +1,4 @@
-"""Existing TFRecord files, compressed or not.
-
-Covers: one file or a folder of them; records are taken unchanged. A compressed file is first unpacked
-into a folder in the new dataset's directory. That takes the unpacked size for the duration of the
-conversion. Does not cover: changing records.
-"""
+"""Existing TFRecord files, compressed or not."""
 
 import re
 import shutil

@@ -1,9 +1,4 @@
-"""Files of tokens: documents of Megatron-LM's .bin and .idx, rows of .npy files, flat files.
-
-Covers: finding the files and the tokens of each record, cutting them to a length, another type of
-tokens. Does not cover: the files' forms (emlio.formats.token_files), making tokens of text
-(emlio.prepare.sources.tokenized_text).
-"""
+"""Files of tokens: documents of Megatron-LM's .bin and .idx, rows of .npy files, flat files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

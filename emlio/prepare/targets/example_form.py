@@ -3,9 +3,6 @@
 An encoded picture becomes the features of emlio.prepare.targets.example_form, a label
 image/class/label. An array of more than one dimension becomes NAME/data, NAME/shape and NAME/dtype;
 other columns become features of their own name.
-
-Covers: the features of an item. Does not cover: making items (emlio.prepare.sources), frames
-(emlio.prepare.targets.tfrecord_shard).
 """
 
 import json

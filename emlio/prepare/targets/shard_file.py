@@ -1,9 +1,4 @@
-"""A shard file that is written atomically.
-
-Covers: collecting pieces for large calls, disk errors, the final name. Does not cover: the thread that writes
-(emlio.prepare.targets.shard_file), the form of the records (emlio.prepare.targets.tfrecord_shard,
-emlio.prepare.targets.tar_set), what lies beside it.
-"""
+"""A shard file that is written atomically."""
 
 import os
 import secrets
@@ -13,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread, get_ident
-from types import TracebackType
 from typing import Self
 
 from typing_extensions import Buffer
@@ -129,9 +123,7 @@ class ShardFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write_out(self) -> "WriteBehind":

@@ -1,10 +1,5 @@
 """The shards of a dataset that are still to be written.
 
-Covers: the recipe that determines their bytes, writing the shards that an earlier run did not finish
-in several threads, those of TFRecord with their mappings. Does not cover:
-the source of records, the directory (emlio.prepare.targets.target), tars
-(emlio.prepare.targets.tar_set).
-
 Threads are used instead of processes: for records of more than a few kilobytes, reading, writing
 and checksums happen outside the interpreter's lock, and two threads on two cores already reach the
 disk's limit.

@@ -1,8 +1,4 @@
-"""Counts of a shard's records, collected as they are written.
-
-Covers: the features with their kinds and common shapes, records by label. Does not cover: records
-that are not tf.train.Example; for those, only labels that came with them are counted.
-"""
+"""Counts of a shard's records, collected as they are written."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Items as members of a tar, with keys that readers of WebDataset take apart again.
-
-Covers: keys, headers of members, the items of one shard. Does not cover: what members an item has
-(emlio.prepare.targets.tar_record), the file (emlio.prepare.targets.tar_set).
-"""
+"""Items as members of a tar, with keys that readers of WebDataset take apart again."""
 
 import io
 import json

@@ -1,9 +1,4 @@
-"""The shards of a dataset of WebDataset tars that are still to be written.
-
-Covers: writing them, what describes each of them: a hidden file, `.tar_shard_00000.json`. Does not
-cover: the driver of the threads (emlio.prepare.targets.shard_set), records
-(emlio.prepare.targets.tar_record).
-"""
+"""The shards of a dataset of WebDataset tars that are still to be written."""
 
 import hashlib
 import tarfile

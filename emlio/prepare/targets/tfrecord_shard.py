@@ -1,8 +1,4 @@
-"""A shard of TFRecord's form, while it is written.
-
-Covers: framing records, reading the file back. Does not cover: the file (emlio.prepare.targets.shard_file),
-the index and the mapping beside it (emlio.prepare.targets.shard_set).
-"""
+"""A shard of TFRecord's form, while it is written."""
 
 import struct
 from array import array

@@ -1,8 +1,4 @@
-"""The columns that all records of a dataset have.
-
-Covers: a user's schema, or the columns of the first record; a record that has others; the record's
-bytes. Does not cover: single values (emlio.prepare.writing.values).
-"""
+"""The columns that all records of a dataset have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

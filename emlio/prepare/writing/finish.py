@@ -2,8 +2,6 @@
 
 The mappings come first: a daemon that opens the folder meanwhile learns from any of them how many
 shards there are, and that others are missing. `prepared.json` comes last.
-
-Covers: finishing, and going on after an interruption at any point. Does not cover: writing shards.
 """
 
 import hashlib

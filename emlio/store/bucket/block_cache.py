@@ -6,8 +6,6 @@
 Files are only appended to, and dropped as a whole, a 128th of the limit at a time. Nothing is synced.
 After a crash an entry may be torn, or its block may not have reached the disk: both are found by
 their checksums, and such a block is read from its source again.
-
-Covers: storing and finding blocks. Does not cover: what a block is (emlio.store.bucket.block_cache).
 """
 
 import fcntl

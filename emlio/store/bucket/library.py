@@ -1,8 +1,5 @@
 """Requests by the library obstore, which is imported here and nowhere else.
 
-Covers: making a client for an address, listing, heads and ranged reads, judging errors. Does not
-cover: retries and limits (emlio.store.bucket.requests).
-
 The library finds credentials itself: environment, files named there, metadata of the instance. Only
 the files of the AWS command line are read here.
 Its errors repeat requests, with access keys and signatures. So only the status, the server's short

@@ -1,8 +1,4 @@
-"""Requests to one place: many at once, and repeated when the server or the network fails.
-
-Covers: the number at once, retries with back-off, their end, the errors. Does not cover: single
-requests (emlio.store.bucket.library), what an object's change means (emlio.store.bucket.bucket_store).
-"""
+"""Requests to one place: many at once, and repeated when the server or the network fails."""
 
 import logging
 import random

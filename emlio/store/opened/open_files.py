@@ -1,9 +1,4 @@
-"""The files of a folder, kept open as far as the system allows.
-
-Covers: descriptors, mappings and leases, made on demand and closed in favour of others; noticing
-that a file changed. Does not cover: how many there may be (emlio.store.opened.room), which ones are
-closed (emlio.store.opened.open_set), reading (emlio.reading.gather).
-"""
+"""The files of a folder, kept open as far as the system allows."""
 
 import os
 from collections.abc import Callable, Collection
