@@ -1,8 +1,9 @@
 """WebDataset tars: members that share a name up to the first dot are a record.
 
 A record is the range from its first member's header to its last member's end, so a rank finds names
-and lengths in the record itself, and checks each header's own checksum. Tars may have the forms of POSIX and GNU, with long names; members of
-compressed tars have no place in the file, and sparse ones are refused.
+and lengths in the record itself, and checks each header's own checksum. Tars may have the forms of
+POSIX and GNU, with long names; members of compressed tars have no place in the file, and sparse
+ones are refused.
 """
 
 import re
