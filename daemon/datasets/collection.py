@@ -14,7 +14,7 @@ from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
@@ -78,7 +78,7 @@ class Datasets:
         """
         self._stuck = stop
         for served in self.generations.all:
-            served.files.on_stuck = stop
+            served.files.when_stuck(stop)
 
     @property
     def names(self) -> list[str]:
@@ -94,7 +94,7 @@ class Datasets:
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
         served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups)
-        served.files.on_stuck = self._stuck
+        served.files.when_stuck(self._stuck)
         self.generations.add(served)
         return served
 

@@ -17,7 +17,7 @@ from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.open_engine import open_engine
 from emlio.store.opened.leases import Leases

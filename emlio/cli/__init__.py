@@ -1,8 +1,7 @@
 """The command `emlio`: one sub-command per file of this package.
 
-Covers: finding the sub-command, errors as one line, exit codes. A sub-command's module is imported
-only when it is used, so that `emlio --help` is fast and a storage node needs only the modules that
-it uses.
+A sub-command's module is imported only when it is used, so that `emlio --help` is fast and a
+storage node needs only the modules that it uses.
 """
 
 import argparse

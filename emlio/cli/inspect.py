@@ -1,7 +1,4 @@
-"""`emlio inspect`: show a dataset's content and verify it.
-
-Covers: the command's arguments and output. Does not cover: the checks (emlio.reading).
-"""
+"""`emlio inspect`: show a dataset's content and verify it."""
 
 import argparse
 import sys

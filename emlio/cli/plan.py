@@ -1,7 +1,4 @@
-"""`emlio plan`: show what a job would read, and in which order, without reading it.
-
-Covers: the command's arguments and output. Does not cover: the plan (emlio.planner).
-"""
+"""`emlio plan`: show what a job would read, and in which order, without reading it."""
 
 import argparse
 import dataclasses

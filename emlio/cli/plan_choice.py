@@ -1,8 +1,4 @@
-"""The arguments of `emlio plan` that choose records.
-
-Covers: subsets, repeats and weights on the command line, matches of predicates in local directories. Does not cover: the
-plan (emlio.cli.plan), the choices themselves (emlio.planner.choice).
-"""
+"""The arguments of `emlio plan` that choose records."""
 
 import argparse
 import re
@@ -14,7 +10,7 @@ from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio.wire.control import ShardRow
 
 # The training side's modules are imported where a choice is made: a storage node does without them.

@@ -1,9 +1,4 @@
-"""Conversion of a batch's records to one column per feature.
-
-Covers: received buffers in, stacked numbers and views of bytes out; the caller chooses each
-record's place in the batch. Payload bytes are never copied, only numbers are. Does not cover: the
-meaning of a column's bytes, checksums.
-"""
+"""Conversion of a batch's records to one column per feature."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

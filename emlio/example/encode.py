@@ -1,9 +1,4 @@
-"""Encoder of tf.train.Example.
-
-Covers: the kinds bytes, float32 and int64, in the form of protobuf's deterministic serialisation:
-keys sorted, numbers packed. Does not cover: SequenceExample, arrays of more than one dimension (an
-Example has no shape).
-"""
+"""Encoder of tf.train.Example."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real

@@ -2,9 +2,6 @@
 
 `ColumnDecoder.decode` raises an error for the first record that is not like the others. Here each record is judged by itself, so
 that only those that cannot be read are blamed, whatever the others are.
-
-Covers: the kinds of each record's features, records that cannot be read; removing records from pieces. Does not cover: the
-handling of a batch with faults; the fast path, which does not use this module.
 """
 
 from collections.abc import Collection, Sequence

@@ -12,7 +12,7 @@ from emlio.formats.contents import Contents
 from emlio.formats.each_record import LABEL
 from emlio.formats.folders.containers import refuse_containers
 from emlio.formats.format import Files, Format, GroupFormat, TopFormat
-from emlio.formats.json_lines import LINES, json_lines
+from emlio.formats.json_lines import json_lines
 from emlio.formats.mds import mds
 from emlio.formats.record_form import RecordForm, RowForm
 from emlio.formats.tabular.tables import arrow_tables, parquet_tables
@@ -64,7 +64,7 @@ _OF_SHARDS = {
     ".tar": tars.name,
     **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
     **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
-    **dict.fromkeys(LINES, json_lines.name),
+    **dict.fromkeys(json_lines.extensions, json_lines.name),
 }
 """Formats of files with many records, by the endings of the files."""
 

@@ -1,16 +1,14 @@
 """WebDataset tars: members that share a name up to the first dot are a record.
 
 A record is the range from its first member's header to its last member's end, so a rank finds names
-and lengths in the record itself, and checks each header's own checksum.
-
-Covers: uncompressed tars in the forms of POSIX and GNU, with long names. Does not cover: compressed
-tars, whose members have no place in the file; sparse members.
+and lengths in the record itself, and checks each header's own checksum. Tars may have the forms of
+POSIX and GNU, with long names; members of compressed tars have no place in the file, and sparse
+ones are refused.
 """
 
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +16,8 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
-from emlio.formats.whole_file import mostly
 from emlio.images.header import IMAGE_EXTENSIONS
 
 __all__ = ["WebDatasetTars", "key_and_extension", "tars"]
@@ -50,30 +47,12 @@ _AFTER_END_BYTES: Final = 1 << 16
 """The bytes after the end mark in which a second tar is looked for: tools pad to 10 KiB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebDatasetTars:
-    """See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "tar"
-    words: str = "WebDataset tars, the members of one name a record"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def claims(self, files: Files) -> bool:
-        """See `Format`."""
-        return mostly(files, ".tar", beside=True)
+class WebDatasetTars(Format):
+    """See `Format`."""
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        numbers = [number for number, name in enumerate(files.names) if name.lower().endswith(".tar")]
-        if not numbers:
-            raise DatasetError(f"dataset directory {where}: must hold .tar files, holds none")
-        shards = sorted((files.names[number], number) for number in numbers)
+        shards = self.own_files(files, where)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in shards),
             schema=_sampled_schema(files, [number for _, number in shards]),
@@ -312,4 +291,6 @@ def _aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-tars = WebDatasetTars()
+tars = WebDatasetTars(
+    name="tar", words="WebDataset tars, the members of one name a record", extensions=(".tar",), texts=True
+)

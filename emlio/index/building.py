@@ -1,8 +1,4 @@
-"""Making an index: the format of a dataset, and where its records lie.
-
-Covers: finding the format, indexing shards, the index's parts. Does not cover: what is taken over from an
-earlier index (emlio.index.earlier_index), the formats themselves (emlio.formats).
-"""
+"""Making an index: the format of a dataset, and where its records lie."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.array_rows import header_of
+from emlio.formats.array_rows import MOST_SIDE_BY_SIDE, header_of, side_by_side
 from emlio.formats.folders.names import (
     CHOOSING,
     chosen_files,
@@ -27,7 +23,6 @@ from emlio.formats.folders.names import (
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles, TopFormat
 from emlio.formats.mds import mds
 from emlio.formats.registry import FORMATS, find_format, format_named
-from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from emlio.formats.whole_file import any_files, array_files
 from emlio.index.earlier_index import EarlierIndex, kept_checksums
 from emlio.index.groups import group_columns, has_groups

@@ -2,9 +2,6 @@
 
 All bytes would take too long. Some of them tell apart nearly all contents that are as long, such as
 arrays of one shape.
-
-Covers: the digest, and looking again at a file whose ctime has changed. Does not cover: which files
-belong to a shard (emlio.formats), the checksums of records (emlio.index.checksums).
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Choosing the engine for a dataset, by where it lies and how its records are made."""
 
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.bucket_engine import AheadBudget, BucketEngine
 from emlio.reading.engine import ReadEngine
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine

@@ -2,9 +2,6 @@
 
 A feature holds pictures if half or more of its values in the sampled records begin as one. Then all
 of its values must be pictures.
-
-Covers: which features hold pictures, decoding all of them. Does not cover: decoding one
-(emlio.images.decoded), checksums (emlio.reading.random_reader).
 """
 
 from collections import Counter

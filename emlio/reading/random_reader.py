@@ -7,7 +7,6 @@ one.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from emlio.formats.record_form import fault_of
 from emlio.formats.registry import form_of
 from emlio.formats.tfrecord.verify import frame_faults
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.gather import Gatherer
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
@@ -157,9 +156,7 @@ class RandomReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.registry import FORMATS
 
@@ -27,12 +27,8 @@ _MAGIC: Final = b"TOY!"
 _HEAD: Final = struct.Struct("<BI")
 
 
-class _Toys:
+class _Toys(Format):
     """See `Format`."""
-
-    name = "toy"
-    words = "toys, for tests"
-    options: Mapping[str, str] = {}
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -81,7 +77,7 @@ def put_toys(folder: Path, pictures: Sequence[bytes], files: int) -> None:
 @contextmanager
 def registered() -> Generator[None]:
     """Have the format, for a while."""
-    FORMATS.insert(0, _Toys())
+    FORMATS.insert(0, _Toys(name="toy", words="toys, for tests"))
     try:
         yield
     finally:

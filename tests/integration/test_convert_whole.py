@@ -18,8 +18,8 @@ from emlio.formats.tfrecord.scan import scan
 from emlio.formats.tfrecord.verify import verify_records
 from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, convert
-from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_testing.datasets import write_tfrecord

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.index.array_folders import ArrayFolders
 from emlio.index.cache_folder import cache_folder
 from emlio.index.opening import open_dataset
-from emlio.index.range_index import load_index, save_index
+from emlio.index.range_index import ArrayFolders, load_index, save_index
 from emlio_testing.format_datasets import FORMS
 
 _OPENINGS = 40

@@ -17,7 +17,7 @@ import pytest
 
 from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
-from emlio.index.change_notes import ChangeNotes
+from emlio.index.indexed import ChangeNotes
 from emlio.index.opening import DatasetPath, open_dataset
 from emlio.index.range_index import RangeIndex
 from emlio_testing.format_files import read_folder, tar_of, write_megatron

@@ -151,6 +151,6 @@ def test_a_disk_that_fails_under_a_table_is_an_error_that_names_the_file(
 
     with open_dataset("x", tmp_path / "data") as dataset:
         path = dataset.folder_store.path(0)
-        monkeypatch.setattr("emlio.store.opened.positioned.os.preadv", fail)
+        monkeypatch.setattr("emlio.reading.page_cache.os.preadv", fail)
         with pytest.raises(DatasetError, match=f"{path}.*Input/output error"):
             added_checksums(dataset, 0)

@@ -21,7 +21,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError, RefusedError
 from emlio.example.encode import encode_example
 from emlio.index.opening import open_dataset
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 

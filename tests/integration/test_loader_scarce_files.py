@@ -12,7 +12,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, DatasetError, PeerLostError
 from emlio.store import folder as folder_module
-from emlio.store.opened import patience
+from emlio.store.opened import open_files
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 
@@ -26,7 +26,7 @@ class _Scarce:
         self.refusals = 0
         self._open = folder_module.open_beneath
         monkeypatch.setattr(folder_module, "open_beneath", self._refuse)
-        monkeypatch.setattr(patience, "PAUSES_S", (0.01,))
+        monkeypatch.setattr(open_files, "PAUSES_S", (0.01,))
 
     def _refuse(self, folder: int, name: str, flags: int) -> int:
         if self.refusals and name.endswith(".tfrecord"):
@@ -92,7 +92,7 @@ def test_a_loader_of_its_own_disk_says_what_it_lacks(data: Path, scarce: _Scarce
 def test_closing_a_loader_does_not_wait_for_descriptors(
     data: Path, scarce: _Scarce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PAUSES_S", (3600.0,))
+    monkeypatch.setattr(open_files, "PAUSES_S", (3600.0,))
     with _loader(data) as loader:
         scarce.refusals = before = 1 << 30
         ended = list[Exception]()

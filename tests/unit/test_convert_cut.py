@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError
-from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.shard_set import cut
 
 
 @given(sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=60), data=st.data())

@@ -24,11 +24,10 @@ from emlio.formats.tar import tars
 from emlio.images.header import picture_extension
 from emlio.prepare.sample import Sample
 from emlio.prepare.targets.example_form import example_record
-from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
-from emlio.prepare.targets.tar_members import members_of, picture_columns
-from emlio.prepare.targets.tar_record import TarRecords, key_of_path
-from emlio.prepare.targets.tar_shard import TarShard
+from emlio.prepare.targets.tally import Record
+from emlio.prepare.targets.tar_record import TarRecords, key_of_path, members_of, picture_columns
+from emlio.prepare.targets.tar_set import TarShard
 from emlio_testing.format_files import records_in
 
 

@@ -8,8 +8,7 @@ from threading import Event, Thread
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES, BlockCache
-from emlio.store.bucket.cached_blocks import BLOCK_BYTES, CachedBlocks
+from emlio.store.bucket.block_cache import BLOCK_BYTES, LEAST_CACHE_BYTES, BlockCache, CachedBlocks
 
 _MOST = LEAST_CACHE_BYTES
 _BLOCK = 200_000

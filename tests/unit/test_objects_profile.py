@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.store.bucket.profile import profile_settings
+from emlio.store.bucket.library import profile_settings
 
 
 @pytest.fixture

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.index.opening import list_objects
-from emlio.reading.pieces import pieces_of
+from emlio.reading.bucket_engine import pieces_of
 from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import Bucket
+from emlio.store.bucket.bucket_store import ObjectReader
 from emlio.store.bucket.client import Cause, ObjectStatus, RequestError
-from emlio.store.bucket.library import _judged
+from emlio.store.bucket.library import _judged, list_pages
 from emlio.store.bucket.object_table import table_of
-from emlio.store.bucket.reader import ObjectReader
 from emlio.store.bucket.requests import AbsentError, Requests, wait_for
-from emlio.store.bucket.s3_listing import list_pages
 from emlio_testing.fake_objects import FakeObjects
 
 
@@ -320,12 +318,12 @@ def test_the_address_of_one_object_is_told_its_prefix() -> None:
     address = ObjectAddress.parse("s3://b/p/a.tar")
     objects = FakeObjects({})
     objects.head = lambda name: ObjectStatus(name=name, size_bytes=1, etag="", modified_s=0)  # type: ignore[method-assign]
-    bucket = Bucket(address, Requests(address, objects))
+    requests = Requests(address, objects)
     with pytest.raises(
         DatasetError,
         match=re.escape(
             "is itself one object. Give the prefix that it lies below, and choose it: 's3://b/p?files=a.tar'"
         ),
     ):
-        list_objects("d", bucket)
-    bucket.close()
+        list_objects("d", requests)
+    requests.close()

@@ -15,13 +15,12 @@ from emlio.index.indexed import open_objects
 from emlio.index.opening import list_objects, open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.bucket_engine import AheadBudget, BucketEngine
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamPosition
 from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import Bucket, BucketStore
+from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.client import Cause, RequestError
 from emlio.store.bucket.object_table import table_of
 from emlio.store.bucket.requests import Requests
@@ -37,11 +36,11 @@ _ADDRESS = ObjectAddress.parse("s3://b/p")
 
 @contextmanager
 def _opened(objects: FakeObjects, cache: Path, **options: str) -> Iterator[Dataset]:
-    bucket = Bucket(_ADDRESS, Requests(_ADDRESS, objects, pause=lambda _: False))
+    requests = Requests(_ADDRESS, objects, pause=lambda _: False)
     try:
-        dataset = open_objects("d", list_objects("d", bucket), cache, options)
+        dataset = open_objects("d", list_objects("d", requests), cache, options)
     except BaseException:
-        bucket.close()
+        requests.close()
         raise
     with dataset:
         yield dataset

@@ -27,16 +27,14 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading import group_engine
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache
-from emlio.reading.group_engine import GroupEngine
-from emlio.reading.group_maker import GroupMaker
+from emlio.reading.group_engine import GroupEngine, GroupMaker
 from emlio.reading.message_planner import StreamPosition
 from emlio.reading.open_engine import open_engine
 from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import Bucket
 from emlio.store.bucket.requests import Requests
 from emlio_testing.clock import ManualClock
 from emlio_testing.fake_objects import FakeObjects
@@ -127,9 +125,9 @@ def test_in_order_each_group_is_made_once(folder: Path) -> None:
 def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
     objects = FakeObjects({path.name: path.read_bytes() for path in folder.iterdir()})
     address = ObjectAddress.parse("s3://b/p")
-    bucket = Bucket(address, Requests(address, objects, pause=lambda _: False))
+    requests = Requests(address, objects, pause=lambda _: False)
     with (
-        open_objects("d", list_objects("d", bucket), tmp_path / "c", {}) as there,
+        open_objects("d", list_objects("d", requests), tmp_path / "c", {}) as there,
         open_dataset("d", folder) as here,
     ):
         assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]

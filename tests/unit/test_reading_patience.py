@@ -26,7 +26,7 @@ from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
 from emlio.store.folder import Folder
 from emlio.store.opened.leases import Leases
-from emlio.store.opened.patience import PAUSES_S, patiently
+from emlio.store.opened.open_files import PAUSES_S, patiently
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases

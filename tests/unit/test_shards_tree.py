@@ -16,7 +16,7 @@ from emlio.errors import DatasetError
 from emlio.index.opening import open_dataset
 from emlio.store.file_table import NameTable
 from emlio.store.folder import Folder
-from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
+from emlio.store.folder_store import FolderStore, unchanged, walk, walk_files
 from emlio_testing.format_files import read_folder
 
 
@@ -120,11 +120,11 @@ def test_in_a_folder_that_is_not_served_links_lead_anywhere_but_not_to_nothing_n
 def test_one_file_is_a_tree(tmp_path: Path) -> None:
     _put(tmp_path, "a.Tar", "b.tar")
     with Folder(tmp_path) as folder:
-        tree = walk_file(folder, "a.Tar")
+        tree = walk_files(folder, ["a.Tar"])
         assert (list(tree.names), tree.endings, tree.sizes.tolist()) == (["a.Tar"], {".tar": 1}, [5])
         assert unchanged(folder, tree.folders)
-        with pytest.raises(DatasetError, match="none: cannot be read: No such file"):
-            walk_file(folder, "none")
+        with pytest.raises(DatasetError, match="none: cannot be listed: No such file"):
+            walk_files(folder, ["none"])
 
 
 def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:

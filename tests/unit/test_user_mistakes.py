@@ -23,7 +23,7 @@ from emlio.planner.mixture.merged import own_name
 from emlio.planner.owners import merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.state import PlanState
-from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.shard_set import cut
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.trust import Trust

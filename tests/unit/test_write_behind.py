@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from emlio import EmlioLoader, Writer
-from emlio.prepare.targets.write_behind import WriteBehind
+from emlio.prepare.targets.shard_file import WriteBehind
 
 _PATIENCE_S = 30
 

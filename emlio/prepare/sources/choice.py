@@ -1,8 +1,4 @@
-"""Selection of the source that reads a dataset.
-
-Covers: the formats by name, and guessing one from the content of a path. Does not cover: reading
-them.
-"""
+"""Selection of the source that reads a dataset."""
 
 import os
 from collections.abc import Mapping
@@ -27,9 +23,8 @@ from emlio.prepare.sources.token_source import TokenFiles, has_index
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.prepare.sources.unpacked_files import plain_name, unpacked
-from emlio.store.folder import Folder
+from emlio.store.folder import UNFINISHED, Folder, is_unfinished
 from emlio.store.folder_store import walk
-from emlio.store.unfinished import UNFINISHED, is_unfinished
 
 __all__ = ["guess_kind", "open_source", "source_kinds", "split_source", "usual_name"]
 

@@ -26,11 +26,9 @@ from emlio.example import encode_example
 from emlio.extras import how_to_install
 from emlio.formats.tfrecord.mapping import Feature
 from emlio.planner.permutation import Permutation
-from emlio.prepare.synthetic.image import draw_picture
-from emlio.prepare.synthetic.picture_pool import numbered_picture
-from emlio.prepare.targets.cut import cut
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.synthetic import draw_picture, numbered_picture
+from emlio.prepare.targets.shard_set import Recipe, cut, write_shards
+from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer
 from emlio.tfrecord import FRAME_BYTES
 
