@@ -23,9 +23,8 @@ from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
-from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory
+from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Stream, StreamFailure, held_bytes
 from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool

@@ -1,7 +1,7 @@
 """The bytes requested from buckets ahead of reading, over all streams.
 
 Covers: the sum and its limit, shares. Does not cover: what is requested
-(emlio.reading.bucket_engine), memory of messages (emlio.daemon.reading.memory_budget).
+(emlio.reading.bucket_engine), memory of messages (emlio.daemon.reading.session_memory).
 """
 
 from threading import Lock

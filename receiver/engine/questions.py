@@ -1,11 +1,13 @@
 """The questions of other threads to the daemons: records, their sizes, clocks, energy.
 
-Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions themselves
-(size_questions.py, record_questions.py, energy_questions.py).
+Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions for records and energy
+(record_questions.py, energy_questions.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from emlio.clock import Clock
 from emlio.clocks.exchange import Exchange
@@ -13,21 +15,54 @@ from emlio.clocks.fit import ClockFit, fit_clock
 from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
-from emlio.receiver.engine.asker import Asker
-from emlio.receiver.engine.daemon_energy import Gathered, energy_of
-from emlio.receiver.engine.energy_questions import Stretches, energy_questions
+from emlio.receiver.engine.asker import Asker, OpenQuestion
+from emlio.receiver.engine.energy_questions import Gathered, Stretches, energy_of, energy_questions
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
-from emlio.receiver.engine.size_questions import SizeQuestion
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
-from emlio.receiver.records.sizes import NO_SIZES
+from emlio.receiver.machine.source import Source
+from emlio.receiver.records.sizes import NO_SIZES, RecordSizes
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame
-from emlio.wire.questions import AskSizes
+from emlio.wire.questions import AskSizes, Sizes, Told
 
-__all__ = ["DaemonQuestions"]
+__all__ = ["DaemonQuestions", "SizeQuestion"]
 
 _ANSWER_S = 5.0
+
+
+class SizeQuestion(OpenQuestion):
+    """For the sizes of some records, by the daemon that sends their shard.
+
+    Attributes:
+        found: the sizes; none if no daemon tells them.
+    """
+
+    def __init__(self, pool: DaemonPool, shard: int, about: AskSizes) -> None:
+        """Prepare the question about a shard of the catalog."""
+        self._pool = pool
+        self._shard = shard
+        self._about = about
+        self.found = NO_SIZES
+
+    def source(self) -> Source | None:
+        """Return the shard's owner."""
+        source = self._pool.sources.number(int(self._pool.assignment.owners[self._shard]))
+        return source if source is not None and source.is_here else None
+
+    def about(self) -> AskSizes:
+        """Return the question."""
+        return self._about
+
+    def hear(self, source: Source, told: Told) -> None:
+        """Take the sizes."""
+        assert isinstance(told, Sizes)  # as the session has checked
+        self.found = RecordSizes(offset=told.offset, sizes=np.frombuffer(told.sizes, "<u4").astype(np.int64))
+        self.done = True
+
+    def end(self, error: EmlioError) -> None:
+        """Leave it at no sizes."""
+        self.done = True
 
 
 class DaemonQuestions:

@@ -16,7 +16,7 @@ from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.records.bad_records import RecordFault
-from emlio.receiver.threads.short_traces import shorten_trace
+from emlio.receiver.threads.interrupts import shorten_trace
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
 __all__ = ["TWO_THREADS", "Counted", "Handed", "Iteration"]

@@ -8,9 +8,8 @@ Covers: the events. Does not cover: where they come from (emlio.receiver.connect
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError, RemoteProtocolError, TransportError
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent, Refusal
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.message import Message
 
 __all__ = [

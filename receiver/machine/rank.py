@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from emlio.errors import EmlioError
 from emlio.planner.plan import Plan
+from emlio.receiver.addresses.address import Target
 from emlio.receiver.addresses.connection_events import LaneEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.events import (

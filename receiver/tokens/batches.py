@@ -1,14 +1,14 @@
 """From the token records of one share to the user's batches.
 
-Covers: decoding records, padded batches, packed batches with their segments and positions, the
-user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), recipes
-(emlio.receiver.tokens.causal), when this happens (emlio.receiver.batches.prefetch).
+Covers: decoding records, padded batches, packed batches with their segments and positions, recipes,
+the user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), when this
+happens (emlio.receiver.batches.prefetch).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,49 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.token_epoch import TokenBatch
 from emlio.receiver.batches.collate import collated_by
-from emlio.receiver.tokens.causal import causal
 from emlio.tokens import TOKEN_TYPES
 
-__all__ = ["TokenAssembler"]
+__all__ = ["IGNORED", "TokenAssembler", "causal"]
 
 _Tokens = npt.NDArray[np.integer[Any]]
 _Numbers = npt.NDArray[np.int64]
 _Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, Mapping[str, _Numbers]], Any]
 """Makes a batch of its pieces, their sizes, the positions of their tokens, and what else it holds."""
+
+
+IGNORED: Final = -100
+"""The label that losses leave out; PyTorch's `cross_entropy` does by default."""
+
+
+def causal(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the arrays for a causal language model.
+
+    Labels are the tokens themselves, not shifted: a model's output at one place is compared with the
+    label at the next. They are `IGNORED` at padding, and at the first token of each sequence, which
+    nothing before it predicts.
+
+    Args:
+        batch: a padded or a packed one, as `TokenAssembler` makes them.
+
+    Returns:
+        (rows, tokens) each: `input_ids` with the type of the tokens; int64 `labels`;
+        `attention_mask`, 1 at tokens and 0 at padding; `position_ids`, from 0 in each sequence. Of a
+        packed batch `segments`, too: attention must not leave a segment.
+    """
+    tokens = batch["tokens"]
+    if "segments" in batch:
+        there, positions = batch["segments"] > 0, batch["positions"].astype(np.int64)
+    else:
+        columns = np.arange(tokens.shape[1], dtype=np.int64)
+        there = columns < batch["lengths"][:, np.newaxis]
+        positions = np.where(there, columns, 0)
+    made = {
+        "input_ids": tokens,
+        "labels": np.where(there & (positions > 0), tokens, IGNORED).astype(np.int64, copy=False),
+        "attention_mask": there.astype(np.int64),
+        "position_ids": positions,
+    }
+    return made | ({"segments": batch["segments"]} if "segments" in batch else {})
 
 
 class TokenAssembler:

@@ -13,8 +13,8 @@ import pytest
 
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.status.quota import StatusQuota
 from emlio.daemon.control.status.report import StatusReport, process_bytes
+from emlio.daemon.control.status.service import StatusQuota
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.failures import Failure, Failures
 from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals

@@ -5,7 +5,7 @@ sees the daemon's version, age and memory. Failures without a dataset are shown 
 read all datasets.
 
 Covers: what is shown to whom, and in which order if not all of it fits. Does not cover: the message
-(emlio.wire.status), who is answered (emlio.daemon.control.status.quota).
+(emlio.wire.status), who is answered (emlio.daemon.control.status.service).
 """
 
 import os
