@@ -25,7 +25,7 @@ from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.looking.singles import SingleRecords, all_ids_of, id_of
-from emlio.receiver.observer import Unobserved
+from emlio.receiver.observer import LoaderObserver
 from emlio.receiver.records.bad_records import BadRecordPolicy, OnError
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
@@ -222,7 +222,7 @@ class EmlioDataset:
 
     def _connect(self) -> _Connection:
         config, policy = self._config(), BadRecordPolicy("raise")
-        shell = LoaderShell.make(_undecoded(), policy, config, Unobserved(), progress=False)
+        shell = LoaderShell.make(_undecoded(), policy, config, LoaderObserver(), progress=False)
         finalizer = shell.close_with(self)
         try:
             plan, _ = shell.start(policy)

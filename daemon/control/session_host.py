@@ -114,7 +114,7 @@ class SessionHost:
         self._sessions = Sessions(config, admission, streams, identity, clock, data_offset=offset)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._orders = SessionCommands(datasets, inspections, streams, admission, call, self.carry_out, self._compare)
-        self._reports = StreamReports(streams, clock)
+        self._reports = StreamReports(streams.sender, clock)
         self._questions = QuestionService(Subjects(config, clock), self._send_to, call, self.carry_out)
         # No session's deadline is earlier. Messages only move deadlines later: not all need a look each time.
         self._tick_ns: int | None = None
@@ -310,7 +310,7 @@ class SessionHost:
                 case Ended(reason=reason, failure=failure):
                     if self.clients.pop(client.identity, None) is not None:
                         self._tidying.ended(self._clock.monotonic_ns(), others=bool(self.clients))
-                        self.log.ended(client, reason, failure, self._streams.figures(client.group))
+                        self.log.ended(client, reason, failure, self._streams.sender.figures(client.group))
                         self._sessions.end(client)
                         self._orders.forget(client)
                         self._questions.forget(client)

@@ -1,7 +1,7 @@
 """Reports to a rank about its stream.
 
 Covers: the answer to a ping, the last message before goodbye. Does not cover: counting
-(emlio.daemon.streams), sending.
+(emlio.daemon.lanes.sender), sending.
 """
 
 import logging
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from emlio.clock import Clock
 from emlio.daemon.control.client import Client
+from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.lanes.stream_totals import StreamTotals
-from emlio.daemon.streams import Streams
 from emlio.wire.control import Pong
 
 __all__ = ["StreamReports"]
@@ -21,8 +21,8 @@ _LOG = logging.getLogger("emlio.daemon")
 class StreamReports:
     """Makes the reports on streams. Used by the control thread."""
 
-    def __init__(self, streams: Streams, clock: Clock) -> None:
-        self._streams = streams
+    def __init__(self, sender: LaneSender, clock: Clock) -> None:
+        self._sender = sender
         self._clock = clock
 
     def pong(self, client: Client, nonce: int, heard_ns: int = 0) -> Pong:
@@ -33,7 +33,7 @@ class StreamReports:
             nonce: the ping's nonce; 0 if there was no ping.
             heard_ns: the time at which the ping came out of the socket.
         """
-        totals = self._streams.totals(client.stream) if client.stream is not None else StreamTotals()
+        totals = self._sender.totals(client.stream) if client.stream is not None else StreamTotals()
         return Pong(
             nonce=nonce,
             sent_bytes=totals.sent_bytes,
@@ -46,7 +46,7 @@ class StreamReports:
 
     def all_settled(self, clients: Iterable[Client]) -> bool:
         """Return whether all ranks have read what was sent, and allow no more."""
-        return all(client.stream is None or self._streams.is_settled(client.stream, client.group) for client in clients)
+        return all(client.stream is None or self._sender.is_settled(client.stream, client.group) for client in clients)
 
     def last(self, client: Client) -> Pong | None:
         """Return the total of sent bytes, so that the rank can wait for them.
@@ -56,7 +56,7 @@ class StreamReports:
         stream = client.stream
         if stream is None:
             return None
-        sent, unread = self._streams.totals(stream).sent_bytes, self._streams.unread_bytes(client.group)
+        sent, unread = self._sender.totals(stream).sent_bytes, self._sender.unread_bytes(client.group)
         if unread:
             _LOG.warning(
                 "%s was not drained: the rank did not read %s bytes in time",

@@ -2,7 +2,7 @@
 
 Daemons are identified by the numbers of their streams, lanes by their numbers in the session.
 
-Covers: the events. Does not cover: where they come from (emlio.receiver.connection.planes).
+Covers: the events. Does not cover: where they come from (emlio.receiver.connection.lane_plane).
 """
 
 from dataclasses import dataclass

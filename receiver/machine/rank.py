@@ -2,7 +2,7 @@
 
 Covers: the loader's daemons, their streams, the handling of what they send. Does not cover:
 threads, sockets, this host's disks (emlio.receiver.engine.engine,
-emlio.receiver.connection.planes).
+emlio.receiver.connection.lane_plane).
 """
 
 from collections.abc import Sequence
