@@ -90,7 +90,7 @@ class TokenPlan:
             PlanError: the state is of another dataset, seed, shuffle or width of tokens, or is
                 impossible.
         """
-        state.check(self.plan, self.tokens)
+        state.check_tokens(self.plan, self.tokens)
         layers = state.layers
         under_way = layers[-1] if layers and self._is_of_this_layout(layers[-1], state.consumed) else None
         handed_out = HandedOut()
