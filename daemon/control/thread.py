@@ -138,7 +138,8 @@ class Control:
 
     def figures(self) -> DaemonFigures:
         """Return the figures for metrics. Only for the control thread, see `call`."""
-        return self._status.figures(self._host.clients.values(), begun=self._host.log.begun)
+        clients, begun = self._host.clients.values(), self._host.log.begun
+        return self._status.report.figures(clients, begun=begun, draining=self._admission.is_draining)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""

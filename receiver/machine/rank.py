@@ -71,10 +71,10 @@ class ReceivingFigures:
     lanes: int
     window_bytes: int
     peak_window_bytes: int
-    lost_daemons: int
-    reopened_streams: int
-    moved_shards: int
-    protection: str
+    lost_daemons: int = 0
+    reopened_streams: int = 0
+    moved_shards: int = 0
+    protection: str = ""
 
 
 class RankMachine:

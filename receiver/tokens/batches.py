@@ -1,7 +1,7 @@
 """From the token records of one share to the user's batches.
 
 Covers: decoding records, padded batches, packed batches with their segments and positions, recipes,
-the user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), when this
+the user's collation. Does not cover: which tokens go where (emlio.planner.tokens.epoch), when this
 happens (emlio.receiver.batches.prefetch).
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.planner.token_epoch import TokenBatch
+from emlio.planner.tokens.epoch import TokenBatch
 from emlio.receiver.batches.collate import collated_by
 from emlio.tokens import TOKEN_TYPES
 

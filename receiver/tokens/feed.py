@@ -1,7 +1,7 @@
 """Token batches for the user's thread: which comes next, and its records.
 
 Covers: the position in epochs of token batches, fetching the pools a batch is cut from, keeping one
-group of them. Does not cover: the cutting (emlio.planner.token_epoch), filling arrays
+group of them. Does not cover: the cutting (emlio.planner.tokens.epoch), filling arrays
 (emlio.receiver.tokens.batches).
 """
 
@@ -20,14 +20,14 @@ from emlio.formats.contents import TFRECORD
 from emlio.formats.record_form import slotted_views
 from emlio.formats.token_form import stored_tokens
 from emlio.formats.whole_file import with_path
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
-from emlio.planner.token_epoch import TokenEpoch, TokenShare
-from emlio.planner.token_groups import TokenGroup
-from emlio.planner.token_lengths import token_lengths
-from emlio.planner.token_plan import TokenPlan
-from emlio.planner.token_state import TokenState
+from emlio.planner.tokens.epoch import TokenEpoch, TokenShare
+from emlio.planner.tokens.groups import TokenGroup
+from emlio.planner.tokens.lengths import token_lengths
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
+from emlio.planner.tokens.state import TokenState
 from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.patience import PatientBatches
 from emlio.receiver.batches.prefetch import MadeBatch

@@ -145,6 +145,14 @@ class FakeStreams:
     connected_lanes: int = 3
     lanes_lost: int = 0
 
+    @property
+    def sender(self) -> "FakeStreams":
+        return self
+
+    @property
+    def budget(self) -> "FakeStreams":
+        return self
+
     def figures(self, group: str) -> SessionFigures:
         return self.sessions.get(group, SessionFigures())
 

@@ -9,12 +9,12 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.planner.token_epoch import TokenBatch, TokenEpoch
-from emlio.planner.token_lengths import padding_waste, token_lengths
-from emlio.planner.token_plan import TokenPlan
+from emlio.planner.tokens.epoch import TokenBatch, TokenEpoch
+from emlio.planner.tokens.lengths import padding_waste, token_lengths
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
 from emlio.receiver.tokens.batches import TokenAssembler
 
 _CATALOG = Catalog(

@@ -8,11 +8,11 @@ import pytest
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.state import PlanState
-from emlio.planner.token_state import TokenLayer, TokenState
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.state import TokenLayer, TokenState
 
 _PLAN = Plan(
     Catalog(shards=(ShardEntry(name="a", records=100, size_bytes=1000, digest="x"),)),

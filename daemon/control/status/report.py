@@ -34,7 +34,6 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _HOLDS_UP: Final = ("rank", "network", "memory")
 _ALL_DATASETS: Final = ""
 
-MaySee = Callable[[str], bool]
 _JobPlace = tuple[str, str, int]
 
 

@@ -15,7 +15,7 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.status.report import DaemonFigures, StatusReport
+from emlio.daemon.control.status.report import StatusReport
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.failures import Failures
 from emlio.daemon.limits import MOST_STATUS_AT_ONCE, MOST_STATUS_UNDER_WAY, STATUS_EVERY_NS
@@ -75,6 +75,7 @@ class StatusService:
     """Answers status requests. Used by the control thread.
 
     Attributes:
+        report: makes the replies, and the figures for metrics.
         local: the socket for this host's root and this daemon's user, if there is one.
     """
 
@@ -91,7 +92,7 @@ class StatusService:
     ) -> None:
         self._admission = admission
         self.local: ControlSocket | None = None
-        self._report = StatusReport(
+        self.report = StatusReport(
             datasets.generations,
             streams,
             identity,
@@ -139,14 +140,5 @@ class StatusService:
         def may_read(dataset: str) -> bool:
             return received.is_local or self._permissions.may_read(received.key, dataset)
 
-        reply = self._report.reply(request.nonce, clients, may_read, draining=self._admission.is_draining)
+        reply = self.report.reply(request.nonce, clients, may_read, draining=self._admission.is_draining)
         self._quota.sent(owner, send(received.connection, encode_control(reply)))
-
-    def figures(self, clients: Collection[Client], *, begun: int) -> DaemonFigures:
-        """Return the figures for metrics.
-
-        Args:
-            clients: all sessions.
-            begun: the number of sessions since the start.
-        """
-        return self._report.figures(clients, begun=begun, draining=self._admission.is_draining)

@@ -5,7 +5,7 @@ handed out. A layer does: with the layout that it names, and nothing else, the b
 can be computed again.
 
 Covers: the state, its JSON form, whether it belongs to a plan. Does not cover: what follows from it
-(token_plan.py).
+(plan.py).
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import Any, Final, Self, cast
 
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.order import PLAN_VERSION
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
 from emlio.planner.state import PlanState, integer_of, order_of, text_of, value_of
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
 
 __all__ = ["TOKEN_VERSION", "TokenLayer", "TokenState"]
 
