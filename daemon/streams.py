@@ -77,7 +77,9 @@ class Streams:
 
     Attributes:
         sender: sends over the lanes, and counts what is sent.
+        readers: read for the streams.
         budget: the bytes of records that all sessions hold.
+        connected: counts the connected lanes.
         data_port: the port that ranks connect lanes to.
         lane_bytes: the bytes that may be under way on each lane.
     """
@@ -116,12 +118,12 @@ class Streams:
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
-        self._connected = ConnectedLanes()
+        self.connected = ConnectedLanes()
         self.sender = LaneSender(
-            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self._connected.give_back
+            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self.connected.give_back
         )
         zap_thread.when_admitted(self._admitted)
-        self._readers = Readers(
+        self.readers = Readers(
             threads=config.readers,
             memory_bytes=lambda: self.budget.bound_bytes,
             on_ready=self.sender.signal,
@@ -131,7 +133,7 @@ class Streams:
     def start(self) -> None:
         """Start the threads."""
         self.sender.start()
-        self._readers.start()
+        self.readers.start()
 
     def begin(self, session: int, secret: bytes, owner: bytes) -> str | None:
         """Begin a session and admit its lanes; return its group, or None if the group is taken."""
@@ -141,7 +143,7 @@ class Streams:
             limit_bytes=self.lane_bytes,
             most_messages=self._most_messages,
         )
-        if group.label in self._groups or not self._connected.expect(group.label, owner):
+        if group.label in self._groups or not self.connected.expect(group.label, owner):
             return None
         self._groups[group.label] = 0
         client = self._clients.get(owner) or ClientMemory()
@@ -159,12 +161,12 @@ class Streams:
             memory.end()
         self._set_aside()
         self._zap_thread.forget(group)
-        self._connected.forget(group)
+        self.connected.forget(group)
         self.sender.close_group(group)
 
     def _admitted(self, group: str, number: int) -> str | None:
         """Count a lane that showed its token; return the reason if it is refused."""
-        reason = self._connected.take(group)
+        reason = self.connected.take(group)
         if reason is None:
             self.sender.admitted(group, number)
             self._set_aside()
@@ -219,7 +221,7 @@ class Streams:
             clock=self._clock,
             opening=opening_of(lanes, message_bytes, self._most_messages),
             most_bytes=partial(self._most_message_bytes, machine.hello.job),
-            chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
+            chunk=max(_PLANNED // max(self.readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
             session=machine.session,
@@ -244,7 +246,7 @@ class Streams:
             ),
         )
         self.sender.attach(stream, group, lanes=lanes, credit=order.credit)
-        self._readers.add(stream)
+        self.readers.add(stream)
         return stream
 
     def _set_aside(self) -> None:
@@ -252,13 +254,13 @@ class Streams:
 
         With thousands of connections it is a large part. May be called by any thread.
         """
-        lanes = max(self._ordered, self._connected.lanes)
+        lanes = max(self._ordered, self.connected.lanes)
         self.budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
         self._pool.keep(self.budget.bound_bytes // 4)
 
     def _most_message_bytes(self, job: str) -> int:
         """Return a size at which each stream of a job can have some messages within its part of the daemon's memory."""
-        return max(self.budget.bound_bytes // (_MESSAGES_IN_MEMORY * self._readers.parts(job)), _LEAST_MESSAGE_BYTES)
+        return max(self.budget.bound_bytes // (_MESSAGES_IN_MEMORY * self.readers.parts(job)), _LEAST_MESSAGE_BYTES)
 
     def lanes_of(self, asked: int, world_size: int) -> int:
         """Return the number of lanes for a rank.
@@ -269,32 +271,19 @@ class Streams:
             return self._config.lanes
         return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
-    def finish(self, stream: Stream) -> None:
-        """Read no more for the stream; what was read is still sent."""
-        self._readers.finish(stream)
-
     def stop(self, stream: Stream) -> None:
         """End the stream; what is still being read for it is dropped."""
-        self._readers.remove(stream)
+        self.readers.remove(stream)
         self.sender.detach(stream)
-
-    def end_dataset(self, served: ServedDataset) -> bool:
-        """End the threads of a dataset without streams; return whether all of them have ended."""
-        return self._readers.end(served.key)
 
     def session_bytes(self, group: str) -> int:
         """Return the bytes of records that a session holds."""
         memory = self._memories.get(group)
         return memory.held_bytes if memory is not None else 0
 
-    @property
-    def connected_lanes(self) -> int:
-        """The number of connected lanes."""
-        return self._connected.lanes
-
     def close(self) -> None:
         """Stop all threads and close all lanes."""
-        self._readers.close()
+        self.readers.close()
         self.sender.close()
 
 

@@ -97,11 +97,6 @@ class Datasets:
         for served in self.generations.all:
             served.files.on_stuck = stop
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all datasets that are served."""
-        return self.generations.names
-
     def add(self, dataset: Dataset) -> ServedDataset:
         """Serve a dataset; a generation of the same number serves only running jobs from now on."""
         for finding in findings(dataset):

@@ -143,11 +143,6 @@ class Intake:
         self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
         self._pending: deque[int] = deque()  # the epochs of batches passed on and not yet given to the user
 
-    @property
-    def peak_bytes(self) -> int:
-        """The most bytes ever held."""
-        return self.grants.peak_bytes
-
     def begin(self, reorder: Reorder, catalog: Catalog, generation: int | None) -> None:
         """Drop everything and fill these batches.
 
@@ -190,14 +185,6 @@ class Intake:
     def unasked(self) -> bool:
         """Return whether batches are filled that the user has not asked for."""
         return self.reorder is not None and self._generation is None
-
-    def open(self, stream: int, place: Place) -> None:
-        """Prepare a stream's credit before it is opened, or reopened, at this place."""
-        self.grants.open(stream, place)
-
-    def close(self, stream: int) -> None:
-        """End a stream's credit: nothing more comes of it."""
-        self.grants.close(stream)
 
     def credit(self, stream: int, number: int) -> Credit:
         """Return the current credit of a stream, none if it is not open.

@@ -179,7 +179,7 @@ class RankMachine:
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
-            peak_window_bytes=self.intake.peak_bytes,
+            peak_window_bytes=self.intake.grants.peak_bytes,
             lost_daemons=pool.losses,
             reopened_streams=pool.assignment.reopened,
             moved_shards=pool.assignment.moved,
@@ -325,7 +325,7 @@ class RankMachine:
 
     def _read_here(self, plan: Plan, epoch: int, origin: int) -> None:
         for number in self.pool.local_numbers:
-            self.intake.open(number, (epoch, 0))
+            self.intake.grants.open(number, (epoch, 0))
             owned = self.pool.assignment.owners == number
             self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
 

@@ -169,7 +169,7 @@ class ShardAssignment:
         self._reorder = reorder
         for source in self._sources:
             if self.needs(source):
-                self._intake.open(source.number, (reorder.next_epoch, 0))
+                self._intake.grants.open(source.number, (reorder.next_epoch, 0))
         self._intake.give_credit(opened=True)
 
     def first_order(self, source: Source) -> Open | None:
@@ -200,9 +200,9 @@ class ShardAssignment:
         for source in sources:
             if source in places:
                 epoch, _, slot = places[source]
-                self._intake.open(source.number, (epoch, slot))
+                self._intake.grants.open(source.number, (epoch, slot))
             else:
-                self._intake.close(source.number)
+                self._intake.grants.close(source.number)
         self._intake.give_credit(opened=True)
         for source in sources:
             if source.is_here and source in places:
@@ -253,7 +253,7 @@ class ShardAssignment:
             if not source.is_here:
                 # A leaving daemon's data in flight was reassigned, and the stream that a connecting
                 # one was to begin with is stale.
-                self._intake.close(source.number)
+                self._intake.grants.close(source.number)
                 source.stream.is_stale = True
                 self._judge(source, source.stopped())
         self._begin([source for source in again if source.is_here], partial(self._reopened, reorder))

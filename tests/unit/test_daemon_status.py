@@ -142,7 +142,7 @@ class FakeStreams:
     sessions: dict[str, SessionFigures] = field(default_factory=dict[str, SessionFigures])
     held_bytes: int = 5
     bound_bytes: int = 10
-    connected_lanes: int = 3
+    lanes: int = 3
     lanes_lost: int = 0
 
     @property
@@ -151,6 +151,10 @@ class FakeStreams:
 
     @property
     def budget(self) -> "FakeStreams":
+        return self
+
+    @property
+    def connected(self) -> "FakeStreams":
         return self
 
     def figures(self, group: str) -> SessionFigures:

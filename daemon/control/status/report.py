@@ -135,7 +135,7 @@ class StatusReport:
             software=__version__,
             up_ns=now_ns - self._since_ns,
             draining=draining,
-            lanes=self._streams.connected_lanes,
+            lanes=self._streams.connected.lanes,
             heartbeat_timeout_ns=self._heartbeat_timeout_ns,
             memory=MemoryStatus(
                 held_bytes=self._streams.budget.held_bytes,
@@ -189,7 +189,7 @@ class StatusReport:
             failures=self.failures.counts(),
             held_bytes=self._streams.budget.held_bytes,
             bound_bytes=self._streams.budget.bound_bytes,
-            lanes=self._streams.connected_lanes,
+            lanes=self._streams.connected.lanes,
             lanes_lost=self._streams.sender.lanes_lost,
         )
 

@@ -68,7 +68,7 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 SETTLED_S,
             )
             assert streams.budget.held_bytes <= MEMORY + 2 * MESSAGE
-        assert settles(lambda: streams._connected.lanes == 2 * STREAMS, SETTLED_S)
+        assert settles(lambda: streams.connected.lanes == 2 * STREAMS, SETTLED_S)
         bound_bytes = streams.budget.bound_bytes
         idle = lane_in(context, streams.data_port, rank.secret, 2 * STREAMS)
         stack.callback(idle.close)
@@ -91,7 +91,7 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 newest = max(newest, read_data(receive).header.stream)
                 lane.send(allow_all(read_bytes[place], STREAMS))
         rank.send(Goodbye(session=rank.session))
-        assert settles(lambda: not streams._connected.lanes, SETTLED_S), (
+        assert settles(lambda: not streams.connected.lanes, SETTLED_S), (
             "lanes count until they have ended, and no longer"
         )
 
