@@ -12,7 +12,7 @@ import numpy as np
 
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.receiver.batch_kinds.dali import DaliBatches
-from emlio.receiver.batch_kinds.destination import Destination, Device, Host
+from emlio.receiver.batch_kinds.destination import Destination, Device
 from emlio.receiver.batch_kinds.kind import BatchKind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batch_kinds.records import RecordBatches
@@ -46,7 +46,7 @@ def choose_kind(
     """
     if options.dali is not None:
         return _dali(options.dali, options, policy, config)
-    destination = Device(str(options.device)) if options.on_device else Host()
+    destination = Device(str(options.device)) if options.on_device else Destination()
     if options.tokens is not None:
         return _tokens(options.tokens, options, policy, config, destination)
     assembler = assembler_of(options, policy, config.seed)

@@ -8,7 +8,6 @@ group of them. Does not cover: the cutting (emlio.planner.tokens.epoch), filling
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from emlio.planner.tokens.packed import Packed
 from emlio.planner.tokens.padded import Padded
 from emlio.planner.tokens.plan import TokenPlan
 from emlio.planner.tokens.state import TokenState
-from emlio.receiver.batches.makers import Made
+from emlio.receiver.batches.makers import Made, Maker
 from emlio.receiver.batches.patience import PatientBatches
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -38,7 +37,6 @@ from emlio.receiver.records.decoded import IDS, SOURCES
 from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import Ask, gather_sizes, name_record
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.receiver.threads.unended import PATIENCE_S
 from emlio.receiver.tokens.batches import TokenAssembler
 from emlio.session.terms import STEPS_AHEAD
 from emlio.tokens import TokenBatches
@@ -117,20 +115,10 @@ class TokenPosition:
         self._go(self._plan.resume(TokenState.from_json(state)))
 
 
-class PoolMaker:
-    """Makes pools: the records as arrays of tokens, None for a bad one.
-
-    See `emlio.receiver.batches.makers.Maker`.
-
-    Attributes:
-        worked_ns: time spent making pools, and batches from them.
-    """
-
-    threads: Sequence[Thread] = ()
+class PoolMaker(Maker):
+    """Makes pools: the records as arrays of tokens, None for a bad one."""
 
     def __init__(self, assembler: TokenAssembler, policy: BadRecordPolicy) -> None:
-        self.ahead = 0
-        self.worked_ns = 0
         self._assembler = assembler
         self._policy = policy
 
@@ -148,11 +136,8 @@ class PoolMaker:
         if reasons:
             self._policy.settle(batch.ids, reasons)
         made = Made(value=value, bad=len(reasons), fault=first_fault(batch.ids, reasons))
-        self.worked_ns += time.monotonic_ns() - begun_ns
+        self.worked(begun_ns)
         return made
-
-    def close(self, patience_s: float = PATIENCE_S) -> None:
-        """See `Maker`."""
 
 
 class TokenBatchKind:
@@ -259,7 +244,7 @@ class TokenBatchKind:
         share = self._share
         if share is None or self._of is not epoch or share.group != group:
             share = self._begin_group(epoch, group)
-        self.maker.worked_ns += time.monotonic_ns() - begun_ns
+        self.maker.worked(begun_ns)
         self._receive(epoch, group, batches)
         begun_ns = time.monotonic_ns()
         batch = share.batches[epoch.step_in_group(step)]
@@ -283,7 +268,7 @@ class TokenBatchKind:
             value=value,
             fault=self._fault if bad else None,
         )
-        self.maker.worked_ns += time.monotonic_ns() - begun_ns
+        self.maker.worked(begun_ns)
         return self._bring(made)
 
     def _added(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
