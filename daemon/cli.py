@@ -19,7 +19,7 @@ from typing import Any
 from emlio import __version__, native
 from emlio.allocator import keep_no_large_pieces
 from emlio.arguments import like
-from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.config import DATASETS_BESIDE, DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
 from emlio.logs import set_up_logging
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the flags. An unknown flag ends the process; for a removed one the error has a hint."""
+    """Parse the flags. An unknown flag ends the process; the error may have a hint."""
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -111,8 +111,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    if name in REMOVED_OPTIONS:
-        return f"; --{name} was removed: {REMOVED_OPTIONS[name]}"
     if name in ("port", "host", "address", "listen"):
         return "; use --bind tcp://HOST:PORT"
     return like(f"--{name}", known)
@@ -147,7 +145,6 @@ def _read(arguments: argparse.Namespace) -> DaemonConfig:
             "data": tuple(sources),
             **({"datasets_dir": beside} if beside is not None and beside.is_dir() else {}),
         },
-        removed=REMOVED_OPTIONS,
     )
 
 
@@ -159,7 +156,6 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
         environment=os.environ,
         prefix="EMLIO_DAEMON_",
         foreign=_VARIABLES_OF_LOADERS,
-        removed=REMOVED_OPTIONS,
     )
     if ignored:
         set_up_logging(config.log)  # `main` does this only once it has the configuration
