@@ -30,7 +30,7 @@ _VERSION: Final = f"{PLAN_VERSION}/tokens/{TOKEN_VERSION}"
 _MOST_LAYERS: Final = 1000
 """A state with more layers was not written by a training job."""
 
-_LAYER: Final = ("origin", "world_size", "pool_records", "cut", "batches")
+_LAYER: Final[tuple[str, ...]] = ("origin", "world_size", "pool_records", "cut", "batches")
 _PADDED = re.compile(r"padded:([0-9]{1,10})(:truncate)?")
 _PACKED = re.compile(r"packed:([0-9]{1,10})x([0-9]{1,10})")
 
