@@ -126,7 +126,7 @@ def _layer(item: object) -> TokenLayer:
     values = _list(item, "layer")
     if len(values) != len(_LAYER):
         raise ConfigError(f"a state's layer must have {len(_LAYER)} items, got {values!r}")
-    layer = dict(zip(_LAYER, values, strict=True))
+    layer: dict[str, object] = dict(zip(_LAYER, values, strict=True))
     numbers = {name: integer_of(layer, name) for name in _LAYER if name != "cut"}
     return TokenLayer(cut=_cut(text_of(layer, "cut")), **numbers)
 
