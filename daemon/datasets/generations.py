@@ -10,7 +10,7 @@ first one. A rank that comes back names the fingerprint of what it had, and gets
 
 Covers: those decisions, and when a former generation can be closed. Does not cover: opening and
 closing (emlio.daemon.datasets.collection), which generation a rank asks for when its daemons have
-different ones (emlio.receiver.assignment.generations).
+different ones (emlio.receiver.machine.generation).
 """
 
 from collections.abc import Collection

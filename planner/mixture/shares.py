@@ -5,7 +5,7 @@ the places at which the rounded share of that branch grows. So the number of pla
 known without looking at any of them, and is off by less than two from its exact share, for any p and any number of datasets.
 
 Covers: counts before a place, the dataset at each place, the largest deviation. All in integers, in constant memory. Does not
-cover: where weights come from (weights.py), mixing the order of neighbouring places (mixed_order.py).
+cover: where weights come from (given.py), mixing the order of neighbouring places (mixed_order.py).
 """
 
 import heapq

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.listeners import listening_users
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LinkEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.transport import ControlLink, Network, Waited

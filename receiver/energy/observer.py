@@ -38,7 +38,7 @@ from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
 from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.iteration.tally import Tally
-from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
+from emlio.receiver.observer import LoaderObserver, StartedLoader
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
@@ -95,15 +95,11 @@ def begin_energy(
     See `choose_energy` and `LoaderEnergy`.
     """
     choice = choose_energy(given, environment)
-    return Unobserved() if choice is None else LoaderEnergy(choice, tally, device=device)
+    return LoaderObserver() if choice is None else LoaderEnergy(choice, tally, device=device)
 
 
-class LoaderEnergy:
-    """Records the energy of one loader. See `LoaderObserver`.
-
-    Attributes:
-        work: where decoding threads note their work.
-    """
+class LoaderEnergy(LoaderObserver):
+    """Records the energy of one loader."""
 
     def __init__(self, choice: EnergyChoice, tally: Tally, *, device: str | None) -> None:
         """Prepare; nothing is started yet.
@@ -113,7 +109,8 @@ class LoaderEnergy:
             tally: the loader's counts.
             device: the device as given to the loader.
         """
-        self.work = WorkLog()
+        self._work_log = WorkLog()
+        self.work = self._work_log
         self._choice = choice
         self._tally = tally
         self._device = device
@@ -176,7 +173,7 @@ class LoaderEnergy:
         self._records_from, self._resumes = self._tally.records, resumes
         self._last = self._edge()
         from_ns = self._last.reading.mono_ns if self._last is not None else time.monotonic_ns()
-        self._notes = EpochNotes(epoch=epoch, from_ns=from_ns, work=self.work, steps=steps)
+        self._notes = EpochNotes(epoch=epoch, from_ns=from_ns, work=self._work_log, steps=steps)
         return self._notes
 
     def _find_steps(self) -> DeviceSteps | None:

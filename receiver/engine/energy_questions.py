@@ -1,22 +1,25 @@
 """Questions of other threads for the energy of the daemons' nodes, each for an interval of its own clock.
 
 A recorder writes once a second, so the end of an epoch that has just ended is not in its file yet.
-The missing part is requested again a moment later. Does not cover: clocks, the use of the answers
-(emlio.receiver.engine.daemon_energy).
+The missing part is requested again a moment later.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from emlio.clock import Clock
-from emlio.errors import EmlioError
+from emlio.clocks.fit import ClockFit
+from emlio.energy.export.wire_rows import device_of, reading_of
+from emlio.energy.job.journal import StorageEnergy
+from emlio.energy.values.series import Series
+from emlio.errors import ConfigError, EmlioError, RemoteProtocolError
 from emlio.receiver.engine.asker import OpenQuestion
-from emlio.receiver.engine.daemon_energy import Gathered
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.units import format_duration
 from emlio.wire.questions import Absent, AskEnergy, Energy, Told
 
-__all__ = ["EnergyQuestion", "Stretches", "energy_questions"]
+__all__ = ["EnergyQuestion", "Gathered", "Stretches", "energy_of", "energy_questions"]
 
 _AGAIN_NS = 300_000_000
 _WRITTEN_NS = 3_000_000_000
@@ -28,6 +31,46 @@ _MOST_READINGS = 1 << 19
 Stretches = Mapping[int, tuple[int, int]]
 """The interval for the daemon with this number, by its clock. A daemon without one cannot be
 asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """The answers to one question.
+
+    Attributes:
+        daemon: the daemon's address.
+        number: the number of its stream.
+        parts: the answers, in the order of time.
+        absent: why there are none; may be empty.
+    """
+
+    daemon: str
+    number: int
+    parts: tuple[Energy, ...] = ()
+    absent: str = ""
+
+
+def energy_of(gathered: Gathered, clock: ClockFit | None) -> StorageEnergy:
+    """Join the parts. Parts that do not fit each other count as absent."""
+    if not gathered.parts:
+        return StorageEnergy(
+            daemon=gathered.daemon, clock=clock, absent=gathered.absent or "the daemon has not answered"
+        )
+    first = gathered.parts[0]
+    told = StorageEnergy(daemon=gathered.daemon, node=first.node, boot=first.boot, clock=clock)
+    try:
+        series = _series(gathered.parts)
+    except (ConfigError, RemoteProtocolError) as error:
+        return replace(told, absent=f"the daemon sent an invalid answer: {error}")
+    return replace(told, devices=series.devices, readings=series.readings, interval_ns=first.interval_ns)
+
+
+def _series(parts: Sequence[Energy]) -> Series:
+    first = parts[0]
+    if not first.node or any(part.devices != first.devices for part in parts):
+        raise RemoteProtocolError("all parts must be from one node with the same devices")
+    devices = tuple(device_of(row) for row in first.devices)
+    return Series(devices=devices, readings=tuple(reading_of(row) for part in parts for row in part.readings))
 
 
 def energy_questions(pool: DaemonPool, clock: Clock, stretches: Stretches, timeout_ns: int) -> "list[EnergyQuestion]":

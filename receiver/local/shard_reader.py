@@ -36,7 +36,6 @@ from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.store.bucket.address import ObjectAddress
 from emlio.waker import Waker
-from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
@@ -113,10 +112,7 @@ class LocalShards:
             raise
         held = Holding(
             peer=str(directory),
-            rows=tuple(
-                ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
-                for entry in self._dataset.entries
-            ),
+            rows=tuple(entry.row for entry in self._dataset.entries),
             missing=self._dataset.missing[:_NAMED],
             missing_count=len(self._dataset.missing),
             here=True,

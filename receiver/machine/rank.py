@@ -2,7 +2,7 @@
 
 Covers: the loader's daemons, their streams, the handling of what they send. Does not cover:
 threads, sockets, this host's disks (emlio.receiver.engine.engine,
-emlio.receiver.connection.planes).
+emlio.receiver.connection.lane_plane).
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from emlio.errors import EmlioError
 from emlio.planner.plan import Plan
+from emlio.receiver.addresses.address import Target
 from emlio.receiver.addresses.connection_events import LaneEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.events import (
@@ -71,10 +71,10 @@ class ReceivingFigures:
     lanes: int
     window_bytes: int
     peak_window_bytes: int
-    lost_daemons: int
-    reopened_streams: int
-    moved_shards: int
-    protection: str
+    lost_daemons: int = 0
+    reopened_streams: int = 0
+    moved_shards: int = 0
+    protection: str = ""
 
 
 class RankMachine:
@@ -179,7 +179,7 @@ class RankMachine:
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
-            peak_window_bytes=self.intake.peak_bytes,
+            peak_window_bytes=self.intake.grants.peak_bytes,
             lost_daemons=pool.losses,
             reopened_streams=pool.assignment.reopened,
             moved_shards=pool.assignment.moved,
@@ -325,7 +325,7 @@ class RankMachine:
 
     def _read_here(self, plan: Plan, epoch: int, origin: int) -> None:
         for number in self.pool.local_numbers:
-            self.intake.open(number, (epoch, 0))
+            self.intake.grants.open(number, (epoch, 0))
             owned = self.pool.assignment.owners == number
             self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
 

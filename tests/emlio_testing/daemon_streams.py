@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
-from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.session_memory import SessionMemory
+from emlio.daemon.reading.session_memory import MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
 from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry

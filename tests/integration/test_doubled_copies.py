@@ -12,7 +12,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.datasets.findings import findings
+from emlio.daemon.datasets.collection import findings
 from emlio.daemon.service import Daemon
 from emlio.index.opening import open_dataset
 from emlio_testing.datasets import make_dataset

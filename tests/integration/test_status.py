@@ -30,10 +30,9 @@ from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, R
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
-from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.connection.status_request import ask_status
 from emlio.session.instructions import Send

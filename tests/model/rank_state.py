@@ -19,9 +19,8 @@ from world import HEARTBEAT_NS, HELD_BYTES, World
 
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import EpochPlan, Plan
-from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.known_path import KnownPath
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.intake import IntakeTotals

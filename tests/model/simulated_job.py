@@ -172,7 +172,7 @@ class SimulatedJob:
         record_bytes = len(framed(0, self.daemons[0].size)) + PLACE_BYTES
         needed = self._batch_size + len(self.daemons) * MOST_RECORDS
         most_bytes = self._bound_bytes + needed * record_bytes
-        peak_bytes = self.rank.machine.intake.peak_bytes
+        peak_bytes = self.rank.machine.intake.grants.peak_bytes
         if peak_bytes > most_bytes:
             raise AssertionError(f"at most {most_bytes} bytes must be held, {peak_bytes} were")
 

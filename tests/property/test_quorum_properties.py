@@ -14,7 +14,7 @@ from emlio.errors import DatasetError
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Holding, agree
-from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.machine.quorum import why_not_whole
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow

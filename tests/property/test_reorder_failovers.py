@@ -101,9 +101,9 @@ class _Job:
         """Open these streams, each at its place: all get credit at once, and the orders carry it."""
         for number, place in places.items():
             if (self._owners == number).any():
-                self._intake.open(number, place)
+                self._intake.grants.open(number, place)
             else:
-                self._intake.close(number)
+                self._intake.grants.close(number)
         self._intake.give_credit(opened=True)
         for number, (epoch, slot) in places.items():
             self._openings += 1
@@ -180,7 +180,7 @@ class _Job:
         if not lane:
             return False
         self.repeated += not self._intake.accept(number, lane.popleft())
-        assert self._intake.peak_bytes <= self._most_bytes, "more is held than credit was given for"
+        assert self._intake.grants.peak_bytes <= self._most_bytes, "more is held than credit was given for"
         return True
 
     def _take(self, given: list[tuple[int, int, list[int]]]) -> bool:

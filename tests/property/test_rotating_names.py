@@ -12,8 +12,7 @@ from simulated_job import SimulatedJob
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.machine.events import Sought, TargetsChanged
 
 _CHANGES = 1000

@@ -7,9 +7,9 @@ from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
-from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.selection import Subset
 from emlio.planner.choice.text import contents_named
+from emlio.planner.choice.wanted import set_of_ids
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds

@@ -3,8 +3,7 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.choice.fraction import Fraction, train_test_split
-from emlio.planner.choice.run_ranks import RUN, RunRanks
+from emlio.planner.choice.fraction import RUN, Fraction, RunRanks, train_test_split
 
 
 def _catalog(sizes: dict[str, int]) -> Catalog:

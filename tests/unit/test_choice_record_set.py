@@ -5,8 +5,8 @@ import pytest
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.bit_index import BitIndex
-from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.record_set import RecordSet
+from emlio.planner.choice.wanted import set_of_ids
 
 
 def _catalog(*sizes: int) -> Catalog:

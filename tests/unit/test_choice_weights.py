@@ -8,13 +8,12 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
-from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.matching import Numbers, match
 from emlio.planner.choice.predicate import parse_predicate
 from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.text import contents_named, read_content
-from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
+from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted, set_of_ids
 from emlio.planner.choice.weighted import Weighted
 from emlio.planner.choice.where import Where
 from emlio.planner.order import Shuffle

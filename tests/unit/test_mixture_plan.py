@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.mixture.given import given_sampling
+from emlio.planner.mixture.given import given_sampling, whole_weights
 from emlio.planner.mixture.merged import parts_of, prefix_of
 from emlio.planner.mixture.mixed_order import BLOCK, MixedOrder
 from emlio.planner.mixture.sampling import MixtureSampling
 from emlio.planner.mixture.shares import MOST_WEIGHT, Shares
-from emlio.planner.mixture.weights import whole_weights
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling

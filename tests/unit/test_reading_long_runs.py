@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.reading.memory_budget import MemoryBudget
-from emlio.daemon.reading.session_memory import SessionMemory
+from emlio.daemon.reading.session_memory import MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Stream
 from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset

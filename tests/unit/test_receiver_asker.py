@@ -8,8 +8,8 @@ import pytest
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RemoteProtocolError
 from emlio.receiver.engine.asker import Asker
+from emlio.receiver.engine.questions import SizeQuestion
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
-from emlio.receiver.engine.size_questions import SizeQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, RankInstruction, Send

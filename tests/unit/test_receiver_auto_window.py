@@ -5,7 +5,7 @@ Covers: its limits, growing and shrinking. Does not cover: what is done with it.
 
 import pytest
 
-from emlio.receiver.placement.auto_window import AutoWindow
+from emlio.receiver.machine.intake import AutoWindow
 from emlio.receiver.setup.config import LARGEST_WINDOW_BYTES
 
 _MS = 1_000_000

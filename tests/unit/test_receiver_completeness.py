@@ -3,7 +3,7 @@
 import pytest
 
 from emlio.receiver.assignment.agreement import Holding
-from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.machine.quorum import why_not_whole
 from emlio.wire.control import ShardRow
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from emlio.clocks.fit import ClockFit, ClockLine
 from emlio.energy.export.wire_rows import row_of_device, row_of_reading
-from emlio.receiver.engine.daemon_energy import Gathered, energy_of
+from emlio.receiver.engine.energy_questions import Gathered, energy_of
 from emlio.wire.energy import ReadingRow
 from emlio.wire.questions import Energy
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading

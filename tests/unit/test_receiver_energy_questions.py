@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from emlio.receiver.engine.asker import Asker
-from emlio.receiver.engine.daemon_energy import Gathered
-from emlio.receiver.engine.energy_questions import energy_questions
+from emlio.receiver.engine.energy_questions import Gathered, energy_questions
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, RankInstruction, Send

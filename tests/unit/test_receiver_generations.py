@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
-from emlio.receiver.assignment.generations import GivenGeneration, common_generation
+from emlio.receiver.machine.generation import GivenGeneration, common_generation
 
 
 def answer(peer: str, gave: int, *available: int) -> GivenGeneration:

@@ -1,7 +1,6 @@
 """The waits for records: counted while no batch is here, and no longer once one is being made."""
 
-from emlio.receiver.batches.hunger import Hunger
-from emlio.receiver.timing.turn_work import TurnWork
+from emlio.receiver.batches.hunger import Hunger, TurnWork
 from emlio_testing.clock import ManualClock
 
 

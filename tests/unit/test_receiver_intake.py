@@ -87,7 +87,7 @@ class Rank:
 
     def open(self, stream: int, epoch: int, slot: int) -> None:
         self._openings += 1
-        self.intake.open(stream, (epoch, slot))
+        self.intake.grants.open(stream, (epoch, slot))
         self.daemons[stream] = StreamCredit(self._openings)
 
     def tell(self) -> bool:
@@ -155,7 +155,7 @@ def test_a_stream_that_is_not_open_may_send_nothing() -> None:
     rank = Rank()
     credit = rank.intake.credit(7, 3)
     assert (credit.stream, credit.allowed_bytes, credit.epoch, credit.slot) == (3, 0, 0, 0)
-    rank.intake.close(0)
+    rank.intake.grants.close(0)
     assert rank.allowed(0) == 0
 
 
@@ -189,7 +189,7 @@ def test_a_user_who_takes_nothing_is_sent_the_bound_and_no_more() -> None:
         sent += 1
         rank.turn()
     assert sent == 64
-    assert rank.intake.peak_bytes == BOUND
+    assert rank.intake.grants.peak_bytes == BOUND
     assert not rank.send(1, 0, [100])
 
 
@@ -274,7 +274,7 @@ def test_all_batches_come_in_order_and_what_is_held_keeps_to_the_bound() -> None
         assert len(taken) > before or told, "something goes on"
         assert rank.intake.grants.held_bytes <= BOUND
     assert taken == [(epoch, step) for epoch in range(3) for step in range(13)]
-    assert rank.intake.peak_bytes <= BOUND
+    assert rank.intake.grants.peak_bytes <= BOUND
     assert told <= 3 * 100 * HELD // (BOUND // 16) + 4
 
 
@@ -309,7 +309,7 @@ def test_what_the_next_batch_lacks_comes_though_the_bound_is_full_and_much_is_re
     for slot in range(60):
         assert rank.send(0, 0, [slot])
     assert len(rank.batches) == 1
-    assert rank.intake.peak_bytes == BOUND
+    assert rank.intake.grants.peak_bytes == BOUND
 
 
 # ---- asked for by nobody yet --------------------------------------------------------------------------------------

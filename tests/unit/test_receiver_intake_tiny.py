@@ -22,7 +22,7 @@ def _filled(bound: int) -> tuple[Rank, int]:
 def test_tiny_records_count_with_what_they_take_besides_their_bytes() -> None:
     rank, sent = _filled(4 << 20)
     assert 0.9 * (4 << 20) <= sent * (TINY + PLACE_BYTES) <= (4 << 20)
-    assert rank.intake.peak_bytes == sent * (TINY + PLACE_BYTES)
+    assert rank.intake.grants.peak_bytes == sent * (TINY + PLACE_BYTES)
 
 
 def test_records_of_thousands_of_batches_wait_together_and_a_thousand_batches_are_filled() -> None:

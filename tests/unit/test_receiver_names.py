@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.host_names import NameWatch, addresses_of, daemons_at
-from emlio.receiver.addresses.target import Target
 
 STORE = Peer(host="store.example", port=5555)
 ALONE = Peer(host="alone.example", port=6000)

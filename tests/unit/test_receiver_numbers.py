@@ -3,7 +3,7 @@
 import pytest
 
 from emlio.errors import RemoteProtocolError
-from emlio.receiver.placement.message_numbers import MessageNumbers
+from emlio.receiver.machine.message import MessageNumbers
 
 
 def test_numbers_in_order_leave_no_gaps() -> None:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from emlio import native
-from emlio.receiver.batches.hunger import Hunger
+from emlio.receiver.batches.hunger import Hunger, TurnWork
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.rank import ReceivingFigures
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.stats import LoaderStats
-from emlio.receiver.timing.turn_work import TurnWork
 
 _S = 1_000_000_000
 

@@ -1,6 +1,6 @@
 """Numbers of streams: never two at once, and never many."""
 
-from emlio.receiver.assignment.stream_numbers import StreamNumbers
+from emlio.receiver.machine.membership import StreamNumbers
 
 
 def test_one_that_comes_back_gets_its_number_again() -> None:

@@ -20,7 +20,7 @@ from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.position import Position, UserPosition
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
-from emlio.receiver.observer import Unobserved
+from emlio.receiver.observer import LoaderObserver
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
@@ -63,7 +63,7 @@ class _Faulty(_Flow):
         return replace(made, bad=1, fault=fault) if made.step else made
 
 
-class _Watching(Unobserved):
+class _Watching(LoaderObserver):
     """Notes what it is told; see `LoaderObserver`."""
 
     def __init__(self) -> None:

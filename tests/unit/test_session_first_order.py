@@ -29,7 +29,7 @@ _MS = 1_000_000
 _S = 1_000_000_000
 _ROWS = example_rows(5)
 _AGREED = PlanReply(need_catalog=False)
-_FIRST = example_wanted().order(7, 1)
+_FIRST = example_wanted(7, 1)
 _OFFER = msgspec.structs.replace(example_offer(7), first=_FIRST)
 
 
@@ -174,7 +174,7 @@ def test_a_stream_begins_half_a_round_trip_after_the_offer_or_its_last_part(know
     pair.offer(settings.rows, begins=True)
     pair.run_until(clock.monotonic_ns() + (16 if knows_catalog else 46) * _MS)
     assert pair.running is not None
-    assert pair.running == example_wanted().order(7, 1)
+    assert pair.running == example_wanted(7, 1)
     pair.run_until(clock.monotonic_ns() + 15 * _MS)
     assert pair.rank.state is RankState.STREAMING
     judged = 1 if knows_catalog else 2

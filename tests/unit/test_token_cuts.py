@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.planner.cutting import Cutting
-from emlio.planner.packed import Packed, first_fit
-from emlio.planner.padded import Padded
+from emlio.planner.tokens.cutting import Cutting
+from emlio.planner.tokens.packed import Packed, first_fit
+from emlio.planner.tokens.padded import Padded
 
 
 def _lengths(count: int, seed: int = 3, most: int = 4096) -> npt.NDArray[np.int32]:

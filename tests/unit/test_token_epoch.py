@@ -9,12 +9,12 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.planner.token_epoch import TokenBatch, TokenEpoch, TokenShare
-from emlio.planner.token_lengths import padding_waste
-from emlio.planner.token_plan import TokenPlan
+from emlio.planner.tokens.epoch import TokenBatch, TokenEpoch, TokenShare
+from emlio.planner.tokens.lengths import padding_waste
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
 
 _BOUND = Padded(max_tokens=16384)
 

@@ -12,12 +12,13 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.promise import Promise
-from emlio.receiver.tokens.feed import TokenPosition, TokenWork
+from emlio.receiver.tokens.feed import TokenBatchKind, TokenPosition
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.token_records import count_tokens, read_padded, token_record
 
@@ -29,7 +30,7 @@ def _plan(world: int, pool: int) -> Plan:
     return Plan(catalog, PlanSpec(seed=1, batch_size=pool, world_size=world))
 
 
-def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
+def _work(world: int, pool: int) -> tuple[TokenBatchKind, TokenPosition]:
     config = LoaderConfig(
         address=Address.parse("emlio://a/x"),
         batch_size=pool,
@@ -46,8 +47,8 @@ def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
         recovery=Recovery(timeout="1s", heartbeat="1s"),
     )
     tokens = TokenBatches(max_tokens=40, pool=pool)
-    work = TokenWork(tokens, BadRecordPolicy("raise"), config, None, None, ids=False)
-    return work, work.begin(_plan(world, pool), _tell_sizes)
+    work = TokenBatchKind(tokens, BadRecordPolicy("raise"), config, None, None, lambda made: made, ids=False)
+    return work, work.position(_plan(world, pool), _tell_sizes)
 
 
 def _tell_sizes(shard: int, first: int, count: int) -> Promise:
@@ -99,10 +100,10 @@ def _pool(epoch: int, step: int, records: list[Any]) -> MadeBatch:
     return MadeBatch(epoch=epoch, step=step, count=len(records), bad=0, size_bytes=0, value=records)
 
 
-def _patiently(work: TokenWork, pools: _Pools, position: TokenPosition) -> MadeBatch:
+def _patiently(work: TokenBatchKind, pools: _Pools, position: TokenPosition) -> MadeBatch:
     while True:
         try:
-            return work.next(pools, position)
+            return work.next(pools, Handed(), position)
         except PeerLostError:
             continue
 
@@ -113,7 +114,7 @@ def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_
     seen = count_tokens([])
     while position.steps - position.steps_done > 1:
         seen += count_tokens(read_padded(_patiently(work, pools, position).value))
-        position.step()
+        position.steps_done += 1
     # Now there are many pools of which nothing is left, which are taken together with those of which something is.
     state = position.state()
     work, position = _work(1, 2)
@@ -126,7 +127,7 @@ def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_
         batch = _patiently(work, pools, position)
         seen += count_tokens(read_padded(batch.value))
         made += batch.count
-        position.step()
+        position.steps_done += 1
     assert pools.asked == 2 * groups[-1].end_pool
     assert made > 0
     assert sorted(seen) == sorted((record, at) for record, length in enumerate(_LENGTHS) for at in range(length))
@@ -138,5 +139,5 @@ def test_what_is_left_of_the_epoch_before_is_passed_over_and_a_pool_too_early_is
     position.move_to(2)
     early = _Given(_pool(1, 3, []), _pool(2, 1, []))
     with pytest.raises(EmlioError, match="pool 0 of epoch 2 must come next, got pool 1 of epoch 2"):
-        work.next(early, position)
+        work.next(early, Handed(), position)
     assert [pool.epoch for pool in early.left] == [2]

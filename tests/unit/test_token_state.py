@@ -8,11 +8,11 @@ import pytest
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.state import PlanState
-from emlio.planner.token_state import TokenLayer, TokenState
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.state import TokenLayer, TokenState
 
 _PLAN = Plan(
     Catalog(shards=(ShardEntry(name="a", records=100, size_bytes=1000, digest="x"),)),
@@ -109,7 +109,7 @@ def test_an_impossible_state_is_refused(change: dict[str, object], message: str)
 def test_a_state_of_another_dataset_order_or_width_is_refused_with_both_values(
     field: str, value: object, named: tuple[str, ...]
 ) -> None:
-    _STATE.check(_PLAN, 900)
+    _STATE.check_tokens(_PLAN, 900)
     with pytest.raises(PlanError) as caught:
-        dataclasses.replace(_STATE, **{field: value}).check(_PLAN, 900)  # type: ignore[arg-type]  # one of each type
+        dataclasses.replace(_STATE, **{field: value}).check_tokens(_PLAN, 900)  # type: ignore[arg-type]  # one of each type
     assert all(part in str(caught.value) for part in named)

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import CHUNK, EpochPlan, Plan, PlanSpec, walk
-from emlio.planner.token_lengths import padding_waste
-from emlio.planner.token_plan import TokenPlan
+from emlio.planner.tokens.lengths import padding_waste
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
 from emlio_bench.costs.settings import CostsSettings
 from emlio_bench.harness.figures import figure
 from emlio_bench.harness.results import Figure

@@ -1,7 +1,7 @@
 """The interface between token batches and the rules that cut records into batches.
 
 Covers: what a rule must offer, and its result. Does not cover: the rules (padded.py, packed.py),
-which records are in a share (token_epoch.py).
+which records are in a share (epoch.py).
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ A record longer than a row fills whole rows of its own; its rest is placed like 
 Sequences are placed from the longest down, each in the first row that has room.
 
 Covers: first fit decreasing for many shares at once; cutting one share into a given number of
-batches of rows. Does not cover: which records are in a share (token_epoch.py), filling arrays
+batches of rows. Does not cover: which records are in a share (epoch.py), filling arrays
 (emlio.receiver.tokens.batches).
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
-from emlio.planner.cutting import Cutting
+from emlio.planner.tokens.cutting import Cutting
 
 __all__ = ["Packed", "first_fit"]
 

@@ -3,7 +3,7 @@
 A pool is one step of a plan: `batch_size` records for each rank, from which token batches are made.
 
 Covers: one rank's share, and many shares at once. Does not cover: cutting them (padded.py,
-packed.py), which pools are cut together (token_groups.py).
+packed.py), which pools are cut together (groups.py).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.planner.epoch import EpochPlan
-from emlio.planner.handed_out import HandedOut
+from emlio.planner.tokens.handed_out import HandedOut
 
 __all__ = ["Pools", "Share"]
 

@@ -1,7 +1,7 @@
 """Records of an epoch that were handed out, beyond the places before its origin.
 
 Covers: the value, looking up places, adding to it. Does not cover: how it follows from a state
-(token_plan.py).
+(plan.py).
 """
 
 from dataclasses import dataclass, field

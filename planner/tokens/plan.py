@@ -5,7 +5,7 @@ layers tell which records of the interrupted groups were handed out; those are l
 that now hold them.
 
 Covers: requirements of plan and lengths, an epoch from its beginning or from a state. Does not
-cover: the batches (token_epoch.py).
+cover: the batches (epoch.py).
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError, PlanError
 from emlio.planner.epoch import EpochPlan
-from emlio.planner.handed_out import HandedOut
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
-from emlio.planner.pools import Pools
-from emlio.planner.token_epoch import Reach, TokenEpoch
-from emlio.planner.token_groups import TokenGroup
-from emlio.planner.token_lengths import name_record
-from emlio.planner.token_state import TokenLayer, TokenState
+from emlio.planner.tokens.epoch import Reach, TokenEpoch
+from emlio.planner.tokens.groups import TokenGroup
+from emlio.planner.tokens.handed_out import HandedOut
+from emlio.planner.tokens.lengths import name_record
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.pools import Pools
+from emlio.planner.tokens.state import TokenLayer, TokenState
 
 __all__ = ["TokenPlan"]
 
@@ -90,7 +90,7 @@ class TokenPlan:
             PlanError: the state is of another dataset, seed, shuffle or width of tokens, or is
                 impossible.
         """
-        state.check(self.plan, self.tokens)
+        state.check_tokens(self.plan, self.tokens)
         layers = state.layers
         under_way = layers[-1] if layers and self._is_of_this_layout(layers[-1], state.consumed) else None
         handed_out = HandedOut()

@@ -5,7 +5,7 @@ rank that needs most. If a rank has too few records left for that, as in pools o
 handed out before the world size changed, the next pools join the group.
 
 Covers: groups in order, computed as far as they are asked for. Does not cover: the batches
-themselves (token_epoch.py).
+themselves (epoch.py).
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from emlio.planner.cutting import Cut
-from emlio.planner.pools import Pools
+from emlio.planner.tokens.cutting import Cut
+from emlio.planner.tokens.pools import Pools
 
 __all__ = ["TokenGroup", "TokenGroups"]
 

@@ -5,7 +5,7 @@ many as fit each time needs the fewest batches: a batch that begins later begins
 record, and so ends later, too.
 
 Covers: the fewest batches under a limit of tokens, for many shares at once; cutting one share into
-a given number of batches. Does not cover: which records are in a share (token_epoch.py), filling
+a given number of batches. Does not cover: which records are in a share (epoch.py), filling
 arrays (emlio.receiver.tokens.batches).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
-from emlio.planner.cutting import Cutting
+from emlio.planner.tokens.cutting import Cutting
 
 __all__ = ["Padded"]
 

@@ -6,7 +6,7 @@ of the same group. Batches are handed out in an order drawn for the group, the s
 no rank waits for the long batch of another.
 
 Covers: the number of batches, the pieces of records in each batch of a rank, the order of batches,
-the state after any of them. Does not cover: continuing from a state (token_plan.py), filling arrays
+the state after any of them. Does not cover: continuing from a state (plan.py), filling arrays
 (emlio.receiver.tokens.batches).
 """
 
@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
-from emlio.planner.handed_out import HandedOut
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.permutation import Permutation
-from emlio.planner.pools import Pools, Share
 from emlio.planner.sampling import sampling_mark
-from emlio.planner.token_groups import TokenGroup, TokenGroups
-from emlio.planner.token_state import TOKEN_VERSION, TokenLayer, TokenState
+from emlio.planner.tokens.groups import TokenGroup, TokenGroups
+from emlio.planner.tokens.handed_out import HandedOut
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.pools import Pools, Share
+from emlio.planner.tokens.state import TOKEN_VERSION, TokenLayer, TokenState
 
 __all__ = ["Reach", "TokenBatch", "TokenEpoch", "TokenShare"]
 
