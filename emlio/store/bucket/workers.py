@@ -36,7 +36,10 @@ class Workers:
         self._changed = Condition()
 
     def submit(self, work: Callable[[], _Result]) -> "Future[_Result]":
-        """Have a thread do the work; a future that is cancelled before its turn is left out.
+        """Have a thread do the work.
+
+        A future that is cancelled before its turn is left out. One that is cancelled later is waited for no longer, and what
+        is made is dropped.
 
         Raises:
             ClosedError: the pool is closed.
@@ -63,11 +66,7 @@ class Workers:
                 if not self._waiting:
                     return
                 future, work = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except BaseException as error:  # noqa: BLE001  # raised where the result is wanted
-                    future.set_exception(error)
+            _carry_out(future, work)
             del future, work  # an idle thread must not keep the last result in memory
 
     def close(self) -> None:
@@ -86,3 +85,16 @@ class Workers:
         deadline_s = time.monotonic() + _ENDING_S
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0))
+
+
+def _carry_out(future: "Future[Any]", work: Callable[[], Any]) -> None:
+    if future.cancelled():
+        return
+    try:
+        made = work()
+    except BaseException as error:  # noqa: BLE001  # raised where the result is wanted
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+    else:
+        if future.set_running_or_notify_cancel():
+            future.set_result(made)
