@@ -24,6 +24,7 @@ from emlio.example import parse_example
 from emlio.prepare.sources.choice import guess_kind, open_source
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.targets.example_form import example_record
+from emlio.reading.group_maker import GroupMaker
 from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import put_mds, tar_of
 
@@ -353,6 +354,22 @@ class TestTables:
         self._write(tmp_path / "a.parquet")
         rows = source(tmp_path, "parquet")
         os.utime(tmp_path / "a.parquet", ns=(1, 1))
+        with pytest.raises(DatasetError, match=r"a\.parquet: changed during the conversion"):
+            rows.record(0)
+
+
+    def test_a_table_rewritten_while_it_is_unpacked_is_named(
+        self, tmp_path: Path, source: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._write(tmp_path / "a.parquet")
+        rows, make = source(tmp_path, "parquet"), GroupMaker.make
+
+        def rewritten(*arguments: Any) -> Any:
+            made = make(*arguments)
+            os.utime(tmp_path / "a.parquet", ns=(1, 1))
+            return made
+
+        monkeypatch.setattr(GroupMaker, "make", rewritten)
         with pytest.raises(DatasetError, match=r"a\.parquet: changed during the conversion"):
             rows.record(0)
 
