@@ -357,7 +357,6 @@ class TestTables:
         with pytest.raises(DatasetError, match=r"a\.parquet: changed during the conversion"):
             rows.record(0)
 
-
     def test_a_table_rewritten_while_it_is_unpacked_is_named(
         self, tmp_path: Path, source: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -15,7 +15,7 @@ from emlio.store.bucket.block_cache import BlockCache
 from emlio.store.bucket.cached_blocks import CachedBlocks
 from emlio.store.bucket.object_table import ObjectTable, table_of
 from emlio.store.bucket.reader import ObjectReader
-from emlio.store.bucket.requests import PIECE_BYTES, AbsentError, Requests
+from emlio.store.bucket.requests import PIECE_BYTES, AbsentError, Requests, wait_for
 from emlio.store.folder_store import endings_of
 from emlio.store.store import Store
 
@@ -190,8 +190,12 @@ class BucketStore:
         return cast("IO[bytes]", self.reader(number))
 
     def reader(self, number: int) -> ObjectReader:
-        """Open an object for reading."""
-        return ObjectReader(partial(self.fetch, number), self.table.size_bytes(number))
+        """Open an object for reading, until the bucket is closed: then no answer is waited for any more."""
+
+        def fetch(start: int, end: int) -> Buffer:
+            return wait_for(self.bucket.requests.submit(partial(self.fetch, number, start, end)))
+
+        return ObjectReader(fetch, self.table.size_bytes(number))
 
     def only(self, numbers: Sequence[int]) -> "BucketStore":
         """See `Store`."""
