@@ -187,7 +187,7 @@ class _Fetch:
     size_bytes: int
 
     def cancel(self) -> None:
-        """Drop the requests that have not been sent."""
+        """Wait for no answer any more, and drop the requests that have not been sent."""
         for _, future in self.parts:
             future.cancel()
 
@@ -282,9 +282,9 @@ class BucketReads(Reads):
         with self._lock:
             if self._closed:
                 raise ClosedError("the stream is closed")
-            fetch = self._fetches.pop(id(read), None)
-        if fetch is None:
-            fetch = _Fetch(parts=self._submit(self._pieces(read)), size_bytes=0)
+            fetch = self._fetches.get(id(read))
+            if fetch is None:
+                fetch = self._fetches[id(read)] = _Fetch(parts=self._submit(self._pieces(read)), size_bytes=0)
         try:
             for piece, future in fetch.parts:
                 data = np.frombuffer(memoryview(wait_for(future)), np.uint8)
@@ -294,6 +294,7 @@ class BucketReads(Reads):
             fetch.cancel()
             with self._lock:
                 if not self._closed:
+                    del self._fetches[id(read)]
                     self._give_back(fetch.size_bytes)
 
     def _pieces(self, read: RangeRead) -> list[Piece]:

@@ -258,6 +258,8 @@ class LocalShards:
                 self._feed.stop()
             self._ready.clear()
             self._changed.notify_all()
+        if self._dataset.files.remote:
+            self._dataset.files.close()  # a server may stand still while the thread reads a table
         if self._thread.ident is not None:
             self._thread.join()
         self._engine.close()

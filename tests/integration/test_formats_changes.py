@@ -20,6 +20,7 @@ from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.index.indexed import ChangeNotes
 from emlio.index.opening import DatasetPath, open_dataset
 from emlio.index.range_index import RangeIndex
+from emlio.reading.random_reader import RandomReader
 from emlio_testing.format_files import read_folder, tar_of, write_megatron
 from emlio_testing.reading import faults_in
 
@@ -142,6 +143,16 @@ def test_a_file_that_changes_while_it_is_served_is_an_error(lines: Path, change:
             _in_place(path, path.read_bytes()[:-4] if change == "cut" else path.read_bytes() + b'{"n": 5}\n')
         with pytest.raises(DatasetError, match=r"1\.jsonl"):
             _read_on(loader, batches)
+
+
+def test_a_record_read_by_number_is_never_of_a_file_rewritten_since(lines: Path) -> None:
+    with open_dataset("lines", lines) as dataset, RandomReader(dataset) as reader:
+        for _ in range(2):  # opened, and found unchanged
+            assert bytes(reader.record(0, 1).data).strip() == b'{"n": 1}'
+        text = (lines / "0.jsonl").read_bytes()
+        _in_place(lines / "0.jsonl", text.replace(b"1}", b"7}"))  # before streams look at it again
+        with pytest.raises(DatasetError, match=r"0\.jsonl: changed"):
+            reader.record(0, 1)
 
 
 class _StoppedError(Exception):

@@ -1,7 +1,9 @@
 import gzip
 import io
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.manifest import Manifest
 from emlio.prepare.sources.record_source import RecordSource
 from emlio.prepare.targets.example_form import example_record
+from emlio.reading.group_maker import GroupMaker
 from emlio_testing.datasets import write_tfrecord
+from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import tar_of
 
 
@@ -203,3 +207,21 @@ class TestGuess:
         labels.write_text(content)
         with pytest.raises(ConfigError, match=r"labels\.txt"):
             ClassNames.read(labels)
+
+
+def test_a_table_rewritten_while_it_is_unpacked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FORMS["parquet"].make(tmp_path / "rows", 40)
+    make = GroupMaker.make
+
+    def rewritten(*arguments: Any) -> Any:
+        made = make(*arguments)
+        os.utime(tmp_path / "rows" / "part-0.parquet", ns=(1, 1))
+        return made
+
+    monkeypatch.setattr(GroupMaker, "make", rewritten)
+    rows = open_source(tmp_path / "rows", "parquet", None, tmp_path / "scratch", None)
+    try:
+        with pytest.raises(DatasetError, match=r"part-0\.parquet: changed during the conversion"):
+            rows.record(0)
+    finally:
+        rows.close()

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Barrier, Event
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from emlio.errors import ClosedError, DatasetError
 from emlio.index.opening import list_objects
 from emlio.reading.bucket_engine import pieces_of
 from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import ObjectReader
+from emlio.store.bucket.bucket_store import BucketStore, ObjectReader
 from emlio.store.bucket.client import Cause, ObjectStatus, RequestError
 from emlio.store.bucket.library import _judged, list_pages
 from emlio.store.bucket.object_table import table_of
@@ -170,6 +171,28 @@ def test_closing_ends_what_waits() -> None:
         requests.submit(lambda: None)
     with suppress(ClosedError):
         wait_for(second)
+
+
+def test_closing_ends_the_wait_for_a_server_that_stands_still() -> None:
+    objects, begun, release = FakeObjects({"a": b"x"}), Event(), Event()
+    address = ObjectAddress.parse("s3://b/p")
+    store = BucketStore.list(Requests(address, objects))
+
+    def stand_still(_: str, __: str) -> None:
+        begun.set()
+        release.wait(60)
+
+    objects.before = stand_still
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(store.reader(0).read_at, 1, 0)
+        try:
+            assert begun.wait(20)
+            store.close()
+            store.close()
+            with pytest.raises(ClosedError):
+                reading.result(20)
+        finally:
+            release.set()
 
 
 def test_many_requests_are_under_way_at_once() -> None:

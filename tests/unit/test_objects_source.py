@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -9,7 +10,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from emlio.errors import ConfigError, DatasetError
+from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.index.dataset import Dataset
 from emlio.index.indexed import open_objects
 from emlio.index.opening import list_objects, open_dataset
@@ -117,6 +118,30 @@ def test_several_messages_are_requested_while_the_first_is_waited_for(tmp_path: 
         feed.stop()
         source.close()
     assert objects.most_at_once > message.count
+
+
+def test_a_feed_that_is_stopped_does_not_wait_for_a_server_that_stands_still(tmp_path: Path) -> None:
+    objects, gatherer, reached, release = _files(), Gatherer(), Event(), Event()
+    with _opened(objects, tmp_path) as dataset:
+        _, feed = _feed(dataset, AheadBudget(20_000))
+
+        def stand_still(kind: str, name: str) -> None:
+            reached.set()
+            release.wait(60)
+
+        objects.before = stand_still
+        message = feed.next(gatherer)
+        assert message is not None
+        out = np.zeros(message.payload_bytes, np.uint8)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(feed.read, message, gatherer, out)
+            try:
+                assert reached.wait(20)
+                feed.stop()
+                with pytest.raises(ClosedError):
+                    reading.result(20)
+            finally:
+                release.set()
 
 
 def test_a_stopped_feed_gives_its_bytes_back(tmp_path: Path) -> None:

@@ -292,6 +292,7 @@ class UnpackedGroups:
         check_listed(store, group.file)
         with cast("io.RawIOBase", store.open(group.file)) as file:
             made = self._maker.make(group, file)
+        check_listed(store, group.file)  # again: it may have been rewritten meanwhile
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made.data)

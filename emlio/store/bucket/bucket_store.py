@@ -14,7 +14,7 @@ from emlio.errors import DatasetError
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import BlockCache, CachedBlocks
 from emlio.store.bucket.object_table import ObjectTable, table_of
-from emlio.store.bucket.requests import PIECE_BYTES, AbsentError, Requests
+from emlio.store.bucket.requests import PIECE_BYTES, AbsentError, Requests, wait_for
 from emlio.store.store import Store
 
 __all__ = ["BucketStore", "ObjectReader"]
@@ -213,8 +213,12 @@ class BucketStore(Store):
         return cast("IO[bytes]", self.reader(number))
 
     def reader(self, number: int) -> ObjectReader:
-        """Open an object for reading."""
-        return ObjectReader(partial(self.fetch, number), self.size_bytes(number))
+        """Open an object for reading, until the bucket is closed: then no answer is waited for any more."""
+
+        def fetch(start: int, end: int) -> Buffer:
+            return wait_for(self.requests.submit(partial(self.fetch, number, start, end)))
+
+        return ObjectReader(fetch, self.size_bytes(number))
 
     def only(self, numbers: Sequence[int]) -> "BucketStore":
         """See `Store`."""

@@ -232,13 +232,17 @@ class Workers:
         self._most = most
         self._name = name
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._under_way: set[Future[Any]] = set()
         self._threads: list[Thread] = []
         self._idle = 0
         self._closed = False
         self._changed = Condition()
 
     def submit(self, work: Callable[[], _Result]) -> "Future[_Result]":
-        """Have a thread do the work; a future that is cancelled before its turn is left out.
+        """Have a thread do the work.
+
+        A future that is cancelled before its turn is left out. One that is cancelled later is waited for no longer, and what
+        is made is dropped.
 
         Raises:
             ClosedError: the pool is closed.
@@ -265,26 +269,39 @@ class Workers:
                 if not self._waiting:
                     return
                 future, work = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except BaseException as error:  # noqa: BLE001  # raised where the result is wanted
-                    future.set_exception(error)
+                self._under_way.add(future)
+            _carry_out(future, work)
+            self._under_way.discard(future)
             del future, work  # an idle thread must not keep the last result in memory
 
     def close(self) -> None:
-        """Cancel what waits, and end the threads.
+        """Cancel everything, and end the threads. Closing again does nothing.
 
         A thread that waits for a server is waited for only briefly: it ends when the server has
         answered, or the request has timed out.
         """
         with self._changed:
+            if self._closed:
+                return
             self._closed = True
-            dropped, self._waiting = self._waiting, deque()
+            dropped = [*(future for future, _ in self._waiting), *self._under_way]
+            self._waiting.clear()
             self._changed.notify_all()
-        for future, _ in dropped:
+        for future in dropped:
             future.cancel()
-            future.set_running_or_notify_cancel()
         deadline_s = time.monotonic() + _ENDING_S
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0))
+
+
+def _carry_out(future: "Future[Any]", work: Callable[[], Any]) -> None:
+    if future.cancelled():
+        return
+    try:
+        made = work()
+    except BaseException as error:  # noqa: BLE001  # raised where the result is wanted
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+    else:
+        if future.set_running_or_notify_cancel():
+            future.set_result(made)
