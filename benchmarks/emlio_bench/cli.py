@@ -1,8 +1,4 @@
-"""The command `emlio-bench`.
-
-Covers: turning argv into a command's settings, printing and keeping its report, exit codes. With
-emlio_bench.gpu.cli it is the only file of the benchmarks that prints. Does not cover: measuring.
-"""
+"""The command `emlio-bench`."""
 
 import argparse
 import os

@@ -1,8 +1,4 @@
-"""The resources of a process, as the kernel reports them.
-
-Covers: reading ports, descriptors, processor time of threads, and memory from /proc. Does not
-cover: when to read them (emlio_bench.costs.ranks).
-"""
+"""The resources of a process, as the kernel reports them."""
 
 import os
 from collections import Counter

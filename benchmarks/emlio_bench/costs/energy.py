@@ -2,8 +2,6 @@
 
 Two hosts share one machine: a daemon and its recorder run on one, and `emlio energy run` with a small training
 on the other. The training decodes pictures by Pillow and sleeps for each step in place of a computation.
-
-Covers: the run, the checks of its report. Does not cover: the hosts (emlio_bench.costs.hosts).
 """
 
 import shutil

@@ -3,9 +3,6 @@
 Each host is a network namespace, and a mount namespace for each program. Each has a boot id of its
 own, as two machines have, so that neither takes the other for itself. They share processors, memory
 and the clock, so the true clock offset is 0.
-
-Covers: running programs on either host, a storage node that records and serves. Does not cover: the
-link (emlio_bench.link), the programs of the training node (emlio_bench.costs.energy).
 """
 
 import shutil

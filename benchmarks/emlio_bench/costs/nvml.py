@@ -1,7 +1,4 @@
-"""The joules of `emlio energy` on a GPU, beside NVML sampled independently, at rest and under loads.
-
-Covers: the recorder, loads, samples, what their integrals are. Does not cover: the recorder itself (emlio.energy).
-"""
+"""The joules of `emlio energy` on a GPU, beside NVML sampled independently, at rest and under loads."""
 
 import importlib
 import tempfile

@@ -2,9 +2,6 @@
 
 Each load keeps some cores busy. Where the program perf is installed, it counts the packages
 meanwhile. With `--calibrate` the model of `emlio energy` is fitted to the counters.
-
-Covers: the loads, the figures, the file of the calibration. Does not cover: the fit
-(emlio_bench.counters.fit), NVIDIA's counters (emlio_bench.costs.nvml).
 """
 
 import re

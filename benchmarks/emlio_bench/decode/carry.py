@@ -2,9 +2,6 @@
 
 Beside decoding this cost would not be visible: decoding costs a hundred times as much, and its cost
 varies on shared processors.
-
-Covers: `EmlioLoader` without a transform, PyTorch's `DataLoader` whose workers return the bytes
-unchanged. Does not cover: decoding (emlio_bench.decode.pillow).
 """
 
 import importlib

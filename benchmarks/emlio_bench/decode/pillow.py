@@ -1,9 +1,6 @@
 """Pictures decoded by Pillow, in threads, in processes, or without a loader.
 
 Threads run behind `EmlioLoader`, processes behind PyTorch's `DataLoader`.
-
-Covers: the transform, which is the same for all, and the processes that apply it. torch and Pillow
-are imported only when a sample is taken. Does not cover: DALI (emlio_bench.decode.dali).
 """
 
 import importlib

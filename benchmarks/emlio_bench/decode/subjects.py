@@ -1,8 +1,4 @@
-"""The subjects that decode pictures, with different sources and ways of parallel work.
-
-Covers: the subjects, the packages they need, one sample in a new process. Does not cover: the work
-of that process (emlio_bench.decode.dali, emlio_bench.decode.pillow).
-"""
+"""The subjects that decode pictures, with different sources and ways of parallel work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The cost of protection: figures from the samples of a delivery, and from the ciphers alone.
-
-Covers: ratios of sealed to clear with their bound, the cost of the cipher alone on this processor.
-Does not cover: taking the samples (emlio_bench.subjects.loader).
-"""
+"""The cost of protection: figures from the samples of a delivery, and from the ciphers alone."""
 
 import statistics
 import time

@@ -1,8 +1,4 @@
-"""`emlio-bench delivery`: the share of the machine's throughput that a training process gets.
-
-Covers: choosing scenarios and subjects, running them into results. Does not cover: the subjects,
-tables, plots.
-"""
+"""`emlio-bench delivery`: the share of the machine's throughput that a training process gets."""
 
 from dataclasses import replace
 from typing import Final

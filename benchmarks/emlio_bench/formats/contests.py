@@ -1,8 +1,4 @@
-"""The contests of `emlio-bench formats`, and who takes part in each.
-
-Covers: pictures and windows of tokens over each way, EMLIO beside the formats' own loaders. Does
-not cover: running.
-"""
+"""The contests of `emlio-bench formats`, and who takes part in each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""EMLIO on a folder of any format, as systems that a race can run.
-
-Covers: folders that this benchmark writes, folders that another system's own writer made. Does not
-cover: reading (emlio_bench.race.consumers.read_forms), other systems (emlio_bench.race.systems).
-"""
+"""EMLIO on a folder of any format, as systems that a race can run."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager

@@ -1,8 +1,4 @@
-"""The parts of a run on a GPU: what each needs, its share of the time, its command.
-
-Covers: the parts, choosing them, their limits. Pure but for looking at the checkout's tests. Does
-not cover: running them (emlio_bench.gpu.run).
-"""
+"""The parts of a run on a GPU: what each needs, its share of the time, its command."""
 
 import os
 import sys

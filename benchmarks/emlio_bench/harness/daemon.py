@@ -1,8 +1,4 @@
-"""A real daemon for a benchmark.
-
-Covers: starting `emlio-daemon` in a process and waiting until it accepts ranks. Does not cover:
-ranks.
-"""
+"""A real daemon for a benchmark."""
 
 import sys
 import tempfile

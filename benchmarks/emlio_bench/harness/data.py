@@ -1,8 +1,4 @@
-"""The data of a benchmark: made once, then kept in the page cache.
-
-Covers: making or finding a dataset, loading its files into memory, multiplying or splitting its
-shards by hard links. Does not cover: the contents of records (emlio.prepare.synth).
-"""
+"""The data of a benchmark: made once, then kept in the page cache."""
 
 import shutil
 import sys

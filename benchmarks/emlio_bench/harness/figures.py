@@ -1,8 +1,4 @@
-"""Figures, results and reasons for doubt, in the words of all experiments.
-
-Covers: making them from values. Pure but for reading the environment. Does not cover: their tables
-(emlio_bench.harness.report).
-"""
+"""Figures, results and reasons for doubt, in the words of all experiments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast

@@ -2,8 +2,6 @@
 
 The kernel may take pages of the page cache away at any time, even straight after a run that read them. A benchmark of
 memory would then measure a disk without a word.
-
-Covers: locking files' pages, counting those that are there. Does not cover: which files (emlio_bench.harness.data).
 """
 
 import ctypes

@@ -1,7 +1,4 @@
-"""The measurement of one sample, in the receiving process.
-
-Covers: the warm-up, the window, processor time of both sides. Does not cover: receiving.
-"""
+"""The measurement of one sample, in the receiving process."""
 
 import time
 from collections.abc import Callable

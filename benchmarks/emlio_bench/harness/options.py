@@ -1,8 +1,4 @@
-"""Options of the kinds that several commands have, each with its default in its text.
-
-Covers: numbers, times, sizes, paths, switches, words. Does not cover: the settings of a command, in
-its folder.
-"""
+"""Options of the kinds that several commands have, each with its default in its text."""
 
 from collections.abc import Sequence
 from pathlib import Path

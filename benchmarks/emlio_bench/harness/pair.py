@@ -1,8 +1,4 @@
-"""Code shared by subjects with one sender and one receiver.
-
-Covers: starting the two processes of a sample; a bound PUSH socket and a connected PULL socket with
-the high-water marks that all subjects use. Does not cover: the data that is sent.
-"""
+"""Code shared by subjects with one sender and one receiver."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

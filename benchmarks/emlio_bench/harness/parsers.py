@@ -1,8 +1,4 @@
-"""Parsers from the value of a flag, a variable or a table key to the value of a setting.
-
-Covers: types of values that several settings share. Does not cover: the settings
-(emlio_bench.harness.settings).
-"""
+"""Parsers from the value of a flag, a variable or a table key to the value of a setting."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Pictures: one figure of matplotlib for a benchmark, in one style.
-
-Covers: sheets, axes, spreads, colours, writing PNG. Does not cover: what is drawn.
-"""
+"""Pictures: one figure of matplotlib for a benchmark, in one style."""
 
 import zlib
 from collections.abc import Sequence

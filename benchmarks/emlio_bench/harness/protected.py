@@ -1,9 +1,4 @@
-"""EMLIO's daemon and rank with keys.
-
-Covers: the named ways to protect data, keys of both sides for one sample. Does not cover: the
-sample itself (emlio_bench.subjects.loader), the cost of protection
-(emlio_bench.delivery.protection_cost), the attackers considered (docs/operate/security.md).
-"""
+"""EMLIO's daemon and rank with keys."""
 
 import tempfile
 from collections.abc import Generator

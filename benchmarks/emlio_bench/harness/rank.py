@@ -1,7 +1,4 @@
-"""The loader of a rank that an experiment measures.
-
-Covers: the arguments that these loaders share. Does not cover: reading.
-"""
+"""The loader of a rank that an experiment measures."""
 
 from typing import Any
 

@@ -1,8 +1,4 @@
-"""The report of results: parts of text, points and tables, for a terminal and as Markdown with a picture.
-
-Covers: the forms of a report, the tables of deliveries and of figures, the environment, doubts.
-Does not cover: statistics (emlio_bench.harness.summary), drawing (emlio_bench.harness.plot).
-"""
+"""The report of results: parts of text, points and tables, for a terminal and as Markdown with a picture."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The resident memory of a process.
-
-Covers: reading it from /proc. Does not cover: when to read it (emlio_bench.costs.memory).
-"""
+"""The resident memory of a process."""
 
 from dataclasses import dataclass
 from pathlib import Path

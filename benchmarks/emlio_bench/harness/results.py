@@ -2,9 +2,6 @@
 
 A run has values by quantity; a figure is a list of values with a bound. Results whose settings or
 machines differ refuse to merge. Raw values are kept, so that summaries can be computed again.
-
-Covers: all results, their JSON, the rules for merging. Does not cover: summaries
-(emlio_bench.harness.summary), what a race makes of its values (emlio_bench.race.report).
 """
 
 import gzip

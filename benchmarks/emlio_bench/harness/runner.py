@@ -3,9 +3,6 @@
 The machines are shared and their speed varies, so figures taken minutes apart cannot be compared.
 Subjects therefore take turns: each is measured once in a round, and each round begins with another
 subject. Ratios are taken within a round.
-
-Covers: the turns. Does not cover: a single sample (the subjects), ratios
-(emlio_bench.harness.summary).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,4 @@
-"""Scenarios: the size of records, the amount of payload, and the length of a measurement.
-
-Covers: the frozen values and their text forms. Does not cover: making data
-(emlio_bench.harness.data), measuring.
-"""
+"""Scenarios: the size of records, the amount of payload, and the length of a measurement."""
 
 from dataclasses import dataclass
 from typing import Final

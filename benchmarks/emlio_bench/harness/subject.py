@@ -1,8 +1,4 @@
-"""The interface between a benchmark and the transports it measures.
-
-Covers: the contract of a subject. Does not cover: the subjects, one file each: iperf, sockets,
-bare, paper, loader.
-"""
+"""The interface between a benchmark and the transports it measures."""
 
 from pathlib import Path
 from typing import Protocol

@@ -1,8 +1,4 @@
-"""Summaries of samples, with warnings about doubtful values.
-
-Covers: medians with their spread, ratios within rounds, reasons to doubt a figure. Pure. Does not
-cover: printing (emlio_bench.harness.report), plots (emlio_bench.harness.plot).
-"""
+"""Summaries of samples, with warnings about doubtful values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

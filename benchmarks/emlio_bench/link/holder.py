@@ -2,8 +2,6 @@
 
 SIGUSR1 asks for counts, SIGUSR2 for what is held, SIGTERM ends it. If its owner has gone, it kills
 all programs at the ends.
-
-Covers: both kinds. Does not cover: forwarding itself (forward.c), the words of netem (emlio_bench.link.netem).
 """
 
 import os

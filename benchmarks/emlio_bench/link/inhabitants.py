@@ -1,8 +1,4 @@
-"""The processes in a network namespace.
-
-Covers: finding processes, killing them when their owner is gone. Does not cover: ending them in
-order, which their owner does (emlio_bench.processes.child).
-"""
+"""The processes in a network namespace."""
 
 import os
 import select

@@ -1,8 +1,4 @@
-"""The round trip of a link, measured over TCP.
-
-Covers: sending one byte there and back over an open connection, from one thread. Does not cover:
-the bounds (emlio_bench.link.accuracy).
-"""
+"""The round trip of a link, measured over TCP."""
 
 import socket
 import statistics

@@ -1,8 +1,6 @@
 """The mixtures that `emlio-bench mixtures` reads: three datasets with weights, and their sizes.
 
 All datasets of a mixture are consecutive parts of one corpus. So a record's id says its dataset.
-
-Covers: the values, the dataset of an id. Pure. Does not cover: counting (emlio_bench.mixtures.exactness), storing.
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,6 @@
 
 EMLIO's daemon serves all datasets of a mixture. The other loaders find each in a folder of one bucket. By default each has the
 setting that was its fastest in the race over 30 ms.
-
-Covers: writing the datasets, serving them, the options of consumers. Does not cover: reading (emlio_bench.race.consumers), the
-other systems themselves (emlio_bench.race.systems).
 """
 
 from collections.abc import Generator

@@ -1,8 +1,4 @@
-"""The paper's claims, and what was measured of them.
-
-Covers: time, distance, one host, records of 2 MB, energy. Pure. Does not cover: the paper's numbers
-(emlio_bench.paper.published), losses (emlio_bench.paper.loss_claims).
-"""
+"""The paper's claims, and what was measured of them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -2,9 +2,6 @@
 
 Readers give the records in different orders, so two trainings agree on average and not step by step.
 Every comparison is therefore of smoothed curves: means over the last tenth of all steps.
-
-Covers: curves of a race, smoothing, the time to a loss, the distance of curves, their table. Pure. Does not
-cover: claims (emlio_bench.paper.loss_claims).
 """
 
 import math

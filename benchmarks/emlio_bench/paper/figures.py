@@ -1,8 +1,4 @@
-"""The paper's figures as contests: records, batch, step, and who takes part.
-
-Covers: what each figure needs to be measured. Pure. Does not cover: sizes (emlio_bench.paper.scale),
-measuring (emlio_bench.paper.run), the paper's numbers (emlio_bench.paper.published).
-"""
+"""The paper's figures as contests: records, batch, step, and who takes part."""
 
 from dataclasses import dataclass, replace
 from typing import Final

@@ -3,8 +3,6 @@
 The yardstick of "the same" is the distance between trainings by one reader with different seeds. At
 the same seed, two readers differ in the order of records only, which should move a curve no further
 than another seed does. Records that are lost, badly mixed or have wrong labels move it further.
-
-Covers: both checks. Pure. Does not cover: the curves (emlio_bench.paper.curves).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The paper's numbers, and what follows from them by arithmetic.
-
-Covers: epochs by round trip, the number of requests and the step that explain them, numbers that
-cannot be right. Pure. Does not cover: anything measured here.
-"""
+"""The paper's numbers, and what follows from them by arithmetic."""
 
 from dataclasses import dataclass
 from typing import Final

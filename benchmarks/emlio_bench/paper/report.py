@@ -1,8 +1,4 @@
-"""The report of the paper's figures: claims, the paper's own method, each task by round trip.
-
-Covers: the parts and their tables. Pure. Does not cover: claims (emlio_bench.paper.claims), the
-picture (emlio_bench.paper.plot), what all races report (emlio_bench.race.report.document).
-"""
+"""The report of the paper's figures: claims, the paper's own method, each task by round trip."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

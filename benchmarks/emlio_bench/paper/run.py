@@ -3,9 +3,6 @@
 Every figure is one or more tasks at each round trip, and everybody takes turns in each. All figures
 together are one race, with its link, its energy, and its file, from which an interrupted run
 continues.
-
-Covers: the whole command, from settings to results. Does not cover: one run (emlio_bench.race.run),
-the report (emlio_bench.paper.report).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,9 +3,6 @@
 A loader that waits for each request takes about the same number of round trips for each record,
 whatever their length. That number was measured over sshfs for records of 100 kB and of 2 MB, and
 lies on a line between.
-
-Covers: this estimate, records and time limits that follow from it. Pure. Does not cover: figures
-(emlio_bench.paper.figures).
 """
 
 from collections.abc import Mapping, Sequence

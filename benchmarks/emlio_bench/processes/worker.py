@@ -1,9 +1,6 @@
 """The process on one side of a measurement.
 
 Usage: python -m emlio_bench.processes.worker ROLE ORDERS.
-
-Covers: finding the code of the role. Does not cover: the roles, which are beside the subjects they
-belong to.
 """
 
 import signal

@@ -1,9 +1,4 @@
-"""The failures of daemons in a recovery run, and the waits of the rank.
-
-Covers: daemons that are killed and restarted, replaced by a replica, stopped for a long or a short
-time, gone for good; each as often as requested. Does not cover: comparing batches, results
-(emlio_bench.recovery.run), processes (emlio_bench.recovery.stage).
-"""
+"""The failures of daemons in a recovery run, and the waits of the rank."""
 
 import random
 import time

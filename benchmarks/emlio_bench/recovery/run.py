@@ -4,9 +4,6 @@ The daemon is killed, stops, is replaced by a replica, or stays away. Each event
 to real processes on loopback, while a rank reads with a small window and a millisecond of work for
 each batch. All that a rank read is compared with an undisturbed reading of the directory, without a
 daemon.
-
-Covers: the sequence of events, comparing, results. Does not cover: the events
-(emlio_bench.recovery.events), the plot (emlio_bench.recovery.plot).
 """
 
 import random

@@ -1,9 +1,4 @@
-"""The daemons of a recovery run, and the rank that is watched.
-
-Covers: both as processes; stopping, killing and restarting daemons; searching the rank's reports by
-time. Does not cover: the rank (emlio_bench.recovery.rank), the events
-(emlio_bench.recovery.events).
-"""
+"""The daemons of a recovery run, and the rank that is watched."""
 
 import os
 import random

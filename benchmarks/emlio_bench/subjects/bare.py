@@ -3,8 +3,6 @@
 One PUSH and one PULL socket carry pairs of a small message and a slice of the dataset's mapped
 files. The sender goes through all data, as a loader does, so that both read as much memory. The
 data are not checked, placed or touched. A system built on one such pair cannot be faster.
-
-Covers: both processes and one sample. Does not cover: records.
 """
 
 import mmap

@@ -1,10 +1,4 @@
-"""EMLIO's subject: a daemon's process and a rank's, as a user would run them.
-
-Covers: one sample with all checks on, of raw records or of decoded Examples, with keys or without,
-over loopback or a link, with this version of the package or another. Does not cover: making keys
-(emlio_bench.harness.protected), start-up (emlio_bench.costs.start), memory
-(emlio_bench.costs.memory).
-"""
+"""EMLIO's subject: a daemon's process and a rank's, as a user would run them."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext

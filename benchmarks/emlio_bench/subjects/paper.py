@@ -1,9 +1,6 @@
 """The paper's method: batches packed by msgpack, shards in shuffled order, no checks.
 
 A batch of records is one msgpack message of bytes.
-
-Covers: both processes and one sample. Does not cover: the paper's threads per node and its
-decoding.
 """
 
 import random

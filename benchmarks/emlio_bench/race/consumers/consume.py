@@ -13,9 +13,6 @@ a module in this folder with these functions:
 * measure(order, say): replaces both; it reports epochs itself.
 * convert(records, order): makes the system's own format of the records, from an iterator over their
   bytes.
-
-Covers: clocks, ids, mixing, processor time and memory of the whole process tree, ending the tree.
-Does not cover: reading.
 """
 
 import contextlib

@@ -1,8 +1,4 @@
-"""Reads with EMLIO, from a daemon or from a directory.
-
-Covers: the loader as a training script makes it, with a DALI pipeline if pictures are decoded. Does
-not cover: the paper's method.
-"""
+"""Reads with EMLIO, from a daemon or from a directory."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,8 +1,4 @@
-"""Reads any format with EMLIO, from a daemon: each record's bytes, with its label if it has one.
-
-Covers: the loader as a training script makes it, labels of the first batch against the records'
-numbers. Does not cover: raw TFRecord beside other systems (read_emlio).
-"""
+"""Reads any format with EMLIO, from a daemon: each record's bytes, with its label if it has one."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

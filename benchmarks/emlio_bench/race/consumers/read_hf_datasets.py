@@ -1,7 +1,4 @@
-"""Reads with Hugging Face datasets in streaming mode; writes the files it reads.
-
-Covers: Parquet and tar files under PyTorch's DataLoader. Does not cover: decoding, its hub.
-"""
+"""Reads with Hugging Face datasets in streaming mode; writes the files it reads."""
 
 import io
 import os

@@ -1,7 +1,4 @@
-"""Receives bytes from an iperf3 server, and reports them as epochs without records.
-
-Covers: running its client, reading its report. Does not cover: records, since there are none.
-"""
+"""Receives bytes from an iperf3 server, and reports them as epochs without records."""
 
 import json
 import subprocess

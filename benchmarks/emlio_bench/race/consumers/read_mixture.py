@@ -1,7 +1,4 @@
-"""Reads a mixture of datasets with EMLIO, from a daemon.
-
-Covers: the loader as a training script makes it. Does not cover: one dataset (read_emlio).
-"""
+"""Reads a mixture of datasets with EMLIO, from a daemon."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

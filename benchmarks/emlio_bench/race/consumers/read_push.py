@@ -1,8 +1,4 @@
-"""Receives from bare PUSH sockets, and reports the bytes as epochs without records.
-
-Covers: requesting the sockets, receiving, leaving out the start. Does not cover: records, since
-there are none.
-"""
+"""Receives from bare PUSH sockets, and reports the bytes as epochs without records."""
 
 import json
 import time

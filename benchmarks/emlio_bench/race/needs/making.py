@@ -1,8 +1,4 @@
-"""Making all missing environments and programs of a race, in parallel where possible.
-
-Covers: the list of missing ones, their order, progress messages, reasons of failures. Does not
-cover: making one of them (emlio_bench.race.needs.environments).
-"""
+"""Making all missing environments and programs of a race, in parallel where possible."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence

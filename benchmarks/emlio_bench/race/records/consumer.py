@@ -1,8 +1,4 @@
-"""Programs in other environments: consumers, and converters to other data formats.
-
-Covers: their command lines, running a conversion. Does not cover: the programs
-(emlio_bench.race.consumers).
-"""
+"""Programs in other environments: consumers, and converters to other data formats."""
 
 import sys
 from collections.abc import Mapping

@@ -4,9 +4,6 @@ Consumers run in environments without this package. They read the configuration 
 plain objects to standard output, one per line: an Epoch after each epoch, and one Finished at the
 end (emlio_bench.race.consumers.consume). Beside the fields of an epoch they write `steps`, the
 start and end of each step, which the race evaluates and does not store.
-
-Covers: both as values, the meaning of their figures, checking an epoch against the plan. Does not
-cover: consumers.
 """
 
 import zlib

@@ -1,8 +1,4 @@
-"""The report of a race: its parts and its tables.
-
-Covers: the order of the parts, their tables, what makes a figure doubtful. Pure. Does not cover: the
-picture (emlio_bench.race.report.plot), the forms of a report (emlio_bench.harness.report).
-"""
+"""The report of a race: its parts and its tables."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

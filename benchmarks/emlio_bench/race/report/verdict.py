@@ -1,8 +1,4 @@
-"""The goals of a race, and whether it met them.
-
-Covers: goals for the link, distance, epochs, one host, the first batch, costs; the first paragraph.
-Pure. Does not cover: the outcome of one goal (emlio_bench.race.report.check).
-"""
+"""The goals of a race, and whether it met them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final

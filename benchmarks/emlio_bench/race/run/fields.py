@@ -1,8 +1,4 @@
-"""Races of a benchmark's own entrants: the same work in one or more contests, in rounds, with a report by contest.
-
-Covers: settings, runs, tables and picture that such benchmarks share. Does not cover: their contests
-and entrants (emlio_bench.formats, emlio_bench.mixtures).
-"""
+"""Races of a benchmark's own entrants: the same work in one or more contests, in rounds, with a report by contest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ On one machine, each of two real hosts would use its idle power for as long as a
 above its idle power is divided by processor time: a part to the consumer's processes, a part to the
 server's, and the rest, the link's process and other programs, to neither. A GPU belongs to the
 training host.
-
-Covers: this division, and a host that is a machine of its own. Pure. Does not cover: recording (emlio_bench.race.run.joules).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,4 @@
-"""Processor time of this process's children and their descendants.
-
-Covers: the list of children, the time of a process tree. Does not cover: this process itself;
-children that ended, unless their parent is alive and has waited for them.
-"""
+"""Processor time of this process's children and their descendants."""
 
 from collections.abc import Iterable
 

@@ -3,9 +3,6 @@
 Where both hosts share this machine, one figure is of both and of the link's process; another is
 divided between the hosts (emlio_bench.race.run.host_energy). EMLIO's own recorder runs beside the
 race, in a process that takes less than a hundredth of a core.
-
-Covers: the recorder, the energy of a stretch of time, the method behind the figure, the share of a
-consumer's steps. Does not cover: reading counters and attributing energy to stages (emlio.energy).
 """
 
 import os

@@ -1,9 +1,6 @@
 """The race as it is kept: its file is written whenever a run ends.
 
 An interrupted race can therefore continue.
-
-Covers: beginning and continuing, adding to it. Does not cover: the values
-(emlio_bench.harness.contest), the file (emlio_bench.harness.results).
 """
 
 from dataclasses import replace

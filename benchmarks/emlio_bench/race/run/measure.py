@@ -1,9 +1,4 @@
-"""One run: a server and a consumer at the two ends of a link, with all meters.
-
-Covers: starting and ending the consumer, its messages, the time limit; a failed run is a result
-too. Does not cover: the server and the link (emlio_bench.race.run.sides), the list of runs
-(emlio_bench.race.run.race), the meaning of the figures (emlio_bench.race.report.standing).
-"""
+"""One run: a server and a consumer at the two ends of a link, with all meters."""
 
 import logging
 import re

@@ -1,8 +1,4 @@
-"""Both hosts of a race on this machine, with a link of its own for each run.
-
-Covers: making the link, serving at its storage end, meters. Does not cover: links
-(emlio_bench.link), a storage side on another machine (emlio_bench.race.storage.other_host).
-"""
+"""Both hosts of a race on this machine, with a link of its own for each run."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

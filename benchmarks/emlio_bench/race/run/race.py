@@ -1,8 +1,4 @@
-"""`emlio-bench race`: all systems read the same records over the same link, in turns.
-
-Covers: the whole command, from settings to results. Does not cover: the turns
-(emlio_bench.race.run.turns), reports.
-"""
+"""`emlio-bench race`: all systems read the same records over the same link, in turns."""
 
 import time
 from collections.abc import Callable

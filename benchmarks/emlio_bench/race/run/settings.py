@@ -1,7 +1,4 @@
-"""The settings of `emlio-bench race`.
-
-Covers: its options with their texts and defaults. Does not cover: running.
-"""
+"""The settings of `emlio-bench race`."""
 
 from dataclasses import dataclass
 from pathlib import Path

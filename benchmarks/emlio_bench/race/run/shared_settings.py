@@ -1,8 +1,4 @@
-"""The options that `emlio-bench race` and `emlio-bench paper` share.
-
-Covers: caches, other systems' environments, mounts, the kind of the link, energy. Does not cover:
-the size of a run.
-"""
+"""The options that `emlio-bench race` and `emlio-bench paper` share."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""The storage side of a race, as its runs use it: another machine, or a namespace of this one.
-
-Covers: the operations, the values they return. Does not cover: the sides
-(emlio_bench.race.run.one_machine, emlio_bench.race.storage.other_host).
-"""
+"""The storage side of a race, as its runs use it: another machine, or a namespace of this one."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager

@@ -1,7 +1,4 @@
-"""The progress of a race and its remaining time.
-
-Covers: an estimate from completed runs, the progress line of a run. Does not cover: printing.
-"""
+"""The progress of a race and its remaining time."""
 
 import statistics
 from collections.abc import Callable

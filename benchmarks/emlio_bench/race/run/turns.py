@@ -2,10 +2,6 @@
 
 The machines are shared and their speed varies, so systems take turns: each runs once in a contest,
 then all run again, and each round begins with another system. Ratios are taken within a round.
-
-Covers: the rounds of a race, measuring the link before them, preparing each system's data,
-continuing after an interruption, runs that are not repeated. Does not cover: one run
-(emlio_bench.race.run.measure), the entries (emlio_bench.race.systems.entries).
 """
 
 import time

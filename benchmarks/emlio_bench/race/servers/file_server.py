@@ -2,9 +2,6 @@
 
 It is used if nginx is not installed. Files go from the page cache to the socket by sendfile, with
 one thread for each connection. Connections stay open between requests.
-
-Covers: GET and HEAD of whole files and of one range. Does not cover: listings, conditional
-requests, several ranges, security on a public network.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Mounts that a consumer left behind, because it was killed during a read.
-
-Covers: finding and unmounting everything mounted below a folder. Does not cover: mounting
-(emlio_bench.race.consumers.mounted).
-"""
+"""Mounts that a consumer left behind, because it was killed during a read."""
 
 import re
 import subprocess

@@ -3,8 +3,6 @@
 A process holds a lock on each of its folders. The kernel releases it when the process ends, however
 it ends, so a folder whose lock is free is a leftover. This holds between containers that share
 /tmp, where the number of a process would say nothing.
-
-Covers: making such a folder, removing leftovers. Does not cover: what is in them.
 """
 
 import fcntl

@@ -1,9 +1,6 @@
 """A folder served over HTTP at one end of a link.
 
 nginx serves it, or a small server of this package if nginx is not installed.
-
-Covers: finding and starting either server, nginx's configuration. Does not cover: the small server
-(emlio_bench.race.servers.file_server).
 """
 
 import os

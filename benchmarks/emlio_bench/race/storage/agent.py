@@ -2,8 +2,6 @@
 
 Each line of its input is a request for one of its methods, each line of its output an answer. When its input
 ends, it ends everything that it started.
-
-Covers: what the storage host does. Does not cover: asking for it (emlio_bench.race.storage.remote).
 """
 
 import os

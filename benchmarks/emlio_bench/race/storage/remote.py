@@ -1,8 +1,4 @@
-"""The storage side of a run on another host, as the training host uses it: ssh and one command.
-
-Covers: reaching the host, its round trip, data, servers and energy. Does not cover: what it does
-(emlio_bench.race.storage.agent).
-"""
+"""The storage side of a run on another host, as the training host uses it: ssh and one command."""
 
 import shlex
 import socket

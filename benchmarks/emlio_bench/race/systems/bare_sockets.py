@@ -3,9 +3,6 @@
 Settings: as many pairs as EMLIO's loader uses over this link, and messages of its size, out of
 mapped files whose pages are in memory. The data are not assembled, checked or delivered, so this is
 a limit of systems built on such sockets, and not a system itself.
-
-Covers: both ends. Does not cover: their work (emlio_bench.race.servers.push_sender,
-emlio_bench.race.consumers.read_push).
 """
 
 import sys

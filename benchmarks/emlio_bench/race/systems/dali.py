@@ -6,9 +6,6 @@ since mapped files are slow on most network file systems, `read_ahead` and a dee
 `prefetch_queue_depth`. Each reader has one reading thread. The mounts are those of
 emlio_bench.race.systems.pytorch_files. EMLIO's local mode is compared with the reader of TFRecord
 files on the training host's disks; they are in the page cache, as EMLIO's are.
-
-Covers: both formats of the data, over a mount and on the training host. Does not cover: reading
-(emlio_bench.race.consumers.read_dali).
 """
 
 from dataclasses import dataclass, replace

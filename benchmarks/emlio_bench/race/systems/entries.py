@@ -1,8 +1,4 @@
-"""The entries of a race.
-
-Covers: the list of all systems, making what they need, their settings, reasons why a system cannot
-run. Does not cover: running them.
-"""
+"""The entries of a race."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,9 +5,6 @@ prefetch_buffer_size=500))`, the defaults, to hide the latency of each element; 
 ReadOptions, which says that the buffer helps with distributed file systems and that each worker
 process has its own threads; `mp_prefetch` for worker processes. The page "Reading ArrayRecord
 Files" uses one record per group, and "Reading from AWS S3" reads such files from a mount.
-
-Covers: its files, their server, the mount's options. Does not cover: reading
-(emlio_bench.race.consumers.read_grain).
 """
 
 from dataclasses import dataclass

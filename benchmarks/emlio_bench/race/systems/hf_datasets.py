@@ -6,9 +6,6 @@ workers share the files, ten for each if there are enough, `set_epoch`. For Parq
 "Streaming datasets: 100x More Efficient", and the docstring of ParquetConfig: ranges of 128 MiB,
 one of them prefetched. It reads Parquet in blocks by HTTP ranges, and a tar file in one request.
 Parquet row groups have 100 records, like those that the library writes for pictures.
-
-Covers: both formats, their server. Does not cover: reading
-(emlio_bench.race.consumers.read_hf_datasets), its hub.
 """
 
 from collections.abc import Generator

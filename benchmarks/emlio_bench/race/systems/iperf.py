@@ -3,8 +3,6 @@
 Settings: the manual of iperf3: with -R the storage end sends, -P sets the streams, -O leaves slow
 start out. It sends the same memory again and again and delivers nothing, so it is a limit, and not
 a system.
-
-Covers: both ends. Does not cover: reading its report (emlio_bench.race.consumers.read_iperf).
 """
 
 from collections.abc import Generator

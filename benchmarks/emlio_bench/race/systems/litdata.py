@@ -7,9 +7,6 @@ are shuffled in blocks of 256 within a chunk; "full" shuffles the whole chunk.
 
 For tokens it has a loader of its own: chunks are then nothing but tokens, cut into blocks of a given
 length when they are read (README, "LLM Pre-training").
-
-Covers: its chunks, their server. Does not cover: reading
-(emlio_bench.race.consumers.read_litdata), its raw files.
 """
 
 from dataclasses import dataclass

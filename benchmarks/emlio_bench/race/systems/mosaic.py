@@ -3,9 +3,6 @@
 Settings: its documentation, "Performance Tuning" and "Shuffling": the dataset is told the batch
 size, `py1e` shuffles (the default), and if downloads delay the training, `predownload` or the
 number of workers is raised. Each worker downloads one shard at a time.
-
-Covers: MDS files, their server. Does not cover: reading
-(emlio_bench.race.consumers.read_mosaic).
 """
 
 from dataclasses import dataclass

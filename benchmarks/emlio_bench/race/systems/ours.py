@@ -3,9 +3,6 @@
 Settings: none. The loader chooses everything that could be tuned (streams, their number, windows,
 prefetch) from its measurements; only the order of records is requested. The local mode reads the
 same directory without a daemon.
-
-Covers: over the link, and without it. Does not cover: the paper's method
-(emlio_bench.race.systems.paper).
 """
 
 from collections.abc import Generator, Sequence

@@ -1,7 +1,4 @@
-"""Common code of systems that read a remote file system.
-
-Covers: the mount that is served, its requirements. Does not cover: the files on it, reading them.
-"""
+"""Common code of systems that read a remote file system."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -1,8 +1,4 @@
-"""Common code of systems that read objects of an S3 server.
-
-Covers: the store that is served, its requirements, making the objects. Does not cover: reading
-them.
-"""
+"""Common code of systems that read objects of an S3 server."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Settings: those of the paper: whole shards are shuffled, the high-water mark is 16, and T threads
 send, each over a socket of its own. The sender is told of each reader and its epochs, then sends
 without acknowledgement; nothing is checked.
-
-Covers: its two ends. Does not cover: the sender's work (emlio_bench.race.servers.paper_sender).
 """
 
 import sys

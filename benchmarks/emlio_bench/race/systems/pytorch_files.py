@@ -5,9 +5,6 @@ requires; its reference of torch.utils.data: `persistent_workers`, and `prefetch
 read ahead. The mount: sshfs with its defaults, and tuned after its manual page, sshfs(1), and its
 list of options, `sshfs --help`: several connections, directories and attributes cached for the
 whole run, no flush on close, SFTP without SSH; `--mount` for a mount made by the user.
-
-Covers: files, their server, the mount's options by name. Does not cover: reading
-(emlio_bench.race.consumers.read_files).
 """
 
 from dataclasses import dataclass

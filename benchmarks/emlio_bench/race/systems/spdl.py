@@ -4,9 +4,6 @@ Settings: its documentation, pages "Building and Running Pipeline" and "Concurre
 stage has 4 tasks, a pool with as many threads, and a sink of 3; more tasks if each of them waits
 longer. Results come in the order of completion, the default. SPDL does not plan the order of files:
 its user draws it, as its examples do.
-
-Covers: files, their server, the mount's options by name. Does not cover: reading
-(emlio_bench.race.consumers.read_spdl).
 """
 
 from dataclasses import dataclass

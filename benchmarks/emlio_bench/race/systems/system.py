@@ -1,8 +1,4 @@
-"""The interface between the race and its systems, and what most of them have in common.
-
-Covers: the description of each system, and how its data are made, served and read. Does not cover:
-the systems (emlio_bench.race.systems), the race.
-"""
+"""The interface between the race and its systems, and what most of them have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator

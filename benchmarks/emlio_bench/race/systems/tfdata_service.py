@@ -5,9 +5,6 @@ a number of workers; the page of `distribute`: batches are compressed by default
 `max_outstanding_requests` bounds the number of concurrent requests; and "Better performance with
 the tf.data API": parallel interleave, prefetch, AUTOTUNE. Each worker is reached by a connection of
 its own.
-
-Covers: TFRecord files, dispatchers and workers. Does not cover: their program and reading
-(emlio_bench.race.consumers.serve_tfdata, read_tfdata).
 """
 
 import json

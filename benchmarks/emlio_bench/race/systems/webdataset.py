@@ -4,9 +4,6 @@ Settings: its README and the example repository wds-distributed: shards and samp
 (`shardshuffle`, `.shuffle(1000)`), each worker makes batches, and batches are mixed again behind
 the workers ("unbatched, shuffle, batched") for more mixing. It opens URLs by curl, one process for
 each shard. Shards of 100 records mix better, those of 500 need fewer requests.
-
-Covers: tar files, their server. Does not cover: reading
-(emlio_bench.race.consumers.read_webdataset).
 """
 
 import io
