@@ -11,9 +11,8 @@ import msgspec
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio_bench.decode.order import DecodeOrder
-from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.pair import hear_sample
+from emlio_bench.harness.sides import hear_sample, running_daemon
 from emlio_bench.processes.child import start_worker
 
 __all__ = ["CARRY", "DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]

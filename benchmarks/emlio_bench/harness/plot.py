@@ -16,6 +16,7 @@ __all__ = [
     "INK",
     "MUTED",
     "OURS",
+    "bar_panels",
     "blank_figure",
     "colour",
     "draw_bars",
@@ -109,6 +110,27 @@ def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> 
     axes.set_xlabel(axis)
     axes.set_xlim(left=0)
     dress(axes, grid="x")
+
+
+def bar_panels(
+    results: Results, panels: Sequence[tuple[str, str, Sequence[tuple[str, str, Spread]]]], title: str = ""
+) -> Any:
+    """Return a figure with bars in each panel, as `draw_bars` has them; None without panels.
+
+    Args:
+        results: their results, which are named below.
+        panels: title, quantity and bars of each panel.
+        title: title of the figure.
+    """
+    if not panels:
+        return None
+    height = sum(0.9 + 0.26 * len(bars) for _, _, bars in panels)
+    figure, axes = blank_figure(8.6, height, title=title, rows=len(panels))
+    for panel, (name, quantity, bars) in zip(axes.flat if len(panels) > 1 else [axes], panels, strict=True):
+        draw_bars(panel, bars, quantity)
+        panel.set_title(name, loc="left", fontsize=9)
+    stamp(figure, results)
+    return figure
 
 
 def stamp(figure: Any, results: Results, *, before: str = "") -> None:

@@ -6,9 +6,18 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.spread import Value, spread, text
-from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
-from emlio_bench.paper.loss_claims import NOT_RUN, loss_claims
-from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
+from emlio_bench.paper.curves import NOT_RUN, loss_claims
+from emlio_bench.paper.figures import (
+    DALI_LOCAL,
+    HALF_LOCAL,
+    NEAREST_NS,
+    OUR_LOCAL,
+    OURS,
+    RESNET,
+    VGG,
+    Subject,
+    Training,
+)
 from emlio_bench.paper.scale import Scale
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.report.check import Check, Outcome, Requirement

@@ -5,14 +5,12 @@ from typing import Final
 
 from emlio.units import format_duration
 from emlio_bench.harness.contest import Contest
-from emlio_bench.harness.report import Part
+from emlio_bench.harness.report import Part, Table
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.spread import text
-from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims
 from emlio_bench.paper.curves import losses_table
-from emlio_bench.paper.figures import FIGURES, OURS, PAPERS_WAY, Task
-from emlio_bench.paper.published import BATCH, RESNET, VGG
+from emlio_bench.paper.figures import BATCH, FIGURES, OURS, PAPERS_WAY, RESNET, VGG, Task
 from emlio_bench.paper.scale import Scale
 from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.quantity import Quantity

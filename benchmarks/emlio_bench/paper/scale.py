@@ -11,8 +11,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.units import format_duration
-from emlio_bench.paper.figures import Figure, Task
-from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
+from emlio_bench.paper.figures import HALF_LOCAL, RESNET, VGG, Figure, Task
 from emlio_bench.race.records.corpus import CORPORA
 
 __all__ = ["Scale", "expected_ns", "limit_ns", "records_of", "rounds_of", "too_short"]

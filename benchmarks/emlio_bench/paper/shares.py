@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from emlio.units import format_duration
+from emlio_bench.harness.report import Table
 from emlio_bench.harness.spread import Spread, number
-from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import row_of
 from emlio_bench.paper.figures import Subject
 from emlio_bench.race.quantity import Quantity

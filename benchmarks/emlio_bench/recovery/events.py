@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import TransportError
-from emlio_bench.harness.figures import figure
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.results import Figure, figure
 from emlio_bench.recovery.rank import Ended, ReadOrder, Waited
 from emlio_bench.recovery.stage import Store, WatchedRank, address_of
 

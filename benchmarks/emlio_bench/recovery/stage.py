@@ -12,7 +12,7 @@ from typing import Final, Self
 import msgspec
 
 from emlio.errors import TransportError
-from emlio_bench.harness.daemon import running_daemon
+from emlio_bench.harness.sides import running_daemon
 from emlio_bench.processes.child import start_worker
 from emlio_bench.recovery.rank import Ended, Logged, RankEvent, ReadOrder, Waited
 
