@@ -284,6 +284,7 @@ def _divided(window: Window, idle: Baseline, shares: dict[HostName, float], gpu:
         resting_j, more_j = (sum(of) for of in zip(*known, strict=True))
         method = min((device.method for device in parts), key=_WEAKEST.index)
         error = max((device.error or 0.0 for device in parts), default=0.0)
+        parted: dict[HostName, float] = {gpu: 1.0} if domain is Domain.GPU else shares
         found += [
             HostEnergy(
                 host=host,
@@ -292,7 +293,7 @@ def _divided(window: Window, idle: Baseline, shares: dict[HostName, float], gpu:
                 active_joules=more_j * share,
                 method=f"{method} ±{error:.0%}" if error else str(method),
             )
-            for host, share in (((gpu, 1.0),) if domain is Domain.GPU else shares.items())
+            for host, share in parted.items()
         ]
     return tuple(sorted(found, key=lambda one: (one.host, one.domain)))
 
