@@ -8,7 +8,7 @@ from math import log10
 from typing import Any, Final
 
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.spread import Spread, spread
+from emlio_bench.harness.spread import Spread
 
 __all__ = [
     "BOUND",
@@ -20,7 +20,6 @@ __all__ = [
     "blank_figure",
     "colour",
     "draw_bars",
-    "draw_spreads",
     "dress",
     "plain_logarithms",
     "png_bytes",
@@ -88,13 +87,6 @@ def plain_logarithms(axis: Any) -> None:
 
 def _plain(value: float, _: int) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
-
-
-def draw_spreads(axes: Any, places: Sequence[float], samples: Sequence[Sequence[float]], **style: Any) -> None:
-    """Draw medians, with lines from the least to the most value."""
-    of = [spread(values) for values in samples]
-    beyond = [[one.median - one.least for one in of], [one.most - one.median for one in of]]
-    axes.errorbar(places, [one.median for one in of], yerr=beyond, marker="o", **style)
 
 
 def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> None:

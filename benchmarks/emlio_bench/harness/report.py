@@ -16,7 +16,6 @@ __all__ = [
     "REPORT",
     "Part",
     "Table",
-    "align",
     "environment_table",
     "escaped",
     "missed_bounds",
@@ -67,12 +66,6 @@ class Table:
             *(tuple(escaped(cell).replace("|", "\\|") for cell in row) for row in self.rows),
         )
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def align(table: Sequence[tuple[str, ...]]) -> str:
-    """Return a table for a terminal, from a header and rows."""
-    header, *rows = table
-    return Table(header=header, rows=tuple(rows)).text()
 
 
 def escaped(words: str) -> str:
