@@ -160,7 +160,7 @@ def test_a_reader_that_goes_ends_the_command_without_a_traceback(tmp_path: Path)
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
         ended = subprocess.run(
-            [sys.executable, "-m", "emlio_bench.cli", "compare", tmp_path / "a.json", tmp_path / "a.json"],
+            [sys.executable, "-m", "emlio_bench.cli", "report", tmp_path / "a.json", tmp_path / "out"],
             stdout=pipe,
             stderr=subprocess.PIPE,
             check=False,
