@@ -3,9 +3,6 @@
 A picture has the size and the decoding cost of a photograph, and its label is the digit. The digits
 are those of scikit-learn. With more records than digits, a digit comes again with
 the same picture; the number of the record is in a JPEG comment, so that no two records are equal.
-
-Covers: drawing, encoding, and writing them as a dataset. Pillow is imported here. Does not cover:
-learning (emlio_bench.race.consumers.learner).
 """
 
 import hashlib

@@ -3,10 +3,6 @@
 Pictures stand for records of about 100 kB: each begins with its number, 8 bytes little-endian, the
 rest does not compress, and each has a label. Windows of tokens have no label: a window begins with
 its number too, and ends with the first token of the next one, as `?format=tokens` cuts them.
-
-Covers: small writers of TFRecord, tar, files, MDS, Parquet and flat tokens, the columns in which a loader
-finds the records. Does not cover: the formats of other systems, which their own writers make
-(emlio_bench.race.systems), serving.
 """
 
 import io

@@ -10,8 +10,8 @@ from emlio_bench.harness.spread import Beyond, Value
 from emlio_bench.link.contract import STRETCH_NS
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.order import Epoch, Finished
-from emlio_bench.race.run.host_energy import Energy
-from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.run.joules import Energy
+from emlio_bench.race.run.one_machine import Traffic
 
 __all__ = ["Heard", "exactness", "values_of"]
 

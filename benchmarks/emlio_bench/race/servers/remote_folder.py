@@ -5,9 +5,6 @@ name, each open and each block. A private SSH server serves it, with keys that l
 server. In addition, SFTP is served without SSH, like NFS without Kerberos: without a cipher, and
 without the window of SSH's channels, which limits one connection to about 2 MB per round trip. Not
 over a real network, where it would show this host's files to everybody.
-
-Covers: both servers. Does not cover: mounting, which the consumer does
-(emlio_bench.race.consumers.mounted).
 """
 
 import getpass

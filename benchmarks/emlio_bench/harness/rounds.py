@@ -3,21 +3,41 @@
 The machines are shared and their speed varies, so figures taken minutes apart cannot be compared.
 Subjects therefore take turns: each is measured once in a round, and each round begins with another
 subject. Ratios are taken within a round.
-
-Covers: the turns. Does not cover: a single sample (the subjects), ratios
-(emlio_bench.harness.summary).
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.results import Run, run_of
 from emlio_bench.harness.scenario import Scenario, Window
-from emlio_bench.harness.subject import Subject
 
-__all__ = ["rotated", "run_rounds"]
+__all__ = ["Subject", "rotated", "run_rounds"]
+
+
+class Subject(Protocol):
+    """One way to carry bytes from one process to another."""
+
+    @property
+    def name(self) -> str:
+        """A short stable name for results."""
+        ...
+
+    def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
+        """Take one sample: start a sending and a receiving process, and end both before returning.
+
+        Args:
+            scenario: the scenario.
+            directory: the dataset, in the page cache.
+            window: the window of the sample.
+
+        Raises:
+            TransportError: a process failed or stayed silent for too long.
+        """
+        ...
+
 
 _Turn = TypeVar("_Turn")
 
