@@ -1,8 +1,4 @@
-"""One small dataset in each format, whose records all say their number.
-
-Covers: making them, reading a record's number from a batch. Does not cover: TFRecord alone
-(emlio_testing.datasets), the formats' libraries.
-"""
+"""One small dataset in each format, whose records all say their number."""
 
 import io
 import json

@@ -1,9 +1,4 @@
-"""Folders of other formats than TFRecord for tests.
-
-Covers: files in memory as formats see them, reading a folder record by record, a tar's members, and
-writers and readers of Megatron-LM's and MosaicML's files after their descriptions. Does not cover:
-the libraries that define the formats (tests/interop).
-"""
+"""Folders of other formats than TFRecord for tests."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""Reading a dataset in a folder, for tests of what lies below a loader.
-
-Covers: the engine with open files of its own, ranges of one read, an open dataset without an index.
-"""
+"""Reading a dataset in a folder, for tests of what lies below a loader."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

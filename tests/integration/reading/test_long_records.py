@@ -1,0 +1,78 @@
+"""Single records of every format, from a daemon and from this host."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emlio import EmlioDataset, EmlioLoader
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.service import Daemon
+from emlio.errors import DatasetError
+from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio_testing.format_datasets import FORMS
+from emlio_testing.loader_arguments import loader_arguments
+
+_RECORDS = 61
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
+
+
+@contextmanager
+def _served(folder: Path, options: str = "") -> Generator[str]:
+    source = DatasetSource.parse(f"x={folder}{options}")
+    with Daemon(DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0))) as daemon:
+        yield f"{daemon.endpoint.replace('tcp', 'emlio')}/x"
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_records_of_every_format_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
+    form = FORMS[name]
+    form.make(tmp_path / name, _RECORDS)
+    arguments: dict[str, Any] = {"batch_size": 7, "to": "numpy", "timeout": "20s", "shuffle": True, "ids": True}
+    drawn = np.random.default_rng(1).permutation(_RECORDS)
+    with _served(tmp_path / name, form.options) as address:
+        numbers: list[list[int]] = []
+        for where in (address, form.address(tmp_path / name)):
+            with EmlioLoader(where, **loader_arguments(**(arguments | dict(form.arguments)))) as loader:
+                numbers.append(form.numbers(loader.get(drawn)))
+                for batch in loader:
+                    assert form.numbers(loader.get(batch["__id__"])) == form.numbers(batch)
+    assert numbers[0] == numbers[1]
+    assert sorted(numbers[0]) == list(range(_RECORDS))
+
+
+def _long_files(folder: Path) -> list[bytes]:
+    folder.mkdir()
+    sizes = [10, 0, RECORD_BYTES_PER_REPLY, 3 * RECORD_BYTES_PER_REPLY + 7, 5]
+    contents = [np.random.default_rng(number).bytes(size) for number, size in enumerate(sizes)]
+    for number, content in enumerate(contents):
+        (folder / f"{number}.bin").write_bytes(content)
+    return contents
+
+
+@pytest.mark.parametrize("way", ["daemon", "directory"])
+def test_files_longer_than_an_answer_come_whole(tmp_path: Path, way: str) -> None:
+    contents = _long_files(tmp_path / "x")
+    ids = [3, 1, 0, 4, 2]
+    with _served(tmp_path / "x") as served:
+        address = served if way == "daemon" else tmp_path / "x"
+        for _ in range(2):  # the second time their checksums are known
+            with EmlioDataset(address, raw=True) as dataset:
+                assert [one["record"] for one in dataset.__getitems__(ids)] == [contents[number] for number in ids]
+
+
+def test_a_file_that_changed_is_not_shown_and_the_others_are(tmp_path: Path) -> None:
+    contents = _long_files(tmp_path / "x")
+    with _served(tmp_path / "x") as address, EmlioDataset(address, raw=True) as dataset:
+        assert dataset[0]["record"] == contents[0]
+        (tmp_path / "x" / "4.bin").write_bytes(b"other")
+        with pytest.raises(DatasetError, match=r"4\.bin"):
+            dataset[4]
+        assert dataset[3]["record"] == contents[3]
