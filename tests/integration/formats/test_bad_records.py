@@ -15,9 +15,7 @@ from emlio_testing.format_files import tar_of
 _RECORDS, _BAD = 30, 17
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _saved(save: Callable[[Any], object]) -> bytes:

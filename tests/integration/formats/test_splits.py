@@ -19,20 +19,12 @@ from emlio.index.opening import open_dataset
 from emlio.store.bucket.address import ObjectAddress
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
-from emlio_testing.format_files import put_mds, read_folder, tar_of, write_mds, write_megatron
+from emlio_testing.format_files import put_files, put_mds, read_folder, tar_of, write_mds, write_megatron
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
-def _put(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _parquet_bytes(*numbers: int) -> bytes:
@@ -70,7 +62,7 @@ def _clients(root: Path) -> Callable[[ObjectAddress], FakeObjects]:
 
 
 def _dataset_dict(root: Path) -> None:
-    _put(
+    put_files(
         root,
         {
             "dataset_dict.json": json.dumps({"splits": ["first", "second"]}).encode(),
@@ -83,7 +75,7 @@ def _dataset_dict(root: Path) -> None:
 
 
 def _hub(root: Path) -> None:
-    _put(
+    put_files(
         root,
         {
             "README.md": b"x",
@@ -94,11 +86,11 @@ def _hub(root: Path) -> None:
 
 
 def _json_lines(root: Path) -> None:
-    _put(root, {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)})
+    put_files(root, {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)})
 
 
 def _tars(root: Path) -> None:
-    _put(root, {"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)})
+    put_files(root, {"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)})
 
 
 def _tfrecords(root: Path) -> None:
@@ -121,7 +113,7 @@ def _streams(root: Path) -> None:
 
 
 def _classes(root: Path) -> None:
-    _put(root, {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""})
+    put_files(root, {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""})
 
 
 def _number(row: Mapping[str, Any]) -> int:
@@ -239,7 +231,7 @@ def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_begins_with_the_folder_of_a_split_holds_in_that_folder_alone(tmp_path: Path) -> None:
-    _put(tmp_path, {"train/a.jsonl": _lines(1), "train/old/b.jsonl": _lines(2), "val/a.jsonl": _lines(3)})
+    put_files(tmp_path, {"train/a.jsonl": _lines(1), "train/old/b.jsonl": _lines(2), "val/a.jsonl": _lines(3)})
     assert [int(row["n"]) for row in read_folder(f"{tmp_path}?files=train/*.jsonl")] == [1]
     assert [int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=/*.jsonl")] == [1]
     assert sorted(int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=*.jsonl")) == [1, 2]
@@ -247,7 +239,7 @@ def test_a_pattern_that_begins_with_the_folder_of_a_split_holds_in_that_folder_a
 
 def test_splits_are_looked_for_at_the_top_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "data"
-    _put(root, {"train/test/1.dat": b"1", "val/test/2.dat": b"2"})
+    put_files(root, {"train/test/1.dat": b"1", "val/test/2.dat": b"2"})
     monkeypatch.setattr(choice, "make_client", _clients(root))
     for place in (root, ObjectAddress.parse("s3://bucket/data")):
         with open_dataset("d", place, tmp_path / "cache", options={"split": "train"}) as dataset:
@@ -255,7 +247,7 @@ def test_splits_are_looked_for_at_the_top_alone(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
-    _put(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
+    put_files(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
     assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]
 
 
@@ -265,7 +257,7 @@ def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
 def test_folders_that_differ_only_by_the_split_in_their_names_are_splits(
     names: tuple[str, str], tmp_path: Path
 ) -> None:
-    _put(tmp_path, {f"{name}/{kind}/1.jpg": _JPEG for name in names for kind in ("cat", "dog")})
+    put_files(tmp_path, {f"{name}/{kind}/1.jpg": _JPEG for name in names for kind in ("cat", "dog")})
     with pytest.raises(DatasetError, match=f"holds the splits {', '.join(sorted(names))}. Choose one"):
         read_folder(tmp_path)
     assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split={names[0]}")] == [0, 1]
@@ -285,7 +277,7 @@ def _mapped(root: Path) -> None:
 def _mds(root: Path) -> None:
     samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
     files, index = write_mds({"n": ("int64", 8)}, samples)
-    _put(root, {**files, "index.json": json.dumps(index).encode()})
+    put_files(root, {**files, "index.json": json.dumps(index).encode()})
 
 
 def _megatron(root: Path) -> None:
@@ -326,7 +318,7 @@ def test_files_that_tell_of_shards_go_with_those_that_are_chosen(
 )
 def test_files_are_chosen_by_a_pattern(pattern: str, numbers: list[int], tmp_path: Path) -> None:
     names = ("en/1", "de/1", "en/2", "de/2")
-    _put(tmp_path, {f"{name}.parquet": _parquet_bytes(number) for number, name in enumerate(names, 1)})
+    put_files(tmp_path, {f"{name}.parquet": _parquet_bytes(number) for number, name in enumerate(names, 1)})
     assert sorted(_number(row) for row in read_folder(f"{tmp_path}?files={pattern}")) == numbers
     with pytest.raises(ConfigError, match=r"'fr/\*' matches none of 4, such as de/1.parquet"):
         read_folder(f"{tmp_path}?files=fr/*")

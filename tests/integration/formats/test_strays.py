@@ -7,7 +7,6 @@ import logging
 import sqlite3
 import struct
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,12 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio_testing.datasets import write_tfrecord
-from emlio_testing.format_files import read_folder, write_mds
+from emlio_testing.format_files import put_files, read_folder, write_mds
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
-def _put(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _lines(*numbers: int) -> bytes:
@@ -45,7 +36,7 @@ def _lines(*numbers: int) -> bytes:
 def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
     stray: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _put(
+    put_files(
         tmp_path,
         {"cat/1.jpg": _JPEG, "cat/2.jpg": _JPEG, "dog/1.jpg": _JPEG, stray: b"junk", "__MACOSX/cat/._1.jpg": b""},
     )
@@ -64,8 +55,8 @@ def test_a_stray_file_costs_no_label_is_no_record_and_is_named(
 
 @pytest.mark.parametrize("names", [("train.txt", "test.txt"), ("train.csv", "val.csv"), ("train-1.jpg", "test-1.jpg")])
 def test_files_named_for_splits_beside_folders_of_classes_cost_no_label(names: tuple[str, str], tmp_path: Path) -> None:
-    _put(tmp_path, {f"{label}/{number}.jpg": _JPEG for label in ("cat", "dog") for number in (1, 2)})
-    _put(tmp_path, dict.fromkeys(names, b"cat/1.jpg\n"))
+    put_files(tmp_path, {f"{label}/{number}.jpg": _JPEG for label in ("cat", "dog") for number in (1, 2)})
+    put_files(tmp_path, dict.fromkeys(names, b"cat/1.jpg\n"))
     assert [(row["path"], int(row["label"])) for row in read_folder(tmp_path)] == [
         ("cat/1.jpg", 0),
         ("cat/2.jpg", 0),
@@ -103,7 +94,7 @@ _CONTAINERS: list[tuple[str, dict[str, bytes]]] = [
 
 @pytest.mark.parametrize(("name", "files"), _CONTAINERS)
 def test_a_container_that_is_not_read_is_named(name: str, files: dict[str, bytes], tmp_path: Path) -> None:
-    _put(tmp_path, files)
+    put_files(tmp_path, files)
     with pytest.raises(DatasetError, match=rf"holds {name} files, such as .*format=files"):
         read_folder(tmp_path)
     assert read_folder(f"{tmp_path}?format=files")
@@ -144,7 +135,7 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
 def _mds(root: Path) -> None:
     samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
     files, index = write_mds({"n": ("int64", 8)}, samples)
-    _put(root, {**files, "index.json": json.dumps(index).encode()})
+    put_files(root, {**files, "index.json": json.dumps(index).encode()})
 
 
 def test_files_are_not_chosen_among_compressed_shards_of_an_index(tmp_path: Path) -> None:
@@ -169,16 +160,16 @@ def test_an_error_in_a_compressed_file_names_it(tmp_path: Path) -> None:
 
 
 def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
+    put_files(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
     with pytest.raises(DatasetError, match="the compressed file is incomplete"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
 
 
 def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> None:
-    _put(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
+    put_files(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
     with pytest.raises(DatasetError, match=r"a\.jsonl\.gz and another file both hold a\.jsonl"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
-    _put(tmp_path / "in", {"a.jsonl": _lines(3)})
+    put_files(tmp_path / "in", {"a.jsonl": _lines(3)})
     (tmp_path / "in" / "a.jsonl.gz").unlink()
     with pytest.raises(DatasetError, match=r"and another file both hold a\.jsonl"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
@@ -188,7 +179,7 @@ def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> No
 def test_a_file_that_lies_beside_its_compressed_form_comes_once(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     if name == "a.jsonl":
-        _put(tmp_path / "in", {name: _lines(1, 2)})
+        put_files(tmp_path / "in", {name: _lines(1, 2)})
     else:
         write_tfrecord(tmp_path / "in" / name, [b"1", b"2"])
     (tmp_path / "in" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / "in" / name).read_bytes()))

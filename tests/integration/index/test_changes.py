@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +14,10 @@ from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.index.change_notes import ChangeNotes
 from emlio.index.opening import DatasetPath, open_dataset
 from emlio.index.range_index import RangeIndex
-from emlio_testing.format_files import read_folder, tar_of, write_megatron
+from emlio_testing.format_files import read_folder, write_megatron
 from emlio_testing.reading import faults_in
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home: Path = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    return home
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -114,32 +107,6 @@ def test_an_index_file_rewritten_in_place_is_read_again_although_the_tokens_are_
     assert [len(row["tokens"]) for row in read_folder(folder)] == [3, 3]
 
 
-def _read_on(loader: EmlioLoader, batches: Iterator[object]) -> None:
-    """Read epochs for a while: what was read ahead is right, and files are looked at now and then."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for _ in batches:
-            pass
-        batches = iter(loader)
-
-
-@pytest.mark.parametrize("change", ["cut", "grown", "replaced", "removed"])
-def test_a_file_that_changes_while_it_is_served_is_an_error(lines: Path, change: str) -> None:
-    path = lines / "1.jsonl"
-    with EmlioLoader(str(lines), batch_size=2, shuffle=False, to="numpy", recovery=Recovery(timeout="10s")) as loader:
-        batches = iter(loader)
-        next(batches)
-        if change == "replaced":
-            shutil.copy(path, lines / "new")
-            (lines / "new").rename(path)
-        elif change == "removed":
-            path.unlink()
-        else:
-            _in_place(path, path.read_bytes()[:-4] if change == "cut" else path.read_bytes() + b'{"n": 5}\n')
-        with pytest.raises(DatasetError, match=r"1\.jsonl"):
-            _read_on(loader, batches)
-
-
 class _StoppedError(Exception):
     """Stands for whatever ends an indexing early, such as a user's interrupt."""
 
@@ -149,7 +116,7 @@ def _stop(*_: object, **__: object) -> RangeIndex:
 
 
 def test_a_change_is_still_known_after_indexing_failed(
-    files: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    files: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_folder(files)
     _in_place(files / "c1" / "07.x", b"77" * 50)
@@ -161,7 +128,7 @@ def test_a_change_is_still_known_after_indexing_failed(
             with pytest.raises(_StoppedError):
                 open_dataset("data", files)
     assert 77 in _numbers(files)
-    assert not [*cache.rglob("*.changed*")]
+    assert not [*own_cache.rglob("*.changed*")]
 
 
 def test_a_change_noted_while_files_are_indexed_is_not_lost(tmp_path: Path) -> None:
@@ -239,20 +206,13 @@ def test_checking_a_dataset_finds_the_same(files: Path) -> None:
 # ---- the cache ------------------------------------------------------------------------------------------------------
 
 
-def _index(cache: Path) -> Path:
-    (found,) = cache.rglob("ranges-*.json")
+def _index(own_cache: Path) -> Path:
+    (found,) = own_cache.rglob("ranges-*.json")
     return found
 
 
-def test_a_second_start_uses_the_index(lines: Path, cache: Path) -> None:
-    assert _numbers(lines) == [*range(20)]
-    before = _index(cache).stat().st_ino
-    assert _numbers(lines) == [*range(20)]
-    assert _index(cache).stat().st_ino == before
-
-
-def _damages(cache: Path) -> list[Callable[[], object]]:
-    index = _index(cache)
+def _damages(own_cache: Path) -> list[Callable[[], object]]:
+    index = _index(own_cache)
     arrays = sorted(index.parent.glob("ranges-*/*.npy"))
 
     def put(path: Path, data: bytes) -> Callable[[], object]:
@@ -278,28 +238,19 @@ def _damages(cache: Path) -> list[Callable[[], object]]:
     return found
 
 
-def test_a_damaged_index_is_made_again(lines: Path, cache: Path) -> None:
+def test_a_damaged_index_is_made_again(lines: Path, own_cache: Path) -> None:
     with open_dataset("data", lines):
-        count = len(_damages(cache))
+        count = len(_damages(own_cache))
     for number in range(count):
         with open_dataset("data", lines):
             pass
-        _damages(cache)[number]()
+        _damages(own_cache)[number]()
         with open_dataset("data", lines) as dataset:
             assert [shard.name for shard in dataset.shards] == ["0.jsonl", "1.jsonl"]
             assert dataset.records == 20
             assert dataset.shards[1].ends[-1] == (lines / "1.jsonl").stat().st_size - 1
             assert dataset.contents.format == "jsonl"
             assert dataset.notes is None
-
-
-def test_a_cache_that_cannot_be_written_costs_an_index_only(
-    lines: Path, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.rmtree(cache)
-    cache.write_text("no folder")
-    assert _numbers(lines) == [*range(20)]
-    assert "its index cannot be saved" in caplog.text
 
 
 def test_another_folder_at_the_same_path_has_its_own_index(lines: Path, tmp_path: Path) -> None:
@@ -321,20 +272,6 @@ def test_options_have_indexes_of_their_own(tmp_path: Path) -> None:
         assert len(read_folder(f"{tmp_path}?format=tokens&window=5")) == 4
         assert len(read_folder(f"{tmp_path}?format=npy-rows")) == 21
         assert len(read_folder(tmp_path)) == 1
-
-
-def test_many_opening_at_once_get_the_same(lines: Path, files: Path, cache: Path) -> None:
-    def opened(number: int) -> tuple[int, tuple[str, ...]]:
-        with open_dataset("data", (lines, files)[number % 2]) as dataset:
-            return dataset.records, tuple(shard.digest for shard in dataset.shards)
-
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(5):
-            found = list(pool.map(opened, range(16)))
-            assert {records for records, _ in found} == {20}
-            assert len({digests for _, digests in found}) == 2
-            (lines / "0.jsonl").write_bytes((lines / "0.jsonl").read_bytes())
-            shutil.rmtree(cache)
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
@@ -368,11 +305,3 @@ def test_a_folder_with_a_question_mark_in_its_name_is_a_folder(lines: Path) -> N
     assert DatasetPath.parse(str(odd)).options == {}
     assert _numbers(odd) == [*range(20)]
     assert DatasetPath.parse(str(lines) + "?").options == {}
-
-
-def test_tars_come_from_their_folder_after_one_was_cut(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_of([("1.x", b"1"), ("2.x", b"2")]))
-    assert len(read_folder(tmp_path)) == 2
-    _in_place(tmp_path / "a.tar", (tmp_path / "a.tar").read_bytes()[:1100])
-    with pytest.raises(DatasetError, match=r"a\.tar: must be an uncompressed tar|cut off|corrupt"):
-        read_folder(tmp_path)

@@ -17,9 +17,7 @@ from emlio_testing.reading import added_checksums, faults_in, page_cache
 _IN_RANGES = ("jsonl", "tar", "mds", "megatron", "npy-rows")
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _set_back(path: Path, data: bytes) -> None:

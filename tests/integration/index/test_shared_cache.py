@@ -15,10 +15,7 @@ from emlio_testing.format_datasets import FORMS
 _OPENINGS = 40
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -32,46 +29,46 @@ def _opened(folder: Path, *, rebuild: bool = False) -> int:
         return dataset.records
 
 
-def _place(cache: Path) -> Path:
-    (found,) = cache.rglob("ranges-*.json")
+def _place(own_cache: Path) -> Path:
+    (found,) = own_cache.rglob("ranges-*.json")
     return found
 
 
-def _folders(cache: Path) -> list[Path]:
-    return [path for path in cache.rglob("ranges-*") if path.is_dir()]
+def _folders(own_cache: Path) -> list[Path]:
+    return [path for path in own_cache.rglob("ranges-*") if path.is_dir()]
 
 
 # ---- several processes ----------------------------------------------------------------------------------------------
 
 
 def test_many_that_index_at_once_leave_one_index_and_all_keep_their_checksums(
-    lines: Path, cache: Path, caplog: pytest.LogCaptureFixture
+    lines: Path, own_cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: _opened(lines, rebuild=True), range(_OPENINGS))) == {20}
-    assert len(_folders(cache)) == 1
-    assert _folders(cache)[0].name.startswith(_place(cache).stem)
+    assert len(_folders(own_cache)) == 1
+    assert _folders(own_cache)[0].name.startswith(_place(own_cache).stem)
     assert "cannot be saved" not in caplog.text
 
 
-def test_one_that_opens_while_others_store_indexes_always_finds_one(lines: Path, cache: Path) -> None:
+def test_one_that_opens_while_others_store_indexes_always_finds_one(lines: Path, own_cache: Path) -> None:
     _opened(lines)
-    place = _place(cache)
+    place = _place(own_cache)
     with ThreadPoolExecutor(4) as pool:
         rebuilds = [pool.submit(_opened, lines, rebuild=True) for _ in range(_OPENINGS)]
         while not all(rebuild.done() for rebuild in rebuilds):
             assert load_index(place) is not None
 
 
-def test_what_a_killed_process_left_is_removed_with_the_next_index(lines: Path, cache: Path) -> None:
+def test_what_a_killed_process_left_is_removed_with_the_next_index(lines: Path, own_cache: Path) -> None:
     _opened(lines)
-    place = _place(cache)
-    shutil.copytree(_folders(cache)[0], place.parent / f"{place.stem}-0123456789ab")
+    place = _place(own_cache)
+    shutil.copytree(_folders(own_cache)[0], place.parent / f"{place.stem}-0123456789ab")
     others = [place.parent / name for name in (f"{place.stem}-notes", "ranges-0123456789ab", "precious")]
     for other in others:
         other.mkdir()
     assert _opened(lines) == 20
-    assert len(_folders(cache)) == 4, "nothing is removed without a new index"
+    assert len(_folders(own_cache)) == 4, "nothing is removed without a new index"
     assert _opened(lines, rebuild=True) == 20
     assert sorted(path.name for path in place.parent.iterdir() if path.is_dir() and path not in others) == [
         index.about.folder for index in [load_index(place)] if index is not None
@@ -79,9 +76,9 @@ def test_what_a_killed_process_left_is_removed_with_the_next_index(lines: Path, 
     assert all(other.is_dir() for other in others)
 
 
-def test_folders_that_are_being_written_are_not_removed(lines: Path, cache: Path) -> None:
+def test_folders_that_are_being_written_are_not_removed(lines: Path, own_cache: Path) -> None:
     _opened(lines)
-    place = _place(cache)
+    place = _place(own_cache)
     index = load_index(place)
     assert index is not None
     with ArrayFolders(place) as slower:
@@ -90,7 +87,7 @@ def test_folders_that_are_being_written_are_not_removed(lines: Path, cache: Path
         assert folder.is_dir()
         assert slower.alone()
         slower.remove_all_but(folder.name)
-    assert _folders(cache) == [folder]
+    assert _folders(own_cache) == [folder]
 
 
 # ---- several hosts --------------------------------------------------------------------------------------------------

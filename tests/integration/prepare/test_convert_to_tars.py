@@ -17,7 +17,6 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
 from emlio_testing.datasets import write_tfrecord
-from emlio_testing.format_datasets import FORMS
 from emlio_testing.format_files import put_mds, read_folder, tar_of
 
 _LITTLE_ROOM = """
@@ -28,9 +27,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -216,16 +213,6 @@ def test_a_manifests_columns_are_members(tmp_path: Path) -> None:
     _to_tars(tmp_path / "list.jsonl", tmp_path / "out")
     members = {"mp3": b"sound", "cls": b"0", "age.json": b"3", "who.txt": b"Ann", "box.json": b"[1, 2]"}
     assert _samples(tmp_path / "out") == {"d/1_a": members}
-
-
-@pytest.mark.parametrize("kind", sorted(FORMS))
-def test_no_record_of_any_format_is_lost(kind: str, tmp_path: Path) -> None:
-    FORMS[kind].make(tmp_path / "in", 41)
-    words = ["convert", FORMS[kind].address(tmp_path / "in"), str(tmp_path / "out"), "--to", "wds", "--shards", "3"]
-    assert main([*words, "--from", "files"] if kind == "files" else words) == 0
-    samples = _samples(tmp_path / "out")
-    assert len(samples) == 41
-    assert len({tuple(sorted(sample.items())) for sample in samples.values()}) == 41
 
 
 def test_shards_have_the_size_that_is_asked_for(tmp_path: Path) -> None:

@@ -139,15 +139,6 @@ def test_two_ranks_each_with_a_half_of_its_own_get_every_record_once(folder: Pat
     assert [sorted(ids) for ids in seen] == [list(range(_RECORDS))] * 2
 
 
-def test_what_lies_here_is_not_received(folder: Path) -> None:
-    with _daemon(folder / "numbers") as address, _loader(address, local=folder / "numbers") as loader:
-        assert sorted(chain.from_iterable(_epoch(loader))) == list(range(_RECORDS))
-        stats = loader.stats()
-    whole = sum(path.stat().st_size for path in (folder / "numbers").glob("*.tfrecord"))
-    assert stats.local_bytes >= whole
-    assert (stats.received_bytes, stats.lanes, stats.network_blocked_ns) == (0, 0, 0)
-
-
 def test_a_local_directory_that_is_named_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     reference = _epochs(folder / "numbers", 1)

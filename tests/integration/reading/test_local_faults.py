@@ -142,20 +142,6 @@ def test_a_large_shard_that_changes_in_the_midst_of_an_epoch_is_an_error_that_na
         assert loader.stats().batches >= 2, "what was read before it still comes"
 
 
-@pytest.mark.parametrize("change", _CHANGES)
-def test_beside_a_daemon_too_a_shard_of_this_host_that_changes_is_an_error_that_names_it(
-    folder: Path, change: Callable[[Path], None]
-) -> None:
-    half = _half(folder, 0)
-    with _daemon(folder) as address, _loader(address, local=half) as loader:
-        assert sorted(_ids(loader)) == list(range(_RECORDS))
-        change(half / _NAMES[0])
-        with pytest.raises(DatasetError, match=_NAMES[0]):
-            _use_for_ever(loader)
-        with _loader(address) as other:  # the daemon's own is as it was
-            assert sorted(_ids(other)) == list(range(_RECORDS))
-
-
 def test_after_an_error_a_new_loader_goes_on_from_the_state_once_the_shard_is_back(folder: Path) -> None:
     with _loader(folder) as loader:
         first = _ids(loader)

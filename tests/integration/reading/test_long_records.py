@@ -3,25 +3,17 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from emlio import EmlioDataset, EmlioLoader
+from emlio import EmlioDataset
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError
 from emlio.wire.limits import RECORD_BYTES_PER_REPLY
-from emlio_testing.format_datasets import FORMS
-from emlio_testing.loader_arguments import loader_arguments
 
-_RECORDS = 61
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @contextmanager
@@ -29,23 +21,6 @@ def _served(folder: Path, options: str = "") -> Generator[str]:
     source = DatasetSource.parse(f"x={folder}{options}")
     with Daemon(DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0))) as daemon:
         yield f"{daemon.endpoint.replace('tcp', 'emlio')}/x"
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_records_of_every_format_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
-    form = FORMS[name]
-    form.make(tmp_path / name, _RECORDS)
-    arguments: dict[str, Any] = {"batch_size": 7, "to": "numpy", "timeout": "20s", "shuffle": True, "ids": True}
-    drawn = np.random.default_rng(1).permutation(_RECORDS)
-    with _served(tmp_path / name, form.options) as address:
-        numbers: list[list[int]] = []
-        for where in (address, form.address(tmp_path / name)):
-            with EmlioLoader(where, **loader_arguments(**(arguments | dict(form.arguments)))) as loader:
-                numbers.append(form.numbers(loader.get(drawn)))
-                for batch in loader:
-                    assert form.numbers(loader.get(batch["__id__"])) == form.numbers(batch)
-    assert numbers[0] == numbers[1]
-    assert sorted(numbers[0]) == list(range(_RECORDS))
 
 
 def _long_files(folder: Path) -> list[bytes]:

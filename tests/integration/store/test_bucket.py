@@ -50,10 +50,9 @@ def obstore_has_what_it_keeps(server: ObjectServer) -> None:
 
 
 @pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def credentials(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
 
 
 @pytest.fixture
@@ -123,19 +122,6 @@ def _all_once(found: list[tuple[int, bytes]]) -> bool:
 
 
 @pytest.mark.parametrize("name", _FORMATS)
-def test_a_bucket_has_the_shards_of_a_folder_with_the_same_files(
-    server: ObjectServer, name: str, tmp_path: Path
-) -> None:
-    with (
-        _opened(server.address(name), tmp_path / "a") as dataset,
-        _opened(str(_local(server, name)), tmp_path) as local,
-    ):
-        assert dataset.contents == local.contents
-        assert dataset.entries == local.entries
-        assert dataset.contents.format == name
-
-
-@pytest.mark.parametrize("name", _FORMATS)
 def test_a_later_start_reads_no_object(server: ObjectServer, proxy: ObjectProxy, name: str, tmp_path: Path) -> None:
     with _opened(server.address(name, port=proxy.port), tmp_path) as dataset:
         entries = dataset.entries
@@ -145,28 +131,13 @@ def test_a_later_start_reads_no_object(server: ObjectServer, proxy: ObjectProxy,
     assert set(proxy.counts) == {"list"}
 
 
-@pytest.mark.parametrize("name", _FORMATS)
-@pytest.mark.parametrize("daemon", [True, False], ids=["daemon", "direct"])
-def test_each_epoch_has_every_record_once(server: ObjectServer, name: str, daemon: bool, tmp_path: Path) -> None:
-    with _daemon(str(_local(server, name)), tmp_path) as address, _loader(address) as loader:
-        wanted = [_epoch(loader) for _ in range(2)]
-    if daemon:
-        with _daemon(server.address(name), tmp_path) as address, _loader(address) as loader:
-            found = [_epoch(loader) for _ in range(2)]
-    else:
-        with _loader(server.address(name)) as loader:
-            found = [_epoch(loader) for _ in range(2)]
-    assert found == wanted
-    assert all(_all_once(epoch) for epoch in found)
-
-
-@pytest.mark.parametrize("name", _FORMATS)
+@pytest.mark.parametrize("name", ["files", "tfrecord"])
 def test_failing_and_slow_requests_lose_no_record(
     server: ObjectServer, proxy: ObjectProxy, name: str, tmp_path: Path
 ) -> None:
     proxy.failing, proxy.cutting, proxy.slow, proxy.delay_s = 0.1, 0.05, 0.05, 0.3
     with _daemon(server.address(name, port=proxy.port), tmp_path) as address, _loader(address) as loader:
-        assert all(_all_once(_epoch(loader)) for _ in range(3))
+        assert all(_all_once(_epoch(loader)) for _ in range(2))
     assert proxy.counts["failed"]
 
 

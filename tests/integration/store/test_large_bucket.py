@@ -13,45 +13,18 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.tfrecord import frame
-from emlio_testing.format_datasets import FORMS
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.object_proxy import ObjectProxy
 from emlio_testing.object_server import ACCESS_KEY, SECRET_KEY, ObjectServer, object_server
 
-_RECORDS = 61
 _LARGE_RECORDS = 6000
 _LARGE_BYTES = 100_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    folder = tmp_path_factory.mktemp("objects")
-    with object_server(folder) as running:
-        running.put("warm", b"x")  # obstore's threads and their descriptors are this process's until its end
-        for name, form in FORMS.items():
-            form.make(folder / "local" / name, _RECORDS)
-            running.put_folder(folder / "local" / name, name)
-        yield running
-
-
 @pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def credentials(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_each_record_of_every_format_comes_once_from_a_bucket(server: ObjectServer, name: str) -> None:
-    form = FORMS[name]
-    address = server.address(name)
-    if form.options:
-        address += form.options.replace("?", "&" if "?" in address else "?")
-    arguments: dict[str, Any] = {"batch_size": 7, "to": "numpy", "timeout": "60s", "seed": 3, "drop_last": False}
-    with EmlioLoader(address, **loader_arguments(**arguments, **form.arguments)) as loader:
-        for _ in range(2):
-            assert sorted(number for batch in loader for number in form.numbers(batch)) == list(range(_RECORDS))
-        assert sorted(form.numbers(loader.get(range(_RECORDS)))) == list(range(_RECORDS))
 
 
 # ---- 600 MB ---------------------------------------------------------------------------------------------------------

@@ -12,25 +12,15 @@ from emlio.errors import DatasetError
 from emlio.example import FeatureValue, Piece, encode_example
 from emlio.formats.tfrecord.example_form import ExampleRecords
 from emlio.prepare.targets.example_form import array_features
-
-
-def _piece(records: Sequence[Mapping[str, FeatureValue]]) -> Piece:
-    encoded = [encode_example(record) for record in records]
-    bounds = np.cumsum([0, *map(len, encoded)])
-    return Piece(
-        buffer=memoryview(b"".join(encoded)),
-        starts=bounds[:-1],
-        ends=bounds[1:],
-        slots=np.arange(len(encoded)),
-    )
+from emlio_testing.example_records import piece_of
 
 
 def _columns(records: Sequence[Mapping[str, FeatureValue]], fields: list[str] | None = None) -> dict[str, Any]:
-    return ExampleRecords(fields).columns([_piece(records)], len(records))
+    return ExampleRecords(fields).columns([piece_of([encode_example(record) for record in records])], len(records))
 
 
 def _faults(records: Sequence[Mapping[str, FeatureValue]], fields: list[str] | None = None) -> dict[int, str]:
-    return dict(ExampleRecords(fields).faults([_piece(records)]))
+    return dict(ExampleRecords(fields).faults([piece_of([encode_example(record) for record in records])]))
 
 
 def _stored(name: str, array: npt.ArrayLike) -> dict[str, FeatureValue]:
@@ -102,7 +92,7 @@ def test_a_record_whose_parts_do_not_fit_is_the_one_that_is_blamed(
         _columns(records, fields)
     faults = _faults(records, fields)
     assert list(faults) == [2]
-    pieces = _piece([record for number, record in enumerate(records) if number != 2])
+    pieces = piece_of([encode_example(record) for number, record in enumerate(records) if number != 2])
     assert ExampleRecords(fields).columns([pieces], 3)["x"].shape == (3, 2, 2)
 
 

@@ -7,18 +7,9 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import ColumnDecoder, Piece, encode_example
+from emlio_testing.example_records import piece_of
 
 WAYS = pytest.mark.parametrize("together_from", [1, 10**9], ids=["together", "one by one"])
-
-
-def piece_of(records: list[bytes], slots: list[int] | None = None) -> Piece:
-    ends = np.cumsum([len(record) for record in records], dtype=np.int64)
-    return Piece(
-        buffer=memoryview(b"".join(records)),
-        starts=ends - np.array([len(record) for record in records]),
-        ends=ends,
-        slots=np.arange(len(records)) if slots is None else np.array(slots, np.int64),
-    )
 
 
 def decode(features: list[dict[str, Any]], fields: list[str] | None, together_from: int) -> dict[str, Any]:

@@ -7,25 +7,16 @@ from emlio.example import ColumnDecoder, Piece, encode_example
 from emlio.example.decode import BYTES, FLOATS, INTS
 from emlio.example.faults import kinds_of, without
 from emlio.formats.tfrecord.example_form import ExampleRecords
+from emlio_testing.example_records import piece_of
 
 _NO_KIND = b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00"
-
-
-def _piece(records: list[bytes], slots: list[int] | None = None) -> Piece:
-    ends = np.cumsum([len(record) for record in records], dtype=np.int64)
-    return Piece(
-        buffer=memoryview(b"".join(records)),
-        starts=ends - np.array([len(record) for record in records], np.int64),
-        ends=ends,
-        slots=np.arange(len(records)) if slots is None else np.array(slots, np.int64),
-    )
 
 
 def _batch(*records: bytes | dict[str, Any]) -> list[Piece]:
     """The records in two pieces, the later places first."""
     coded = [record if isinstance(record, bytes) else encode_example(record) for record in records]
     half = len(coded) // 2
-    return [_piece(coded[half:], list(range(half, len(coded)))), _piece(coded[:half])]
+    return [piece_of(coded[half:], list(range(half, len(coded)))), piece_of(coded[:half])]
 
 
 def _faults(pieces: list[Piece], fields: list[str] | None) -> dict[int, str]:
@@ -111,6 +102,6 @@ def test_a_piece_that_loses_all_its_records_is_dropped_and_bytes_are_not_copied(
 
 def test_gaps_that_were_there_before_are_closed_too() -> None:
     record = encode_example({"a": 1})
-    left = without([_piece([record] * 3, [9, 2, 4]), _piece([record], [7])], [4])
+    left = without([piece_of([record] * 3, [9, 2, 4]), piece_of([record], [7])], [4])
     assert [piece.slots.tolist() for piece in left] == [[2, 0], [1]]
     assert {piece.slots.dtype for piece in left} == {np.dtype(np.int64)}

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.example.columns import Piece
 from emlio.example.faults import without
 from emlio.formats.each_record import EachRecord, stacked
 from emlio.formats.format import ShardFiles
 from emlio.formats.json_lines import json_lines
+from emlio_testing.example_records import piece_of
 from emlio_testing.format_files import MemoryFiles, records_in
 
 
@@ -131,12 +131,6 @@ def test_columns_of_one_type_are_arrays() -> None:
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
-def _piece(*records: bytes) -> Piece:
-    ends = np.cumsum([len(record) for record in records])
-    sizes = np.array([len(record) for record in records])
-    return Piece(buffer=memoryview(b"".join(records)), starts=ends - sizes, ends=ends, slots=np.arange(len(records)))
-
-
 def _form(*fields: str) -> EachRecord:
     form = json_lines.form(None, fields or None)  # type: ignore[arg-type]
     assert isinstance(form, EachRecord)
@@ -144,7 +138,7 @@ def _form(*fields: str) -> EachRecord:
 
 
 def test_a_key_that_a_record_lacks_is_none_and_only_what_is_no_json_is_at_fault() -> None:
-    piece = _piece(b'{"a":1}', b'{"b":2}', b'{"a":3,"c":1}', b"x", b'{"a":4}')
+    piece = piece_of([b'{"a":1}', b'{"b":2}', b'{"a":3,"c":1}', b"x", b'{"a":4}'])
     with pytest.raises(DatasetError, match="record 3 of the batch: must be a line of JSON"):
         _form().columns([piece], 5)
     for form in (_form(), _form("a")):
@@ -171,7 +165,7 @@ def test_numbers_that_python_writes_and_json_has_not_are_read() -> None:
 
 
 def test_fields_are_columns_in_their_order() -> None:
-    columns = _form("b", "a").columns([_piece(b'{"a":1,"b":2,"c":3}', b'{"c":0,"b":4,"a":5}')], 2)
+    columns = _form("b", "a").columns([piece_of([b'{"a":1,"b":2,"c":3}', b'{"c":0,"b":4,"a":5}'])], 2)
     assert [(name, column.tolist()) for name, column in columns.items()] == [("b", [2, 4]), ("a", [1, 5])]
 
 

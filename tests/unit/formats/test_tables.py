@@ -214,13 +214,6 @@ def test_a_struct_whose_parts_have_dots_is_read() -> None:
     assert rows == [{"a.b.x": 1, "a.b.y": 3}, {"a.b.x": 2, "a.b.y": 4}]
 
 
-def test_columns_that_are_not_served_are_not_read_to_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = MemoryFiles({"a.parquet": _parquet(_ALL)})
-    layout = parquet_tables.layout(files, {"columns": "int8"}, "data")
-    monkeypatch.setattr(arrow_library._Parquet, "_read", None)
-    assert len(parquet_tables.ranges(files, layout.shards[0], layout.settings).ends) == _ROWS
-
-
 @pytest.mark.parametrize("change", [lambda data: data[:-8], lambda data: data + data, lambda data: data[:-9]])
 def test_a_stream_that_is_cut_or_goes_on_is_refused(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(DatasetError, match=r"a\.arrow: .*"):

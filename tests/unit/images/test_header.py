@@ -1,19 +1,12 @@
-import io
 import struct
 import subprocess
 import sys
 
 import pytest
-from PIL import Image
 
 from emlio.errors import DatasetError
 from emlio.images.header import ImageHeader, is_image_name, read_image_header
-
-
-def _encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (31, 17), **options: object) -> bytes:
-    buffer = io.BytesIO()
-    Image.new(mode, size, 0).save(buffer, kind, **options)
-    return buffer.getvalue()
+from emlio_testing.pictures import encoded_picture
 
 
 @pytest.mark.parametrize(
@@ -21,8 +14,8 @@ def _encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (31, 17), **o
 )
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpegs_header_is_read(mode: str, channels: int, colorspace: str, progressive: bool) -> None:
-    header = read_image_header(_encoded("JPEG", mode, progressive=progressive))
-    assert header == ImageHeader(format="JPEG", width=31, height=17, channels=channels, colorspace=colorspace)
+    header = read_image_header(encoded_picture("JPEG", mode, progressive=progressive))
+    assert header == ImageHeader(format="JPEG", width=12, height=8, channels=channels, colorspace=colorspace)
 
 
 @pytest.mark.parametrize(
@@ -30,19 +23,19 @@ def test_a_jpegs_header_is_read(mode: str, channels: int, colorspace: str, progr
     [("RGB", 3, "RGB"), ("RGBA", 4, "RGB"), ("L", 1, "Grayscale"), ("LA", 2, "Grayscale"), ("P", 3, "RGB")],
 )
 def test_a_pngs_header_is_read(mode: str, channels: int, colorspace: str) -> None:
-    header = read_image_header(_encoded("PNG", mode))
-    assert header == ImageHeader(format="PNG", width=31, height=17, channels=channels, colorspace=colorspace)
+    header = read_image_header(encoded_picture("PNG", mode))
+    assert header == ImageHeader(format="PNG", width=12, height=8, channels=channels, colorspace=colorspace)
 
 
 def test_fill_bytes_and_comments_before_a_jpegs_size_are_passed() -> None:
-    plain = _encoded("JPEG")
+    plain = encoded_picture("JPEG")
     comment = b"\xff\xfe" + struct.pack(">H", 6) + b"\xff\xd9\xff\xc0"
     assert read_image_header(plain[:2] + b"\xff" + comment + plain[2:]) == read_image_header(plain)
 
 
 def test_other_formats_are_read_by_pillow() -> None:
-    header = read_image_header(_encoded("WEBP"))
-    assert (header.format, header.width, header.height, header.channels) == ("WEBP", 31, 17, 3)
+    header = read_image_header(encoded_picture("WEBP"))
+    assert (header.format, header.width, header.height, header.channels) == ("WEBP", 12, 8, 3)
 
 
 def test_without_pillow_jpeg_is_read_and_webp_names_the_extra() -> None:
@@ -55,13 +48,13 @@ def test_without_pillow_jpeg_is_read_and_webp_names_the_extra() -> None:
         "except Exception as error: print(type(error).__name__, error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, _encoded("JPEG").hex(), _encoded("WEBP").hex()],
+        [sys.executable, "-c", program, encoded_picture("JPEG").hex(), encoded_picture("WEBP").hex()],
         capture_output=True,
         text=True,
         check=True,
     )
     first, second = done.stdout.splitlines()
-    assert first == "31"
+    assert first == "12"
     assert second.startswith("DatasetError")
     assert 'pip install "pillow' in second
 
@@ -86,7 +79,7 @@ def test_broken_headers_are_refused(broken: bytes) -> None:
 
 
 def test_a_jpeg_cut_anywhere_before_its_size_is_refused() -> None:
-    whole = _encoded("JPEG")
+    whole = encoded_picture("JPEG")
     size_at = next(
         at for at in range(len(whole)) if whole[at : at + 2] == b"\xff\xc0" and whole[at + 4 : at + 5] == b"\x08"
     )

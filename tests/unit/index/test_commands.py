@@ -1,7 +1,6 @@
 """`emlio index` and `emlio inspect`: what they print and return, and the pictures and mappings they make."""
 
 import argparse
-import io
 import json
 import os
 import sys
@@ -27,6 +26,7 @@ from emlio.reading.preview import draw_preview
 from emlio.reading.random_reader import spread
 from emlio_testing.datasets import make_dataset, write_tfrecord
 from emlio_testing.format_files import tar_of
+from emlio_testing.pictures import encoded_picture
 
 NAME = "train-00001-of-00003.tfrecord"
 
@@ -40,9 +40,7 @@ def call(command: ModuleType, *words: object) -> int:
 
 
 def jpeg(record: int, size: tuple[int, int] = (40, 30)) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", size, (record * 7 % 256, record * 31 % 256, 90)).save(out, "JPEG")
-    return out.getvalue()
+    return encoded_picture(size=size, colour=(record * 7 % 256, record * 31 % 256, 90))
 
 
 def image_example(record: int) -> bytes:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, PlanError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
@@ -15,30 +14,17 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.planner.sampling import Sampling, parse_sampling, sampling_mark
 from emlio.planner.state import PlanState
+from emlio_testing.planning import catalog_of, order_of
 
 SOME = set_of_ids(np.array([3, 5, 8, 300, 301, 302, 700, 999]))
 PART = Fraction(0, 0.3, seed=4)
 
 
-def _catalog(*sizes: int) -> Catalog:
-    return Catalog(
-        shards=tuple(
-            ShardEntry(name=f"s{number:06d}", records=size, size_bytes=size, digest="")
-            for number, size in enumerate(sizes)
-        )
-    )
-
-
-CATALOG = _catalog(200, 0, 400, 400)
+CATALOG = catalog_of(200, 0, 400, 400)
 
 
 def _plan(sampling: Sampling, **given: Any) -> Plan:
     return Plan(CATALOG, PlanSpec(**{"batch_size": 7, "seed": 5, "sampling": sampling, **given}))
-
-
-def _epoch(plan: Plan, epoch: int = 0) -> list[int]:
-    one = plan.epoch(epoch)
-    return one.ids_at(np.arange(one.length)).tolist()
 
 
 @pytest.mark.parametrize("shuffle", ["global", "block:4:3", "shard", "none"])
@@ -46,7 +32,7 @@ def _epoch(plan: Plan, epoch: int = 0) -> list[int]:
 def test_each_shuffle_hands_out_the_chosen_records_once(subset: Subset, shuffle: str) -> None:
     plan = _plan(Choice(subset=subset), shuffle=Shuffle.parse(shuffle))
     wanted = np.flatnonzero(subset.select(CATALOG).has(np.arange(1000))).tolist()
-    orders = [_epoch(plan, epoch) for epoch in range(3)]
+    orders = [order_of(plan, epoch) for epoch in range(3)]
     for order in orders:
         assert sorted(order) == wanted
     assert plan.places == len(wanted)
@@ -62,8 +48,8 @@ def test_each_shuffle_hands_out_the_chosen_records_once(subset: Subset, shuffle:
 
 def test_blocks_are_of_neighbouring_chosen_records() -> None:
     plan = _plan(Choice(subset=PART), shuffle=Shuffle(mode=ShuffleMode.BLOCK, block_records=8, window_blocks=1))
-    rising = np.array(sorted(_epoch(plan)))
-    numbers = np.searchsorted(rising, np.array(_epoch(plan)))
+    rising = np.array(sorted(order_of(plan)))
+    numbers = np.searchsorted(rising, np.array(order_of(plan)))
     # One short block at most; before it, each window of eight holds one block.
     first = numbers[:8] // 8
     assert len(set(first.tolist())) == 1
@@ -77,13 +63,13 @@ def test_a_repeated_epoch_is_as_many_epochs(subset: Subset | None, shuffle: str)
     thrice = _plan(Choice(subset=subset, repeat=3), shuffle=Shuffle.parse(shuffle))
     assert thrice.places == 3 * once.places
     for epoch in range(2):
-        joined = [*_epoch(once, 3 * epoch), *_epoch(once, 3 * epoch + 1), *_epoch(once, 3 * epoch + 2)]
-        assert _epoch(thrice, epoch) == joined
+        joined = [*order_of(once, 3 * epoch), *order_of(once, 3 * epoch + 1), *order_of(once, 3 * epoch + 2)]
+        assert order_of(thrice, epoch) == joined
 
 
 def test_many_short_passes_are_looked_up_anywhere() -> None:
     plan = _plan(Choice(subset=SOME, repeat=1000))
-    order = np.array(_epoch(plan))
+    order = np.array(order_of(plan))
     assert (np.sort(order.reshape(1000, 8), axis=1) == np.array([3, 5, 8, 300, 301, 302, 700, 999])).all()
     places = np.random.default_rng(0).permutation(8000)[:500]
     assert plan.epoch(0).ids_at(places).tolist() == order[places].tolist()
@@ -102,7 +88,7 @@ def test_an_epoch_continues_with_other_ranks(world: tuple[int, int]) -> None:
         handed += after.ids(rank, 0, after.slots(rank)).tolist()
     repeated = after.repeated
     assert len(handed) - repeated == plan.places
-    assert sorted(handed[: len(handed) - repeated]) == sorted(_epoch(plan, 1))
+    assert sorted(handed[: len(handed) - repeated]) == sorted(order_of(plan, 1))
 
 
 def test_a_record_has_another_seed_each_time() -> None:
@@ -134,7 +120,7 @@ def test_the_other_side_makes_the_same_choice_of_the_text(choice: Choice) -> Non
     again = parse_sampling(str(choice), {SOME.digest: SOME})
     assert again == choice
     assert _plan(again).digest == _plan(choice).digest
-    assert _epoch(_plan(again), 3) == _epoch(_plan(choice), 3)
+    assert order_of(_plan(again), 3) == order_of(_plan(choice), 3)
 
 
 def test_other_choices_have_other_digests() -> None:
@@ -200,14 +186,14 @@ def test_a_choice_without_a_choice_is_refused() -> None:
 
 
 def test_an_epoch_has_a_bound() -> None:
-    catalog = _catalog(*[2**30] * 4)
+    catalog = catalog_of(*[2**30] * 4)
     with pytest.raises(ConfigError, match="4,294,967,296 records x 1024 repeats"):
         Choice(repeat=1024).places(catalog)
     assert Choice(repeat=256).places(catalog) == 2**40
 
 
 def test_a_subset_of_a_billion_records_is_ordered_anywhere() -> None:
-    catalog = _catalog(*[10**6] * 1000)
+    catalog = catalog_of(*[10**6] * 1000)
     plan = Plan(catalog, PlanSpec(batch_size=256, world_size=64, sampling=Choice(subset=Fraction(0, 0.9), repeat=2)))
     epoch = plan.epoch(3)
     assert epoch.length == 1_800_000_000

@@ -2,18 +2,10 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction, train_test_split
 from emlio.planner.choice.run_ranks import RUN, RunRanks
-
-
-def _catalog(sizes: dict[str, int]) -> Catalog:
-    return Catalog(
-        shards=tuple(
-            ShardEntry(name=name, records=size, size_bytes=size, digest="") for name, size in sorted(sizes.items())
-        )
-    )
-
+from emlio_testing.planning import catalog_of
 
 SIZES = {"m0": 0, "m1": 1, "m2": 2, "m3": 3, "m4": 255, "m5": 256, "m6": 257, "m7": 1999, "m8": 70, "m9": 4096}
 
@@ -30,14 +22,14 @@ def _places(fraction: Fraction, catalog: Catalog) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("parts", [[0.8, 0.1, 0.1], [0.001, 0.999], [0.37, 0.63], [1.0], [0.25] * 4])
 def test_parts_of_a_split_are_disjoint_and_together_the_whole(parts: list[float]) -> None:
-    catalog = _catalog(SIZES)
+    catalog = catalog_of(named=SIZES)
     found = [one for part in train_test_split(parts, seed=3) for one in _ids(part, catalog)]
     assert sorted(found) == list(range(catalog.records))
 
 
 @pytest.mark.parametrize("fraction", [Fraction(0, 0.9, 1), Fraction(0.9, 1, 1), Fraction(0.3, 0.301), Fraction(0.5)])
 def test_a_fraction_has_its_share_of_each_shard_within_one_record(fraction: Fraction) -> None:
-    catalog = _catalog(SIZES)
+    catalog = catalog_of(named=SIZES)
     share = fraction.end - fraction.begin
     counts = np.diff(fraction.select(catalog).within.bases)
     assert np.abs(counts - share * np.diff(catalog.bases)).max() < 1
@@ -45,7 +37,7 @@ def test_a_fraction_has_its_share_of_each_shard_within_one_record(fraction: Frac
 
 @pytest.mark.parametrize("fraction", [Fraction(0, 0.9, 1), Fraction(0.97, 1, 1), Fraction(0.3, 0.305)])
 def test_numbers_membership_and_both_orders_agree(fraction: Fraction) -> None:
-    catalog = _catalog(SIZES)
+    catalog = catalog_of(named=SIZES)
     selected = fraction.select(catalog)
     numbers = np.arange(selected.within.records)
     rising = selected.records(numbers, in_order=True)
@@ -64,13 +56,13 @@ def test_numbers_membership_and_both_orders_agree(fraction: Fraction) -> None:
 @pytest.mark.parametrize("added", ["a-first", "m55-between", "z-last"])
 def test_added_shards_move_no_record_to_another_part(added: str) -> None:
     for part in train_test_split(0.2, seed=9):
-        before, after = _catalog(SIZES), _catalog({**SIZES, added: 777})
+        before, after = catalog_of(named=SIZES), catalog_of(named={**SIZES, added: 777})
         kept = {place for place in _places(part, after) if place[0] != added}
         assert kept == _places(part, before)
 
 
 def test_another_seed_chooses_other_records_and_a_run_is_mixed() -> None:
-    catalog = _catalog({"a": 10_000})
+    catalog = catalog_of(named={"a": 10_000})
     one, other = set(_ids(Fraction(0, 0.5, 1), catalog)), set(_ids(Fraction(0, 0.5, 2), catalog))
     assert len(one) == 5000
     assert 2300 < len(one & other) < 2700
@@ -80,20 +72,20 @@ def test_another_seed_chooses_other_records_and_a_run_is_mixed() -> None:
 
 
 def test_shards_of_the_same_length_are_split_differently() -> None:
-    catalog = _catalog({"a": 256, "b": 256})
+    catalog = catalog_of(named={"a": 256, "b": 256})
     ids = np.array(_ids(Fraction(0, 0.5), catalog))
     assert ids[ids < 256].tolist() != (ids[ids >= 256] - 256).tolist()
 
 
 def test_shards_of_one_record_are_chosen_in_proportion() -> None:
-    catalog = _catalog({f"s{number:05d}": 1 for number in range(4000)})
+    catalog = catalog_of(named={f"s{number:05d}": 1 for number in range(4000)})
     counts = [part.select(catalog).within.records for part in train_test_split(0.1, seed=1)]
     assert sum(counts) == 4000
     assert abs(counts[1] - 400) < 80  # four standard deviations
 
 
 def test_a_billion_records_take_memory_by_the_shard() -> None:
-    catalog = _catalog({f"s{number:04d}": 10**6 for number in range(1000)})
+    catalog = catalog_of(named={f"s{number:04d}": 10**6 for number in range(1000)})
     train, test = (part.select(catalog) for part in train_test_split(0.1, seed=7))
     assert (train.within.records, test.within.records) == (900_000_000, 100_000_000)
     numbers = np.random.default_rng(1).integers(0, train.within.records, 1000)
@@ -103,7 +95,7 @@ def test_a_billion_records_take_memory_by_the_shard() -> None:
 
 
 def test_the_choice_never_changes() -> None:
-    catalog = _catalog({"train-00000": 700, "train-00001": 30})
+    catalog = catalog_of(named={"train-00000": 700, "train-00001": 30})
     assert _ids(Fraction(0, 0.02, seed=7), catalog) == [
         58,
         66,
@@ -163,4 +155,4 @@ def test_a_wrong_split_is_refused(parts: float | list[float], words: str) -> Non
 
 def test_a_fraction_of_which_nothing_is_left_is_refused() -> None:
     with pytest.raises(ConfigError, match="leaves none of 3"):
-        Fraction(0.5, 0.5 + 1e-9).select(_catalog({"a": 3}))
+        Fraction(0.5, 0.5 + 1e-9).select(catalog_of(named={"a": 3}))

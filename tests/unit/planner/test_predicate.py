@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.matching import ABSENT, FLOAT, LARGE, WHOLE, Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import MOST_CHARACTERS, Compare, Member, columns_in, parse_predicate
 from emlio.planner.choice.wanted import ClassWeights
 from emlio.planner.choice.where import Where, digest_matches, join_matches
 from emlio.wire.limits import MATCH_DIGEST_BYTES
+from emlio_testing.planning import catalog_of
 
 
 def _numbers(*values: float | None, **names: Any) -> Numbers:
@@ -194,16 +194,7 @@ def test_a_predicate_is_a_text(value: str) -> None:
         Where(value)
 
 
-def _catalog(*sizes: int) -> Catalog:
-    return Catalog(
-        shards=tuple(
-            ShardEntry(name=f"s{number:06d}", records=size, size_bytes=size, digest="")
-            for number, size in enumerate(sizes)
-        )
-    )
-
-
-def test_bits_of_several_daemons_are_joined_in_the_order_of_the_catalog() -> None:
+def test_bits_of_several_daemons_are_joined_in_the_order_of_thecatalog_of() -> None:
     sizes = [13, 0, 8, 3, 21, 1]
     drawn = [np.random.default_rng(size).random(size) < 0.5 for size in sizes]
     one = np.packbits(np.concatenate([drawn[0], drawn[3], drawn[4]]), bitorder="little")
@@ -230,7 +221,7 @@ def test_a_digest_of_matches_depends_on_the_bits_of_its_shard_alone() -> None:
 
 
 def test_a_predicate_may_be_of_a_fraction() -> None:
-    catalog = _catalog(5000, 5000)
+    catalog = catalog_of(5000, 5000)
     bits = np.packbits(np.arange(10_000) % 2 == 0, bitorder="little")
     parts = [Where("label == 1", part).chosen(catalog, bits) for part in (Fraction(0, 0.8), Fraction(0.8, 1))]
     ids = [part.kth(np.arange(part.count)).tolist() for part in parts]
@@ -240,4 +231,4 @@ def test_a_predicate_may_be_of_a_fraction() -> None:
 
 def test_a_predicate_that_holds_for_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="'label == 9' holds for none of 100"):
-        Where("label == 9").chosen(_catalog(100), np.zeros(13, np.uint8))
+        Where("label == 9").chosen(catalog_of(100), np.zeros(13, np.uint8))

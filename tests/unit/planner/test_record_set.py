@@ -3,19 +3,10 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.bit_index import BitIndex
 from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.record_set import RecordSet
-
-
-def _catalog(*sizes: int) -> Catalog:
-    return Catalog(
-        shards=tuple(
-            ShardEntry(name=f"s{number:06d}", records=size, size_bytes=size, digest="")
-            for number, size in enumerate(sizes)
-        )
-    )
+from emlio_testing.planning import catalog_of
 
 
 def _drawn(records: int, share: float) -> npt.NDArray[np.int64]:
@@ -58,7 +49,7 @@ def test_no_bits_are_no_set() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.4])
 def test_chosen_records_are_counted_by_shard(share: float) -> None:
-    catalog = _catalog(0, 100, 3000, 0, 1, 2899)
+    catalog = catalog_of(0, 100, 3000, 0, 1, 2899)
     ids = _drawn(6000, share)
     selected = RecordSet.of_ids(ids).select(catalog)
     shards = catalog.shards_of(ids)
@@ -86,7 +77,7 @@ def test_wrong_ids_are_refused_and_the_first_one_is_named(ids: list[int], words:
 
 def test_an_id_beyond_the_dataset_is_named() -> None:
     with pytest.raises(ConfigError, match=r"in \[0, 100\), as the dataset has 100 records, got 117"):
-        set_of_ids(np.array([200, 117, 99])).select(_catalog(60, 40))
+        set_of_ids(np.array([200, 117, 99])).select(catalog_of(60, 40))
 
 
 GOOD = RecordSet.of_ids(np.arange(100)).content

@@ -8,13 +8,13 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import ConfigError, DatasetError, PlanError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.token_epoch import TokenBatch, TokenEpoch, TokenShare
 from emlio.planner.token_lengths import padding_waste
 from emlio.planner.token_plan import TokenPlan
+from emlio_testing.planning import catalog_of
 
 _BOUND = Padded(max_tokens=16384)
 
@@ -24,20 +24,15 @@ def _lengths(count: int, seed: int = 7) -> npt.NDArray[np.int32]:
     return np.clip(drawn, 1, 4096).astype(np.int32)
 
 
-def _catalog(records: int) -> Catalog:
-    return Catalog(
-        shards=(
-            ShardEntry(name="a", records=records // 2, size_bytes=1, digest=""),
-            ShardEntry(name="b", records=records - records // 2, size_bytes=1, digest=""),
-        )
-    )
-
-
 def _plan(
     lengths: npt.NDArray[np.int32] | list[int], cut: Padded | Packed, *, pool: int, world: int = 1, seed: int = 7
 ) -> TokenPlan:
     spec = PlanSpec(seed=seed, batch_size=pool, world_size=world)
-    return TokenPlan(Plan(_catalog(len(lengths)), spec), cut, np.array(lengths, dtype=np.int32))
+    return TokenPlan(
+        Plan(catalog_of((half := len(lengths) // 2), len(lengths) - half), spec),
+        cut,
+        np.array(lengths, dtype=np.int32),
+    )
 
 
 def _batches(epoch: TokenEpoch, world: int) -> Iterator[tuple[TokenShare, TokenBatch]]:
@@ -187,7 +182,7 @@ def test_a_record_that_is_too_long_is_named_unless_it_may_be_truncated() -> None
     lengths[7] = 11
     with pytest.raises(
         DatasetError,
-        match=r"record 2 of shard b: it must have at most max_tokens=10 tokens, got 11; 1 of 10.*Pass truncate=True",
+        match=r"record 2 of shard s000001: it must have at most max_tokens=10 tokens, got 11; 1 of 10.*Pass truncate=True",
     ):
         _plan(lengths, Padded(max_tokens=10), pool=4)
     assert _plan(lengths, Padded(max_tokens=10, truncate=True), pool=4).epoch(0).steps == 6
@@ -199,8 +194,8 @@ def test_plans_and_lengths_that_do_not_fit_are_refused() -> None:
     cut = Padded(max_tokens=10)
     for spec in (PlanSpec(batch_size=2, drop_last=True), PlanSpec(batch_size=2, pad=True)):
         with pytest.raises(ConfigError, match="drop_last and pad cannot be used"):
-            TokenPlan(Plan(_catalog(10), spec), cut, lengths)
-    plan = Plan(_catalog(10), PlanSpec(batch_size=2))
+            TokenPlan(Plan(catalog_of(5, 5), spec), cut, lengths)
+    plan = Plan(catalog_of(5, 5), PlanSpec(batch_size=2))
     with pytest.raises(ConfigError, match="lengths must be int32, one for each of 10 records, got int64"):
         TokenPlan(plan, cut, lengths.astype(np.int64))  # type: ignore[arg-type]  # that is the slip to be found
     with pytest.raises(ConfigError, match="got int32 \\(9,\\)"):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
@@ -22,18 +21,9 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sampling import parse_sampling
 from emlio.receiver.assignment.agreement import check_content
 from emlio.receiver.setup.subset import Weights, find_sampling
+from emlio_testing.planning import catalog_of, order_of
 
-
-def _catalog(*sizes: int) -> Catalog:
-    return Catalog(
-        shards=tuple(
-            ShardEntry(name=f"s{number:06d}", records=size, size_bytes=size, digest="")
-            for number, size in enumerate(sizes)
-        )
-    )
-
-
-CATALOG = _catalog(300, 0, 500, 200)
+CATALOG = catalog_of(300, 0, 500, 200)
 GIVEN = np.where(np.arange(1000) % 10 == 0, 0.0, np.random.default_rng(3).random(1000))
 WEIGHTS = RecordWeights.of(GIVEN)
 
@@ -43,17 +33,12 @@ def _plan(samples: int, weights: RecordWeights = WEIGHTS, **given: Any) -> Plan:
     return Plan(CATALOG, PlanSpec(**{"batch_size": 7, "seed": 5, "sampling": sampling, **given}))
 
 
-def _epoch(plan: Plan, epoch: int = 0) -> list[int]:
-    one = plan.epoch(epoch)
-    return one.ids_at(np.arange(one.length)).tolist()
-
-
 @pytest.mark.parametrize("samples", [1, 10, 1000, 12_345])
 @pytest.mark.parametrize("shuffle", ["global", "block:8:4", "shard", "none"])
 def test_each_record_comes_as_often_as_its_weight_says(samples: int, shuffle: str) -> None:
     plan = _plan(samples, shuffle=Shuffle.parse(shuffle))
     for epoch in range(3):
-        order = _epoch(plan, epoch)
+        order = order_of(plan, epoch)
         counts = np.bincount(order, minlength=1000)
         wanted = samples * GIVEN / GIVEN.sum()
         assert len(order) == samples
@@ -68,9 +53,9 @@ def test_each_record_comes_as_often_as_its_weight_says(samples: int, shuffle: st
 
 def test_epochs_differ_and_over_many_the_counts_are_the_weights() -> None:
     plan = _plan(100)
-    epochs = [_epoch(plan, epoch) for epoch in range(200)]
+    epochs = [order_of(plan, epoch) for epoch in range(200)]
     assert epochs[0] != epochs[1]
-    assert _epoch(plan, 7) == epochs[7]
+    assert order_of(plan, 7) == epochs[7]
     counts = Counter(number for epoch in epochs for number in epoch)
     found = np.array([counts[number] for number in range(1000)])
     wanted = 200 * 100 * GIVEN / GIVEN.sum()
@@ -79,7 +64,7 @@ def test_epochs_differ_and_over_many_the_counts_are_the_weights() -> None:
 
 def test_places_are_looked_up_anywhere() -> None:
     plan = _plan(5000)
-    order = np.array(_epoch(plan))
+    order = np.array(order_of(plan))
     places = np.random.default_rng(0).permutation(5000)[:300]
     assert plan.epoch(0).ids_at(places).tolist() == order[places].tolist()
 
@@ -90,7 +75,7 @@ def test_an_epoch_continues_with_other_ranks() -> None:
     handed = [number for rank in range(4) for number in begun.ids(rank, 0, 5 * 7).tolist()]
     rest = _plan(1000, world_size=3).epoch(2, begun.consumed(5))
     handed += [number for rank in range(3) for number in rest.ids(rank, 0, rest.slots(rank)).tolist()]
-    assert Counter(handed) == Counter(_epoch(plan, 2))
+    assert Counter(handed) == Counter(order_of(plan, 2))
 
 
 def test_a_record_has_another_seed_each_time() -> None:
@@ -122,14 +107,14 @@ def test_the_other_side_makes_the_same_draws_of_the_text() -> None:
 
 def test_draws_never_change() -> None:
     weights = RecordWeights.of(np.array([1.0, 0.0, 3.0, 2.0]))
-    plan = Plan(_catalog(2, 2), PlanSpec(batch_size=2, seed=1, sampling=Weighted(weights=weights, samples=12)))
-    assert sorted(_epoch(plan)) == [0, 0, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]
-    assert _epoch(plan) == [3, 0, 2, 2, 2, 2, 2, 0, 3, 2, 3, 3]
+    plan = Plan(catalog_of(2, 2), PlanSpec(batch_size=2, seed=1, sampling=Weighted(weights=weights, samples=12)))
+    assert sorted(order_of(plan)) == [0, 0, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]
+    assert order_of(plan) == [3, 0, 2, 2, 2, 2, 2, 0, 3, 2, 3, 3]
 
 
 def test_many_samples_of_many_records_stay_exact() -> None:
     weights = RecordWeights.of(np.random.default_rng(0).random(1_000_000))
-    catalog = _catalog(*[100_000] * 10)
+    catalog = catalog_of(*[100_000] * 10)
     epoch = Plan(catalog, PlanSpec(batch_size=256, sampling=Weighted(weights=weights, samples=2**31))).epoch(0)
     last = epoch.ids_at(np.arange(2**31 - 1000, 2**31))
     assert ((last >= 0) & (last < 1_000_000)).all()
@@ -188,7 +173,7 @@ def test_weights_of_classes_take_few_questions() -> None:
     assert len(wanted.questions) == 7
     settled = wanted.settle(CATALOG, _answers(wanted.questions, labels))
     assert isinstance(settled, Weighted)
-    counts = np.bincount(_epoch(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled))), minlength=1000)
+    counts = np.bincount(order_of(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled))), minlength=1000)
     each = np.array([weights[label] for label in labels])
     assert np.abs(counts - 5000 * each / each.sum()).max() < 1 + 1e-6
 
@@ -202,7 +187,7 @@ def test_classes_without_a_weight_are_not_left_out_silently() -> None:
     wanted = find_sampling(None, 1, {0: 1.0, "*": 0}, None)
     assert isinstance(wanted, Wanted)
     settled = wanted.settle(CATALOG, _answers(wanted.questions, labels))
-    assert set(_epoch(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))) == set(range(0, 1000, 3))
+    assert set(order_of(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))) == set(range(0, 1000, 3))
 
 
 def _matched(questions: tuple[str, ...], column: Numbers) -> list[Any]:
@@ -249,7 +234,7 @@ def test_weights_apply_within_a_subset() -> None:
     assert isinstance(wanted, Wanted)
     settled = wanted.settle(CATALOG, [])
     assert isinstance(settled, Weighted)
-    ids = _epoch(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))
+    ids = order_of(Plan(CATALOG, PlanSpec(batch_size=7, sampling=settled)))
     chosen = np.flatnonzero(part.select(CATALOG).has(np.arange(1000))).tolist()
     assert sorted(ids) == chosen  # equal weights, as many draws as records: each once
 

@@ -1,6 +1,6 @@
 """Files of a folder that a conversion passes over: counted and named, whatever the format."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -11,28 +11,22 @@ from emlio.cli import main
 from emlio.prepare.sources.choice import open_source
 from emlio.prepare.sources.record_source import Ignored
 from emlio_testing.datasets import make_dataset
-from emlio_testing.format_files import tar_of
-
-
-def _put(folder: Path, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+from emlio_testing.format_files import put_files, tar_of
 
 
 def _shards(folder: Path) -> None:
     make_dataset(folder, records=8, shards=2)
-    _put(
+    put_files(
         folder, {"train.tfrecord.idx": b"0 8\n", "train.tfrecord.digest.json": b"{}", "mapping_shard_00000.json": b"{}"}
     )
 
 
 def _tars(folder: Path) -> None:
-    _put(folder, {"a.tar": tar_of([("1.txt", b"one"), ("2.txt", b"two")])})
+    put_files(folder, {"a.tar": tar_of([("1.txt", b"one"), ("2.txt", b"two")])})
 
 
 def _lines(folder: Path) -> None:
-    _put(folder, {"a.jsonl": b'{"a": 1}\n'})
+    put_files(folder, {"a.jsonl": b'{"a": 1}\n'})
 
 
 def _columns(folder: Path) -> None:
@@ -57,7 +51,7 @@ def test_stray_files_are_counted_and_named(
     make(folder)
     with closing(open_source(folder, kind, None, tmp_path / "scratch")) as source:
         assert source.listing.ignored == Ignored()
-    _put(folder, {"notes.md": b"#", "part-2.zip": b"x", ".hidden": b"x"})
+    put_files(folder, {"notes.md": b"#", "part-2.zip": b"x", ".hidden": b"x"})
     assert main(["convert", "--from", kind, str(folder), str(tmp_path / "out")]) == 0
     assert "ignored: 2 files in the source: notes.md, part-2.zip\n" in capsys.readouterr().out
     (folder / "notes.md").unlink()

@@ -1,46 +1,29 @@
 import gzip
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.example import parse_example
 from emlio.prepare.sources.choice import guess_kind, open_source
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.manifest import Manifest
-from emlio.prepare.sources.record_source import RecordSource
-from emlio.prepare.targets.example_form import example_record
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import tar_of
-
-
-def _jpeg(shade: int, size: tuple[int, int] = (12, 8)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (shade, shade, shade)).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
-def _features(source: RecordSource, place: int) -> dict[str, object]:
-    record = b"".join(example_record(source.record(place)).parts)
-    return {
-        name: [bytes(value) if isinstance(value, memoryview) else value for value in values]
-        for name, values in parse_example(record).items()
-    }
+from emlio_testing.pictures import encoded_picture
+from emlio_testing.sources import features_of
 
 
 class TestManifest:
-    def test_columns_of_a_csv_become_features(self, tmp_path: Path) -> None:
+    def test_columns_of_a_csv_becomefeatures_of(self, tmp_path: Path) -> None:
         (tmp_path / "im").mkdir()
-        (tmp_path / "im" / "a.jpg").write_bytes(_jpeg(1))
+        (tmp_path / "im" / "a.jpg").write_bytes(encoded_picture(colour=(1,) * 3))
         (tmp_path / "b.bin").write_bytes(b"data")
         table = tmp_path / "list.csv"
         table.write_text("file,label,age,weight,who\nim/a.jpg,4,30,1.5,Ann\nb.bin,2,-7,2,Bob\n")
         source = Manifest(table)
-        first, second = _features(source, 0), _features(source, 1)
+        first, second = features_of(source, 0), features_of(source, 1)
         assert first["image/class/label"] == [4]
         assert first["image/filename"] == [b"a.jpg"]
         assert first["age"] == [30]
@@ -58,7 +41,7 @@ class TestManifest:
         table = tmp_path / "list.csv"
         table.write_text("file,who\n" + "".join(f"x,{cell}\n" for cell in cells))
         source = Manifest(table)
-        assert [_features(source, place)["who"] for place in range(2)] == [[cell.encode()] for cell in cells]
+        assert [features_of(source, place)["who"] for place in range(2)] == [[cell.encode()] for cell in cells]
 
     def test_class_names_are_numbered_by_their_order(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(b"1")
@@ -67,7 +50,7 @@ class TestManifest:
         source = Manifest(table)
         assert [source.record(place).label for place in range(3)] == [1, 0, 1]
         assert source.listing.label_names == {0: "dog", 1: "wolf"}
-        assert _features(source, 0)["image/class/text"] == [b"wolf"]
+        assert features_of(source, 0)["image/class/text"] == [b"wolf"]
 
     def test_jsonl_keeps_its_types(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(b"1")
@@ -78,7 +61,7 @@ class TestManifest:
         ]
         table.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
         source = Manifest(table)
-        assert _features(source, 0) == {
+        assert features_of(source, 0) == {
             "data": [b"1"],
             "filename": [b"x"],
             "image/class/label": [3],
@@ -87,7 +70,7 @@ class TestManifest:
             "s": ["ä".encode()],
             "box": [1, 2, 3],
         }
-        assert "box" not in _features(source, 1)
+        assert "box" not in features_of(source, 1)
 
     @pytest.mark.parametrize(
         ("name", "content", "message"),
@@ -142,7 +125,7 @@ class TestGuess:
     def test_every_form_is_recognised(self, tmp_path: Path) -> None:
         images = tmp_path / "images"
         (images / "class" / "deeper").mkdir(parents=True)
-        (images / "class" / "deeper" / "a.jpg").write_bytes(_jpeg(1))
+        (images / "class" / "deeper" / "a.jpg").write_bytes(encoded_picture(colour=(1,) * 3))
         arrays, nested, tars, records, parts = (
             tmp_path / name for name in ("arrays", "nested", "tars", "records", "parts")
         )

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from emlio.errors import DatasetError
 from emlio.example import encode_example
@@ -26,12 +25,7 @@ from emlio.prepare.targets.tar_members import members_of, picture_columns
 from emlio.prepare.targets.tar_record import TarRecords, key_of_path
 from emlio.prepare.targets.tar_shard import TarShard
 from emlio_testing.format_files import records_in
-
-
-def _picture(form: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (9, 7), (200, 10, 10)).save(buffer, form)
-    return buffer.getvalue()
+from emlio_testing.pictures import encoded_picture
 
 
 def _members(**fields: Any) -> dict[str, bytes]:
@@ -66,12 +60,12 @@ class TestMembers:
         [("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("GIF", "gif"), ("BMP", "bmp"), ("TIFF", "tif")],
     )
     def test_a_picture_is_named_by_its_first_bytes(self, form: str, extension: str) -> None:
-        picture = _picture(form)
+        picture = encoded_picture(form)
         assert picture_extension(picture) == extension
         assert _members(picture=picture, filename="x.jpeg", label=3) == {extension: picture, "cls": b"3"}
 
     def test_a_picture_of_a_kind_that_only_its_name_tells_keeps_its_extension(self) -> None:
-        picture = _picture("PPM")
+        picture = encoded_picture("PPM")
         assert _members(picture=picture, filename="d/x.PPM") == {"ppm": picture}
 
     @pytest.mark.parametrize("picture", [b"", b"no picture", b"\xff\xd8\xff", b"BM of other bytes"])
@@ -108,12 +102,12 @@ class TestMembers:
         assert _npy(_members(columns={"array": array}, main="array")["npy"]).tolist() == [0, 1, 2]
         assert _members(columns={"data": b"x"}, main="data", filename="b.mp3") == {"mp3": b"x"}
         assert _members(columns={"data": b"x"}, main="data", filename="b") == {"bin": b"x"}
-        picture = _picture("PNG")
+        picture = encoded_picture("PNG")
         assert _members(columns={"data": picture}, main="data", filename="b") == {"png": picture}
 
     def test_names_that_say_a_kind_are_kept(self) -> None:
         columns = {"seg.png": b"1", "txt": b"2", "json": b"3", "npy": np.arange(2), "TXT.txt": "4", "x.id": b"5"}
-        columns["mask"] = _picture("PNG")
+        columns["mask"] = encoded_picture("PNG")
         assert list(_members(columns=columns)) == ["seg.png", "txt", "json", "npy", "txt.txt", "x.id.bin", "mask.png"]
 
     @pytest.mark.parametrize(
@@ -126,7 +120,7 @@ class TestMembers:
     )
     def test_two_columns_of_one_name_are_named(self, columns: dict[str, Any], names: str) -> None:
         with pytest.raises(DatasetError, match=names):
-            _members(columns=columns, picture=_picture("JPEG"), label=1)
+            _members(columns=columns, picture=encoded_picture("JPEG"), label=1)
         with pytest.raises(DatasetError, match=r"'label' and 'data' .* both would be \.cls"):
             _members(columns={"data": b"1"}, main="data", filename="1.cls", label=1)
 
@@ -143,7 +137,7 @@ class TestMembers:
 
 class TestExamples:
     def test_what_a_converted_picture_had_is_there_again(self) -> None:
-        picture = _picture("JPEG")
+        picture = encoded_picture("JPEG")
         made = example_record(
             Sample(picture=picture, label=5, class_name="dog", filename="7.jpg", columns={"txt": b"t", "n": 3})
         )
@@ -160,7 +154,12 @@ class TestExamples:
         }
 
     def test_a_record_that_came_from_a_tar_has_its_members_again(self) -> None:
-        features = {"__key__": b"a/7", "image/filename": b"7.png", "image/encoded": _picture("PNG"), "json": b"{}"}
+        features = {
+            "__key__": b"a/7",
+            "image/filename": b"7.png",
+            "image/encoded": encoded_picture("PNG"),
+            "json": b"{}",
+        }
         members = _of_record(TarRecords(numbered=False).record(Sample(record=encode_example(features)), 0))
         assert members == {"a/7.png": features["image/encoded"], "a/7.json": b"{}"}
 

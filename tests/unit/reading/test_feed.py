@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,13 +19,13 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import MessagePlan, StreamPosition
+from emlio.reading.message_planner import MessagePlan
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import ids_checksum
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
-from emlio_testing.reading import page_cache
+from emlio_testing.reading import feed_of, page_cache
 
 _RECORDS = 120
 
@@ -46,30 +45,6 @@ def _opened(folder: Path) -> Iterator[PageCacheEngine]:
     finally:
         shards.close()
         shards.dataset.close()
-
-
-def _feed(
-    shards: PageCacheEngine,
-    spec: PlanSpec,
-    *,
-    rank: int = 0,
-    position: tuple[int, int, int] = (0, 0, 0),
-    owned: npt.NDArray[np.bool_] | None = None,
-    message_bytes: int = 1000,
-    clock: ManualClock | None = None,
-) -> Feed:
-    entries = shards.dataset.entries
-    epoch, origin, slot = position
-    return Feed(
-        plan=Plan(Catalog(shards=entries), spec),
-        rank=rank,
-        position=StreamPosition(epoch=epoch, origin=origin, slot=slot),
-        owned=owned if owned is not None else np.ones(len(entries), np.bool_),
-        local=np.arange(len(entries)),
-        engine=shards,
-        message_bytes=message_bytes,
-        clock=clock if clock is not None else ManualClock(),
-    )
 
 
 def _read(feed: Feed, message: MessagePlan, gatherer: Gatherer) -> list[int]:
@@ -101,7 +76,14 @@ def test_a_feed_is_the_plans_walk_cut_into_messages(folder: Path, data: st.DataO
         plan = Plan(Catalog(shards=shards.dataset.entries), spec)
         slot = data.draw(st.integers(0, plan.epoch(epoch, origin).slots(rank)))
         gatherer = Gatherer()
-        feed = _feed(shards, spec, rank=rank, position=(epoch, origin, slot), owned=owned, message_bytes=message_bytes)
+        feed = feed_of(
+            shards,
+            spec=spec,
+            rank=rank,
+            position=(epoch, origin, slot),
+            owned=owned,
+            message_bytes=message_bytes,
+        )
         due: list[tuple[int, int, int]] = []
         for number in range(epoch, epoch + 3):
             at = plan.epoch(number, origin if number == epoch else 0)
@@ -127,7 +109,7 @@ def test_a_feed_is_the_plans_walk_cut_into_messages(folder: Path, data: st.DataO
 def test_messages_are_filled_as_far_as_they_go(folder: Path) -> None:
     with _opened(folder) as shards:
         feed, gatherer = (
-            _feed(shards, PlanSpec(batch_size=8, shuffle=Shuffle.parse("none")), message_bytes=2000),
+            feed_of(shards, spec=PlanSpec(batch_size=8, shuffle=Shuffle.parse("none")), message_bytes=2000),
             Gatherer(),
         )
         messages = [feed.next(gatherer) for _ in range(5)]
@@ -140,7 +122,7 @@ def test_messages_are_filled_as_far_as_they_go(folder: Path) -> None:
 def test_a_record_longer_than_a_message_goes_alone_and_whole(tmp_path: Path) -> None:
     make_dataset(tmp_path, records=6, shards=1, payload=lambda n: n.to_bytes(8, "little") * (1000 if n == 2 else 1))
     with _opened(tmp_path) as shards:
-        feed = _feed(shards, PlanSpec(batch_size=6, shuffle=Shuffle.parse("none")), message_bytes=100)
+        feed = feed_of(shards, spec=PlanSpec(batch_size=6, shuffle=Shuffle.parse("none")), message_bytes=100)
         sizes: list[list[int]] = []
         gatherer = Gatherer()
         while sum(map(len, sizes)) < 6:
@@ -156,10 +138,10 @@ def test_an_order_that_brings_this_rank_nothing_ends_after_what_is_left(folder: 
     spec = PlanSpec(batch_size=60, world_size=2, shuffle=Shuffle.parse("none"))
     owned = np.array([True, False, False, False])
     with _opened(folder) as shards:
-        none = _feed(shards, spec, rank=1, owned=owned)
+        none = feed_of(shards, spec=spec, rank=1, owned=owned)
         while not none.ended:
             assert none.next(Gatherer()) is None
-        late = _feed(shards, spec, rank=0, position=(0, 20, 0), owned=owned)
+        late = feed_of(shards, spec=spec, rank=0, position=(0, 20, 0), owned=owned)
         first = late.next(Gatherer())
         assert first is not None
         assert (first.epoch, first.slot) == (0, 0)
@@ -172,7 +154,14 @@ def test_planned_messages_still_go_out_when_the_order_ends(folder: Path) -> None
     owned = np.array([False, False, True, False])
     with _opened(folder) as shards:
         feed, gatherer = (
-            _feed(shards, spec, rank=0, position=(0, 60, 0), owned=owned, message_bytes=100_000),
+            feed_of(
+                shards,
+                spec=spec,
+                rank=0,
+                position=(0, 60, 0),
+                owned=owned,
+                message_bytes=100_000,
+            ),
             Gatherer(),
         )
         assert gatherer.cold, "else nothing is planned ahead"
@@ -187,7 +176,7 @@ def test_a_file_that_changed_is_noticed_within_the_time_a_check_is_good_for(tmp_
     make_dataset(tmp_path, records=40, shards=1)
     clock = ManualClock()
     with _opened(tmp_path) as shards:
-        feed, gatherer = _feed(shards, PlanSpec(batch_size=8), message_bytes=200, clock=clock), Gatherer()
+        feed, gatherer = feed_of(shards, spec=PlanSpec(batch_size=8), message_bytes=200, clock=clock), Gatherer()
         first, second, third = feed.next(gatherer), feed.next(gatherer), feed.next(gatherer)
         assert first is not None
         assert second is not None
@@ -203,7 +192,7 @@ def test_a_file_that_changed_is_noticed_within_the_time_a_check_is_good_for(tmp_
 
 def test_a_feed_nobody_needs_frees_what_it_planned_without_the_garbage_collector(folder: Path) -> None:
     with _opened(folder) as shards:
-        feed = _feed(shards, PlanSpec(batch_size=4))
+        feed = feed_of(shards, spec=PlanSpec(batch_size=4))
         assert feed.next(Gatherer()) is not None
         gone = weakref.ref(feed)
         gc.disable()
@@ -219,12 +208,11 @@ def test_a_record_that_is_too_long_with_what_is_told_of_it_is_refused(
     size: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file's label and path follow its bytes: 4 bytes of checksum, 4 of length, 4 of label, and 7 here."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("emlio.reading.message_planner.MAX_PAYLOAD_BYTES", 100)
     (tmp_path / "data" / "cat").mkdir(parents=True)
     (tmp_path / "data" / "cat" / "one").write_bytes(b"x" * size)
     with _opened(tmp_path / "data") as shards:
-        feed = _feed(shards, PlanSpec(batch_size=1))
+        feed = feed_of(shards, spec=PlanSpec(batch_size=1))
         if fits:
             message = feed.next(Gatherer())
             assert message is not None

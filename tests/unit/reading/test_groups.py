@@ -1,9 +1,8 @@
 """Messages made of groups of rows: each row once, the cost of an order, files that change."""
 
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,30 +13,18 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from emlio.errors import DatasetError
 from emlio.formats.tabular.tables import Tables
 from emlio.index.dataset import Dataset
-from emlio.index.indexed import open_objects
-from emlio.index.opening import list_objects, open_dataset
-from emlio.planner.catalog import Catalog
-from emlio.planner.order import Shuffle
-from emlio.planner.plan import Plan, PlanSpec
+from emlio.index.opening import open_dataset
 from emlio.reading import group_engine
 from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine
 from emlio.reading.group_maker import GroupMaker
-from emlio.reading.message_planner import StreamPosition
 from emlio.reading.open_engine import open_engine
-from emlio.store.bucket.address import ObjectAddress
-from emlio.store.bucket.bucket_store import Bucket
-from emlio.store.bucket.requests import Requests
-from emlio_testing.clock import ManualClock
-from emlio_testing.fake_objects import FakeObjects
 from emlio_testing.format_datasets import FORMS
-from emlio_testing.reading import added_checksums, faults_in
+from emlio_testing.reading import added_checksums, faults_in, feed_of
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -45,8 +32,7 @@ _RECORDS = 211
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def folder(tmp_path: Path, own_cache: Path) -> Path:
     FORMS["parquet"].make(tmp_path / "data", _RECORDS)
     return tmp_path / "data"
 
@@ -68,23 +54,9 @@ def _source(dataset: Dataset, most_bytes: int) -> GroupEngine:
     return source
 
 
-def _feed(source: GroupEngine, shuffle: str) -> Feed:
-    entries = source.dataset.entries
-    return Feed(
-        plan=Plan(Catalog(shards=entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse(shuffle))),
-        rank=0,
-        position=StreamPosition(epoch=0, origin=0, slot=0, end=1),
-        owned=np.ones(len(entries), np.bool_),
-        local=np.arange(len(entries)),
-        engine=source,
-        message_bytes=400,
-        clock=ManualClock(),
-    )
-
-
 def _read_all(source: GroupEngine, shuffle: str) -> list[tuple[int, int]]:
     """Return the shard and the number of each record read, after looking at its bytes."""
-    feed, gatherer, found = _feed(source, shuffle), Gatherer(), list[tuple[int, int]]()
+    feed, gatherer, found = feed_of(source, shuffle, 400, end=1), Gatherer(), list[tuple[int, int]]()
     shards = source.dataset.shards
     firsts = np.cumsum([0, *(shard.records for shard in shards)])
     while (message := feed.next(gatherer)) is not None:
@@ -120,20 +92,6 @@ def test_in_order_each_group_is_made_once(folder: Path) -> None:
         source.close()
 
 
-def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
-    objects = FakeObjects({path.name: path.read_bytes() for path in folder.iterdir()})
-    address = ObjectAddress.parse("s3://b/p")
-    bucket = Bucket(address, Requests(address, objects, pause=lambda _: False))
-    with (
-        open_objects("d", list_objects("d", bucket), tmp_path / "c", {}) as there,
-        open_dataset("d", folder) as here,
-    ):
-        assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]
-        source = _source(there, 1 << 30)
-        assert len(set(_read_all(source, "global"))) == _RECORDS
-        source.close()
-
-
 def test_a_bad_order_is_told_once_with_what_helps(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,85 +104,6 @@ def test_a_bad_order_is_told_once_with_what_helps(
     (warning,) = caplog.records
     assert "dataset pics: for" in warning.getMessage()
     assert 'shuffle="block:RECORDS:BLOCKS"' in warning.getMessage()
-
-
-def _drain(feed: Feed, gatherer: Gatherer) -> None:
-    while (message := feed.next(gatherer)) is not None:
-        feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
-
-
-def _replace(path: Path) -> None:
-    data = path.read_bytes()
-    path.unlink()
-    path.write_bytes(data)
-
-
-def _cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 100)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"), [(_replace, "was replaced|changed while"), (_cut, "changed while it was served")]
-)
-@pytest.mark.parametrize("most_bytes", [0, 1 << 30])
-def test_a_file_that_changes_is_an_error_that_names_it(
-    folder: Path, change: Callable[[Path], Any], reason: str, most_bytes: int
-) -> None:
-    with open_dataset("d", folder) as dataset:
-        source = _source(dataset, most_bytes)
-        feed, gatherer = _feed(source, "none"), Gatherer()
-        message = feed.next(gatherer)
-        assert message is not None
-        feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
-        change(folder / "part-2.parquet")
-        with pytest.raises(DatasetError, match=rf"part-2\.parquet.*({reason})|({reason}).*part-2"):
-            _drain(feed, gatherer)
-        feed.stop()
-        source.close()
-
-
-def test_files_that_were_written_anew_are_indexed_anew(folder: Path) -> None:
-    open_dataset("d", folder).close()
-    FORMS["parquet"].make(folder.with_name("other"), 50)
-    for path in folder.with_name("other").iterdir():
-        path.replace(folder / path.name)
-    with open_dataset("d", folder) as dataset:
-        assert dataset.records == 50
-        source = _source(dataset, 1 << 30)
-        assert len(_read_all(source, "global")) == 50
-        source.close()
-
-
-def test_an_index_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_dataset("d", folder) as first:
-        entries = first.entries
-    monkeypatch.setattr("emlio.formats.tabular.tables.Tables.ranges", None)
-    with open_dataset("d", folder) as again:
-        assert again.entries == entries
-        source = _source(again, 1 << 30)
-        assert len(_read_all(source, "global")) == _RECORDS
-        source.close()
-
-
-def test_one_more_file_leaves_the_index_of_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_dataset("d", folder).close()
-    (folder / "part-9.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
-    indexed: list[str] = []
-    real = Tables.ranges
-
-    def counted(self: Any, files: Any, shard: Any, settings: bytes) -> Any:
-        indexed.append(shard.name)
-        return real(self, files, shard, settings)
-
-    monkeypatch.setattr("emlio.formats.tabular.tables.Tables.ranges", counted)
-    with open_dataset("d", folder) as dataset:
-        assert dataset.records == _RECORDS + dataset.shards[0].records
-        source = _source(dataset, 1 << 30)
-        feed, gatherer = _feed(source, "none"), Gatherer()
-        _drain(feed, gatherer)
-        feed.stop()
-        source.close()
-    assert indexed == ["part-9.parquet"]
 
 
 def test_a_file_that_is_added_and_changes_the_order_of_columns_leaves_no_stale_checksums(

@@ -24,31 +24,16 @@ from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import MessagePlan, StreamPosition
+from emlio.reading.message_planner import MessagePlan
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.store.opened.leases import Leases
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
-from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases, leases_on
-from emlio_testing.reading import made_up, page_cache
+from emlio_testing.reading import feed_of, made_up, page_cache
 
 _LONG = 1 << 20
 _RECORD = 700_000
-
-
-def _feed(shards: PageCacheEngine, spec: PlanSpec, message_bytes: int) -> Feed:
-    entries = shards.dataset.entries
-    return Feed(
-        plan=Plan(Catalog(shards=entries), spec),
-        rank=0,
-        position=StreamPosition(epoch=0, origin=0, slot=0),
-        owned=np.ones(len(entries), np.bool_),
-        local=np.arange(len(entries)),
-        engine=shards,
-        message_bytes=message_bytes,
-        clock=ManualClock(),
-    )
 
 
 def _dataset_of(sizes: list[list[int]]) -> Dataset:
@@ -101,7 +86,7 @@ def test_a_long_run_is_a_message_of_its_own_and_everything_else_is_filled_up(
 ) -> None:
     shards = page_cache(_dataset_of(sizes))
     spec = PlanSpec(batch_size=batch_size, shuffle=Shuffle.parse(shuffle))
-    feed, gatherer = _feed(shards, spec, message_bytes), Gatherer()
+    feed, gatherer = feed_of(shards, spec=spec, message_bytes=message_bytes), Gatherer()
     gatherer.cold = False  # else the disk would be asked for what there is no file of
     plan = Plan(Catalog(shards=shards.dataset.entries), spec)
     due = [
@@ -172,7 +157,7 @@ def _both_ways(feed: Feed, rank: _Rank) -> tuple[npt.NDArray[np.uint8] | None, b
 def test_long_runs_are_lent_and_are_what_reading_gives(folder: Path) -> None:
     rank, spec = _Rank(), PlanSpec(batch_size=4, shuffle=Shuffle.parse("none"))
     with _opened(folder, Leases()) as shards:
-        feed = _feed(shards, spec, 3 * _LONG)
+        feed = feed_of(shards, spec=spec, message_bytes=3 * _LONG)
         for _ in range(6):
             lent, copied = _both_ways(feed, rank)
             assert lent is not None
@@ -190,7 +175,7 @@ def test_long_runs_are_lent_and_are_what_reading_gives(folder: Path) -> None:
 def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: str, leased: bool) -> None:
     rank, spec = _Rank(), PlanSpec(batch_size=4, seed=3, shuffle=Shuffle.parse(shuffle))
     with _opened(folder, Leases() if leased else None) as shards:
-        feed = _feed(shards, spec, message_bytes)
+        feed = feed_of(shards, spec=spec, message_bytes=message_bytes)
         lent, _ = _both_ways(feed, rank)
         assert lent is None
         assert rank.back == []
@@ -198,7 +183,7 @@ def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: st
 
 @contextmanager
 def _stream(shards: PageCacheEngine) -> Iterator[Stream]:
-    feed = _feed(shards, PlanSpec(batch_size=4, shuffle=Shuffle.parse("none")), 3 * _LONG)
+    feed = feed_of(shards, "none", 3 * _LONG)
     pool = BufferPool(_LONG, 0)
     ledger = MemoryBudget(1 << 30)
     stream = Stream(

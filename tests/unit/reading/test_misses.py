@@ -8,20 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.clock import SystemClock
 from emlio.errors import DatasetError
 from emlio.index.opening import open_dataset
-from emlio.planner.catalog import Catalog
-from emlio.planner.order import Shuffle
-from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import StreamPosition
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.store.folder import Folder
 from emlio.store.opened.room import Room
 from emlio_testing.datasets import make_dataset
-from emlio_testing.reading import in_folder, page_cache
+from emlio_testing.reading import feed_of, in_folder, page_cache
 
 _SHARDS, _LIMIT, _RECORD = 200, 16, 116
 
@@ -57,20 +51,6 @@ def _opened(folder: Path, limit: int = _LIMIT) -> Generator[PageCacheEngine]:
             shards.close()
 
 
-def _feed(shards: PageCacheEngine, message_bytes: int) -> Feed:
-    plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("global")))
-    return Feed(
-        plan=plan,
-        rank=0,
-        position=StreamPosition(epoch=0, origin=0, slot=0),
-        owned=np.ones(_SHARDS, np.bool_),
-        local=np.arange(_SHARDS),
-        engine=shards,
-        message_bytes=message_bytes,
-        clock=SystemClock(),
-    )
-
-
 def _warm() -> Gatherer:
     gatherer = Gatherer()
     gatherer.cold = False
@@ -84,7 +64,7 @@ def test_a_record_in_a_closed_file_costs_one_opening_no_look_by_name_and_no_mapp
         counting = shards.files.store.folder
         assert isinstance(counting, _CountingFolder)
         counting.opens = counting.stats = 0
-        feed, gatherer = _feed(shards, _SHARDS * _RECORD), _warm()
+        feed, gatherer = feed_of(shards, message_bytes=_SHARDS * _RECORD, batch_size=10), _warm()
         message = feed.next(gatherer)
         assert message is not None
         assert message.count == _SHARDS
@@ -104,7 +84,7 @@ def test_records_of_mapped_and_closed_files_come_where_they_belong_in_any_mixtur
         with shards.files.mapped(np.arange(0, 2 * _LIMIT, 2)):
             pass
         for message_bytes in (_RECORD, 7 * _RECORD, 50 * _RECORD):
-            feed, gatherer, seen = _feed(shards, message_bytes), _warm(), list[int]()
+            feed, gatherer, seen = feed_of(shards, message_bytes=message_bytes, batch_size=10), _warm(), list[int]()
             while len(seen) < _SHARDS:
                 message = feed.next(gatherer)
                 assert message is not None
@@ -169,7 +149,7 @@ def test_a_closed_file_that_is_another_one_is_the_same_error_as_an_open_one(
             with shards.files.mapped(np.arange(_SHARDS)):
                 pass
         change(next(folder.glob("train-00150-*.tfrecord")))
-        feed, gatherer = _feed(shards, _SHARDS * _RECORD), _warm()
+        feed, gatherer = feed_of(shards, message_bytes=_SHARDS * _RECORD, batch_size=10), _warm()
         message = feed.next(gatherer)
         assert message is not None
         with pytest.raises(DatasetError, match=said):

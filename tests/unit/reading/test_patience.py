@@ -15,22 +15,16 @@ import pytest
 from emlio.daemon.control.answers import code_of_files, fault_of
 from emlio.errors import DatasetError, RefusedError
 from emlio.index.opening import open_dataset
-from emlio.planner.catalog import Catalog
-from emlio.planner.order import Shuffle
-from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.message_planner import StreamPosition
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
 from emlio.store.folder import Folder
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.patience import PAUSES_S, patiently
-from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases
-from emlio_testing.reading import in_folder, page_cache
+from emlio_testing.reading import feed_of, in_folder, page_cache
 
 _SHARDS = 3
 _FOR_EVER = 1 << 30
@@ -72,19 +66,6 @@ def _opened(data: Path, leases: Leases | None = None) -> Generator[tuple[PageCac
             yield shards, folder
         finally:
             shards.close()
-
-
-def _feed(shards: PageCacheEngine) -> Feed:
-    return Feed(
-        plan=Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("global"))),
-        rank=0,
-        position=StreamPosition(epoch=0, origin=0, slot=0),
-        owned=np.ones(_SHARDS, np.bool_),
-        local=np.arange(_SHARDS),
-        engine=shards,
-        message_bytes=1 << 20,
-        clock=ManualClock(),
-    )
 
 
 @dataclass
@@ -129,7 +110,7 @@ def test_another_error_and_who_is_told_to_stop_are_not_tried_again() -> None:
 @pytest.mark.parametrize("code", _USED_UP)
 def test_a_message_is_read_when_there_are_descriptors_again(data: Path, code: int) -> None:
     with _opened(data) as (shards, folder):
-        feed, gatherer = _feed(shards), Gatherer()
+        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
         gatherer.cold = False
         message = feed.next(gatherer)
         assert message is not None
@@ -156,7 +137,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
         close(descriptor)
 
     with _opened(data) as (shards, folder):
-        feed, gatherer = _feed(shards), Gatherer(_forbidden)
+        feed, gatherer = feed_of(shards, batch_size=10), Gatherer(_forbidden)
         gatherer.cold = False
         message = feed.next(gatherer)
         assert message is not None
@@ -183,7 +164,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
 
 def test_who_waits_for_descriptors_ends_when_the_feed_is_stopped(data: Path) -> None:
     with _opened(data) as (shards, folder):
-        feed, gatherer = _feed(shards), Gatherer()
+        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
         gatherer.cold = False
         message = feed.next(gatherer)
         assert message is not None
@@ -278,7 +259,7 @@ def test_a_rank_calls_a_daemon_again_that_lacks_descriptors_and_no_other() -> No
 def test_what_the_system_lacks_is_not_what_closing_waits_for(data: Path) -> None:
     """A thread that waits for descriptors, as a reading thread does while others close."""
     with _opened(data) as (shards, folder):
-        feed, gatherer = _feed(shards), Gatherer()
+        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
         gatherer.cold = False
         message = feed.next(gatherer)
         assert message is not None

@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
@@ -16,13 +15,9 @@ from emlio.planner.token_epoch import TokenBatch, TokenEpoch
 from emlio.planner.token_lengths import padding_waste, token_lengths
 from emlio.planner.token_plan import TokenPlan
 from emlio.receiver.tokens.batches import TokenAssembler
+from emlio_testing.planning import catalog_of
 
-_CATALOG = Catalog(
-    shards=(
-        ShardEntry(name="a", records=2, size_bytes=1, digest=""),
-        ShardEntry(name="b", records=1, size_bytes=1, digest=""),
-    )
-)
+_CATALOG = catalog_of(2, 1)
 
 
 def _batch(height: int, width: int, pieces: Sequence[tuple[int, int, int, int, int]]) -> TokenBatch:
@@ -53,7 +48,9 @@ def test_lengths_follow_from_the_sizes_of_frames() -> None:
     ("size", "said"), [(16 + 6, "got 6 bytes"), (15, "got -1 bytes"), (16 + 2**33, "got 8589934592")]
 )
 def test_a_record_that_is_no_whole_tokens_is_named(size: int, said: str) -> None:
-    with pytest.raises(DatasetError, match=f"record 0 of shard b: its size must be a multiple of 4 bytes.*{said}"):
+    with pytest.raises(
+        DatasetError, match=f"record 0 of shard s000001: its size must be a multiple of 4 bytes.*{said}"
+    ):
         token_lengths(_CATALOG, np.array([24, 24, size]), 4)
 
 
@@ -208,7 +205,7 @@ def test_a_whole_epoch_hands_out_every_record_whole_and_never_mixed(cut: Padded 
     lengths = np.random.default_rng(5).integers(1, 200, 150).astype(np.int32)
     # A token names its record and its place in it.
     records = [1000 * number + np.arange(length, dtype=np.int64) for number, length in enumerate(lengths)]
-    catalog = Catalog(shards=(ShardEntry(name="a", records=150, size_bytes=1, digest=""),))
+    catalog = catalog_of(150)
     epoch = TokenPlan(Plan(catalog, PlanSpec(batch_size=20, world_size=3)), cut, lengths).epoch(0)
     packed = isinstance(cut, Packed)
     assert epoch.repeated == 0

@@ -7,7 +7,6 @@ import pytest
 
 from emlio import TokenBatches
 from emlio.errors import EmlioError, PeerLostError
-from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.addresses.address import Address
@@ -19,13 +18,14 @@ from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.planning import catalog_of
 from emlio_testing.token_records import count_tokens, read_padded, token_record
 
 _LENGTHS = [1 + number % 9 for number in range(64)]
 
 
 def _plan(world: int, pool: int) -> Plan:
-    catalog = Catalog(shards=(ShardEntry(name="a", records=len(_LENGTHS), size_bytes=1, digest=""),))
+    catalog = catalog_of(len(_LENGTHS))
     return Plan(catalog, PlanSpec(seed=1, batch_size=pool, world_size=world))
 
 

@@ -1,7 +1,6 @@
 """When a shard's file is still the one that was indexed: docs/internals/decisions/file-identity.md."""
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,14 +76,6 @@ def test_other_permissions_and_a_hard_link_are_no_change(foreign: Path) -> None:
         finally:
             shards.close()
     with open_dataset("d", foreign) as dataset:
-        assert dataset.entries == before
-
-
-def test_a_copy_has_the_same_entries(foreign: Path, tmp_path: Path) -> None:
-    with open_dataset("d", foreign) as dataset:
-        before = dataset.entries
-    shutil.copytree(foreign, tmp_path / "copy")
-    with open_dataset("d", tmp_path / "copy") as dataset:
         assert dataset.entries == before
 
 

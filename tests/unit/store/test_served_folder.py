@@ -22,10 +22,7 @@ from emlio_testing.reading import page_cache
 NAME = "train-00001-of-00003.tfrecord"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(params=[True, False], ids=["mapped", "bare"])

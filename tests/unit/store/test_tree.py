@@ -15,10 +15,7 @@ from emlio.store.folder import Folder
 from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
 from emlio_testing.format_files import read_folder
 
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _put(root: Path, *names: str) -> None:
