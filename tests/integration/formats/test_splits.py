@@ -4,6 +4,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.index import opening as choice
 from emlio.index.opening import open_dataset
 from emlio.store.bucket.address import ObjectAddress
+from emlio.tfrecord import frame
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
-from emlio_testing.format_files import put_files, put_mds, read_folder, tar_of, write_mds, write_megatron
+from emlio_testing.format_files import put_files, read_folder, tar_of, write_mds, write_megatron
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
@@ -61,9 +63,20 @@ def _clients(root: Path) -> Callable[[ObjectAddress], FakeObjects]:
     return client
 
 
-def _dataset_dict(root: Path) -> None:
-    put_files(
-        root,
+def _frames(*records: bytes) -> bytes:
+    return b"".join(map(frame, records))
+
+
+def _mds_files(folder: str, *numbers: int) -> dict[str, bytes]:
+    samples = [{"n": struct.pack("<q", number)} for number in numbers]
+    files, index = write_mds({"n": ("int64", 8)}, {"shard.00000.mds": samples})
+    return {f"{folder}/{name}": data for name, data in {**files, "index.json": json.dumps(index).encode()}.items()}
+
+
+_JSON_LINES = {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)}
+_CLASSES = {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""}
+_LAYOUTS: Mapping[str, tuple[Mapping[str, bytes], str, str]] = {
+    "dataset_dict": (
         {
             "dataset_dict.json": json.dumps({"splits": ["first", "second"]}).encode(),
             "first/data-00000-of-00001.arrow": _arrow_bytes(1, 2),
@@ -71,49 +84,36 @@ def _dataset_dict(root: Path) -> None:
             "first/state.json": b"{}",
             "first/cache-0123456789abcdef.arrow": _arrow_bytes(9),
         },
-    )
-
-
-def _hub(root: Path) -> None:
-    put_files(
-        root,
+        "first",
+        "second",
+    ),
+    "hub": (
         {
             "README.md": b"x",
             "data/train-00000-of-00001.parquet": _parquet_bytes(1, 2),
             "data/test-0.parquet": _parquet_bytes(3),
         },
-    )
-
-
-def _json_lines(root: Path) -> None:
-    put_files(root, {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)})
-
-
-def _tars(root: Path) -> None:
-    put_files(root, {"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)})
-
-
-def _tfrecords(root: Path) -> None:
-    root.mkdir()
-    write_tfrecord(root / "train-00000-of-00001.tfrecord", [b"1", b"2"])
-    write_tfrecord(root / "test-00000-of-00001.tfrecord", [b"3"])
-
-
-def _tfrecords_below(root: Path) -> None:
-    for split, records in (("train", [b"1", b"2"]), ("val", [b"3"])):
-        (root / split).mkdir(parents=True)
-        write_tfrecord(root / split / "part-00000-of-00001.tfrecord", records)
-
-
-def _streams(root: Path) -> None:
-    columns: dict[str, tuple[str, int | None]] = {"n": ("int64", 8)}
-    for stream, numbers in (("p0", (1, 2)), ("p1", (3,))):
-        (root / stream).mkdir(parents=True)
-        put_mds(root / stream, columns, *({"n": struct.pack("<q", number)} for number in numbers))
-
-
-def _classes(root: Path) -> None:
-    put_files(root, {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""})
+        "train",
+        "test",
+    ),
+    "json_lines": (_JSON_LINES, "train", "validation"),
+    "tars": ({"imagenet-train-000000.tar": _tar(1, 2), "imagenet-val-000000.tar": _tar(3)}, "train", "val"),
+    "tfrecords": (
+        {"train-00000-of-00001.tfrecord": _frames(b"1", b"2"), "test-00000-of-00001.tfrecord": _frames(b"3")},
+        "train",
+        "test",
+    ),
+    "tfrecords_below": (
+        {
+            f"{split}/part-00000-of-00001.tfrecord": data
+            for split, data in (("train", _frames(b"1", b"2")), ("val", _frames(b"3")))
+        },
+        "train",
+        "val",
+    ),
+    "streams": (_mds_files("p0", 1, 2) | _mds_files("p1", 3), "p0", "p1"),
+    "classes": (_CLASSES, "train", "val"),
+}
 
 
 def _number(row: Mapping[str, Any]) -> int:
@@ -122,83 +122,70 @@ def _number(row: Mapping[str, Any]) -> int:
     return int(bytes(row.get("data", row.get("txt", row.get("record")))))
 
 
-_LAYOUTS: list[tuple[Callable[[Path], None], str, str]] = [
-    (_dataset_dict, "first", "second"),
-    (_hub, "train", "test"),
-    (_json_lines, "train", "validation"),
-    (_tars, "train", "val"),
-    (_tfrecords, "train", "test"),
-    (_tfrecords_below, "train", "val"),
-    (_streams, "p0", "p1"),
-    (_classes, "train", "val"),
-]
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """A folder with two splits of two records and one."""
+
+    name: str
+    root: Path
+    first: str
+    second: str
+
+    def numbers(self, options: str = "") -> list[int]:
+        raw = {"raw": True} if "tfrecords" in self.name else {}
+        return [_number(row) for row in read_folder(f"{self.root}{options}", **raw)]
 
 
-@pytest.mark.parametrize(("make", "first", "second"), _LAYOUTS, ids=[make.__name__[1:] for make, _, _ in _LAYOUTS])
+@pytest.fixture(params=_LAYOUTS)
+def layout(request: pytest.FixtureRequest, tmp_path: Path) -> _Layout:
+    files, first, second = _LAYOUTS[request.param]
+    return _Layout(name=request.param, root=put_files(tmp_path / "data", files), first=first, second=second)
+
+
 class TestSplits:
-    def test_several_are_refused_by_name_and_one_is_chosen(
-        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path
-    ) -> None:
-        root = tmp_path / "data"
-        make(root)
-        raw = {"raw": True} if "tfrecords" in make.__name__ else {}
+    def test_several_are_refused_by_name_and_one_is_chosen(self, layout: _Layout) -> None:
+        names = ", ".join(sorted((layout.first, layout.second)))
         with pytest.raises(
-            DatasetError,
-            match=rf"holds the splits {', '.join(sorted((first, second)))}\. .*\?split={first}'; split=all serves",
+            DatasetError, match=rf"holds the splits {names}\. .*\?split={layout.first}'; split=all serves"
         ):
-            read_folder(root, **raw)
-        assert [_number(row) for row in read_folder(f"{root}?split={first}", **raw)] == [1, 2]
-        assert [_number(row) for row in read_folder(f"{root}?split={second}", **raw)] == [3]
-        with pytest.raises(ConfigError, match=rf"split must be .*{second}.*, got 'other'"):
-            read_folder(f"{root}?split=other", **raw)
+            layout.numbers()
+        assert layout.numbers(f"?split={layout.first}") == [1, 2]
+        assert layout.numbers(f"?split={layout.second}") == [3]
+        with pytest.raises(ConfigError, match=rf"split must be .*{layout.second}.*, got 'other'"):
+            layout.numbers("?split=other")
 
-    def test_all_are_served_as_one_when_asked(
-        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path
-    ) -> None:
-        root = tmp_path / "data"
-        make(root)
-        if make is _tfrecords_below:
+    def test_all_are_served_as_one_when_asked(self, layout: _Layout) -> None:
+        if layout.name == "tfrecords_below":
             with pytest.raises(DatasetError, match="holds TFRecord files, such as train/part"):
-                read_folder(f"{root}?split=all")
-            return
-        raw = {"raw": True} if "tfrecords" in make.__name__ else {}
-        assert sorted(_number(row) for row in read_folder(f"{root}?split=all", **raw)) == [1, 2, 3]
+                layout.numbers("?split=all")
+        else:
+            assert sorted(layout.numbers("?split=all")) == [1, 2, 3]
 
-    def test_a_bucket_is_like_a_folder(
-        self,
-        make: Callable[[Path], None],
-        first: str,
-        second: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        root = tmp_path / "data"
-        make(root)
-        monkeypatch.setattr(choice, "make_client", _clients(root))
+    def test_a_bucket_is_like_a_folder(self, layout: _Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "make_client", _clients(layout.root))
         address = ObjectAddress.parse("s3://bucket/data")
         with pytest.raises(DatasetError, match="holds the splits"):
-            open_dataset("d", address, tmp_path / "cache")
-        for split in (first, second):
+            open_dataset("d", address)
+        for split in (layout.first, layout.second):
+            options = {"split": split}
             with (
-                open_dataset("d", address, tmp_path / "cache", options={"split": split}) as there,
-                open_dataset("d", root, tmp_path / "cache", options={"split": split}) as here,
+                open_dataset("d", address, options=options) as there,
+                open_dataset("d", layout.root, options=options) as here,
             ):
                 assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]
 
     def test_convert_takes_the_split_that_is_chosen(
-        self, make: Callable[[Path], None], first: str, second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, layout: _Layout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        root = tmp_path / "data"
-        make(root)
-        kind = ["--from", "files"] if make is _classes else []
-        assert command(["convert", str(root), str(tmp_path / "out"), *kind]) == 2
+        kind = ["--from", "files"] if layout.name == "classes" else []
+        assert command(["convert", str(layout.root), str(tmp_path / "out"), *kind]) == 2
         assert "holds the splits" in capsys.readouterr().err
-        assert command(["convert", f"{root}?split={second}", str(tmp_path / "out"), *kind]) == 0
+        assert command(["convert", f"{layout.root}?split={layout.second}", str(tmp_path / "out"), *kind]) == 0
         assert len(read_folder(tmp_path / "out", raw=True)) == 1
 
 
 def test_a_split_is_part_of_what_a_dataset_is(tmp_path: Path) -> None:
-    _json_lines(tmp_path)
+    put_files(tmp_path, _JSON_LINES)
     found: list[str] = []
     for options in ({"split": "train"}, {"split": "validation"}, {"split": "all"}, {"files": "my_t*"}):
         with open_dataset("d", tmp_path, options=options) as dataset:
@@ -207,23 +194,15 @@ def test_a_split_is_part_of_what_a_dataset_is(tmp_path: Path) -> None:
     assert len(set(found[:3])) == 3
 
 
-def test_inspect_and_plan_take_a_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _json_lines(tmp_path)
-    assert command(["inspect", f"{tmp_path}?split=train"]) == 0
-    assert "records      2" in capsys.readouterr().out
-    assert command(["plan", f"{tmp_path}?split=validation", "--batch-size", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 1
-
-
 def test_classes_below_splits_keep_their_labels(tmp_path: Path) -> None:
-    _classes(tmp_path)
+    put_files(tmp_path, _CLASSES)
     train = read_folder(f"{tmp_path}?split=train")
     assert [(row["path"], int(row["label"])) for row in train] == [("cat/1.dat", 0), ("dog/2.dat", 1)]
     assert [int(row["label"]) for row in read_folder(f"{tmp_path}?split=all")] == [0, 1, 1]
 
 
 def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
-    _classes(tmp_path)
+    put_files(tmp_path, _CLASSES)
     assert [row["path"] for row in read_folder(f"{tmp_path}?files=train/**")] == ["cat/1.dat", "dog/2.dat"]
     assert [row["path"] for row in read_folder(f"{tmp_path}?split=train&files=cat/*")] == ["cat/1.dat"]
     with pytest.raises(ConfigError, match="files must be a pattern such as"):
@@ -244,11 +223,6 @@ def test_splits_are_looked_for_at_the_top_alone(tmp_path: Path, monkeypatch: pyt
     for place in (root, ObjectAddress.parse("s3://bucket/data")):
         with open_dataset("d", place, tmp_path / "cache", options={"split": "train"}) as dataset:
             assert dict(dataset.contents.label_names) == {0: "test"}
-
-
-def test_a_class_may_be_named_for_a_split(tmp_path: Path) -> None:
-    put_files(tmp_path, {f"{name}/1.jpg": _JPEG for name in ("bus", "car", "train")})
-    assert [int(row["label"]) for row in read_folder(tmp_path)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

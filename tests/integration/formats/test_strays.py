@@ -198,18 +198,3 @@ def test_a_column_has_one_member_name_whatever_its_values(tmp_path: Path) -> Non
     for name in ("f.json", "h.json"):
         np.testing.assert_array_equal([json.loads(bytes(row[name])) for row in rows], floats)
     assert [bytes(row["b.bin"]) for row in rows] == data
-
-
-def test_flat_tokens_of_several_splits_are_refused(tmp_path: Path) -> None:
-    for split in ("train", "val"):
-        np.arange(40, dtype=np.uint16).tofile(tmp_path / f"{split}.bin")
-    address = f"{tmp_path}?format=tokens&window=8&dtype=uint16"
-    with pytest.raises(DatasetError, match="holds the splits train, val"):
-        read_folder(address)
-    assert len(read_folder(f"{address}&split=val")) == 4
-    with pytest.raises(DatasetError, match="holds the splits train, val"):
-        convert(
-            ConvertOptions(
-                source=tmp_path, out=tmp_path.with_name("o"), source_kind="tokens", source_options={"dtype": "uint16"}
-            )
-        )

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,13 @@ from emlio.formats.tfrecord.scan import scan
 from emlio.formats.tfrecord.verify import verify_records
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio_testing.datasets import write_tfrecord
+from emlio_testing.written_datasets import files_of
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.
 _INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
+from typing import Any
 from emlio.cli import main
 out = Path(sys.argv[1])
 def watch():
@@ -32,10 +35,6 @@ from emlio.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def _files(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
 @pytest.mark.parametrize("command", ["convert", pytest.param("synth", marks=pytest.mark.slow)])
@@ -74,13 +73,18 @@ def test_an_interrupt_leaves_whole_shards_only_and_the_same_command_goes_on(tmp_
     subprocess.run([sys.executable, "-c", program, *there], check=True, capture_output=True)
     clean = [str(reference) if word == "OUT" else word for word in words]
     subprocess.run([sys.executable, "-c", program, *clean], check=True, capture_output=True)
-    assert _files(out) == _files(reference)
+    assert files_of(out) == files_of(reference)
 
 
-def test_a_disk_that_fills_up_names_the_shard_and_the_bytes_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("to", "bytes_needed", "left"), [("tfrecord", 508_000, "prepared.json"), ("wds", 768_000, ".prepared.json")]
+)
+def test_a_disk_that_fills_up_names_the_shard_and_the_bytes_and_leaves_no_temporary_file(
+    tmp_path: Path, to: Any, bytes_needed: int, left: str
+) -> None:
     write_tfrecord(tmp_path / "in.tfrecord", (bytes(1000) for _ in range(1000)))
     out = tmp_path / "out"
-    words = ["convert", str(tmp_path / "in.tfrecord"), str(out), "--shards", "2"]
+    words = ["convert", str(tmp_path / "in.tfrecord"), str(out), "--shards", "2", "--to", to]
     done = subprocess.run(
         [sys.executable, "-c", _LITTLE_ROOM, *words], capture_output=True, text=True, timeout=60, check=False
     )
@@ -88,12 +92,12 @@ def test_a_disk_that_fills_up_names_the_shard_and_the_bytes_and_leaves_no_tempor
     assert done.stderr.startswith("emlio convert: error: ")
     assert "shard-0000" in done.stderr
     assert "File too large" in done.stderr
-    assert "needs about 508000 bytes" in done.stderr
+    assert f"needs about {bytes_needed} bytes" in done.stderr
     assert " free" in done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(path.name for path in out.iterdir()) == ["prepared.json"]
+    assert sorted(path.name for path in out.iterdir()) == [left]
 
-    report = convert(ConvertOptions(source=tmp_path / "in.tfrecord", out=out, shards=2))
+    report = convert(ConvertOptions(source=tmp_path / "in.tfrecord", out=out, shards=2, to=to))
     assert report.records == 1000
     assert report.shards_found == 0
 

@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,8 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
 from emlio_testing.datasets import write_tfrecord
-from emlio_testing.format_files import put_mds, read_folder, tar_of
-
-_LITTLE_ROOM = """
-import resource, sys
-from emlio.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-sys.exit(main(sys.argv[1:]))
-"""
-
+from emlio_testing.format_files import read_folder, tar_of
+from emlio_testing.written_datasets import files_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -60,10 +51,6 @@ def _samples(out: Path) -> dict[str, dict[str, bytes]]:
     return found
 
 
-def _files(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
-
-
 def test_pictures_in_class_folders_become_samples_with_labels(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = _to_tars(images, out, shards=4)
@@ -80,11 +67,6 @@ def test_pictures_in_class_folders_become_samples_with_labels(images: Path, tmp_
         assert samples.pop(key) == {extension: path.read_bytes(), "cls": path.parent.name[-1].encode()}
     assert samples == {}
     assert (out / "labels.txt").read_text().split() == ["class0", "class1", "class2"]
-
-
-def test_one_tar_beside_its_labels_is_recognised(images: Path, tmp_path: Path) -> None:
-    _to_tars(images, tmp_path / "out", shards=1)
-    assert len(_samples(tmp_path / "out")) == 60
 
 
 def test_tars_are_written_anew_with_the_same_samples(tmp_path: Path) -> None:
@@ -175,25 +157,6 @@ def test_lines_of_json_are_members_as_they_are(tmp_path: Path) -> None:
     assert _samples(tmp_path / "out") == {f"{number:09d}": {"json": line} for number, line in enumerate(lines)}
 
 
-def test_columns_of_mosaics_shards_are_members(tmp_path: Path, images: Path) -> None:
-    (tmp_path / "in").mkdir()
-    picture = (images / "class0" / "001.JPG").read_bytes()
-    columns: dict[str, tuple[str, int | None]] = {
-        "img": ("jpeg", None), "y": ("int", 8), "caption": ("str", None), "more": ("json", None), "half": ("float16", 2)
-    }  # fmt: skip
-    row = {
-        "img": picture,
-        "y": (7).to_bytes(8, "little"),
-        "caption": b"a cat",
-        "more": b'{"a": [1]}',
-        "half": np.float16(0.25).tobytes(),
-    }
-    put_mds(tmp_path / "in", columns, row, row)
-    assert _to_tars(tmp_path / "in", tmp_path / "out").classes == 1
-    wanted = {"jpg": picture, "cls": b"7", "caption.txt": b"a cat", "more.json": b'{"a": [1]}', "half.json": b"0.25"}
-    assert _samples(tmp_path / "out") == {"000000000": wanted, "000000001": wanted}
-
-
 def test_records_go_to_tfrecord_files_and_back(images: Path, tmp_path: Path) -> None:
     _to_tars(images, tmp_path / "tars", shards=2)
     convert(ConvertOptions(source=tmp_path / "tars", out=tmp_path / "records", shards=3))
@@ -202,17 +165,6 @@ def test_records_go_to_tfrecord_files_and_back(images: Path, tmp_path: Path) -> 
     write_tfrecord(tmp_path / "raw.tfrecord", [b"no Example", b"at all"])
     _to_tars(tmp_path / "raw.tfrecord", tmp_path / "raw")
     assert _samples(tmp_path / "raw") == {"000000000": {"bin": b"no Example"}, "000000001": {"bin": b"at all"}}
-
-
-def test_a_manifests_columns_are_members(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "1.a.mp3").write_bytes(b"sound")
-    (tmp_path / "list.jsonl").write_text(
-        '{"file": "d/1.a.mp3", "label": "dog", "age": 3, "who": "Ann", "box": [1, 2], "none": []}\n'
-    )
-    _to_tars(tmp_path / "list.jsonl", tmp_path / "out")
-    members = {"mp3": b"sound", "cls": b"0", "age.json": b"3", "who.txt": b"Ann", "box.json": b"[1, 2]"}
-    assert _samples(tmp_path / "out") == {"d/1_a": members}
 
 
 def test_shards_have_the_size_that_is_asked_for(tmp_path: Path) -> None:
@@ -226,55 +178,23 @@ def test_shards_have_the_size_that_is_asked_for(tmp_path: Path) -> None:
     assert all(0.9 * (256 << 10) < size < 1.1 * (256 << 10) for size in sizes)
 
 
-class TestSameBytes:
-    def test_whatever_the_workers(self, images: Path, tmp_path: Path) -> None:
-        for name, workers in (("one", 1), ("many", 5)):
-            _to_tars(images, tmp_path / name, shards=6, workers=workers)
-        _to_tars(images, tmp_path / "other", shards=6, seed=1)
-        assert _files(tmp_path / "one") == _files(tmp_path / "many")
-        assert _samples(tmp_path / "one") == _samples(tmp_path / "other")
-        assert list(_samples(tmp_path / "one")) != list(_samples(tmp_path / "other"))
-
-    def test_finished_shards_are_kept_and_the_rest_is_made_the_same(self, images: Path, tmp_path: Path) -> None:
-        out = tmp_path / "out"
-        _to_tars(images, out, shards=6)
-        whole = _files(out)
-        kept = (out / "shard-00000-of-00006.tar").stat().st_mtime_ns
-        # What a killed process leaves: a tar without its description, one cut short, temporary files.
-        (out / ".tar_shard_00002.json").unlink()
-        cut_short = out / "shard-00003-of-00006.tar"
-        cut_short.write_bytes(cut_short.read_bytes()[:-100])
-        (out / ".shard-00005-of-00006.tar.0123456789ab.tmp").write_bytes(b"left over")
-        (out / "..tar_shard_00005.json.0123456789ab.tmp").write_bytes(b"left over")
-        assert _to_tars(images, out, shards=6).shards_found == 4
-        assert _files(out) == whole
-        assert (out / "shard-00000-of-00006.tar").stat().st_mtime_ns == kept
-
-
 class TestRefusals:
     def test_a_dataset_made_otherwise_is_left_alone_and_replaced_by_force(self, images: Path, tmp_path: Path) -> None:
         out = tmp_path / "out"
         convert(ConvertOptions(source=images, out=out, shards=2))
-        before = _files(out)
+        before = files_of(out)
         with pytest.raises(ConfigError, match=r"see its prepared\.json.*--force"):
             _to_tars(images, out, shards=2)
-        assert _files(out) == before
+        assert files_of(out) == before
         _to_tars(images, out, shards=3, force=True)
         assert not list(out.glob("*.tfrecord*")) + list(out.glob("mapping*"))
-        before = _files(out)
+        before = files_of(out)
         for to in ("tfrecord", "wds"):
             with pytest.raises(ConfigError, match=r"see its \.prepared\.json.*--force"):
                 convert(ConvertOptions(source=images, out=out, shards=2, to=to))  # type: ignore[arg-type]
-        assert _files(out) == before
+        assert files_of(out) == before
         convert(ConvertOptions(source=images, out=out, shards=2, force=True))
-        assert not [name for name in _files(out) if name.startswith(".") or name.endswith(".tar")]
-
-    @pytest.mark.parametrize("name", ["other.tar", ".hidden"])
-    def test_a_directory_with_other_files_is_refused(self, images: Path, tmp_path: Path, name: str) -> None:
-        (tmp_path / name).write_bytes(b"mine")
-        with pytest.raises(ConfigError, match=f"must be empty.* holds '{name}'"):
-            _to_tars(images, tmp_path, force=True)
-        assert _files(tmp_path) == {name: b"mine"}
+        assert not [name for name in files_of(out) if name.startswith(".") or name.endswith(".tar")]
 
     def test_keys_are_for_tars_only(self, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["convert", str(images), str(tmp_path / "out"), "--keys", "numbers"]) == 2
@@ -300,17 +220,3 @@ class TestRefusals:
         assert "a/2.png" in printed
         assert "'a/1_x', too" in printed
         assert len(_samples(out)) == 3
-
-    def test_a_disk_that_fills_up_names_the_shard_and_leaves_no_part_of_it(self, tmp_path: Path) -> None:
-        write_tfrecord(tmp_path / "in.tfrecord", (bytes(1000) for _ in range(1000)))
-        out = tmp_path / "out"
-        words = ["convert", str(tmp_path / "in.tfrecord"), str(out), "--shards", "2", "--to", "wds"]
-        done = subprocess.run(
-            [sys.executable, "-c", _LITTLE_ROOM, *words], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 2
-        assert done.stderr.startswith("emlio convert: error: ")
-        assert "-of-00002.tar: cannot be written: File too large. It needs about 768000 bytes" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert sorted(path.name for path in out.iterdir()) == [".prepared.json"]
-        assert _to_tars(tmp_path / "in.tfrecord", out, shards=2, check="decode").records == 1000

@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +11,14 @@ import torch
 
 from emlio import EmlioLoader, TokenBatches, Writer
 from emlio.cli import main
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tfrecord.mapping import read_mapping
 from emlio.prepare.mappings import describe_directory
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import served
 from emlio_testing.text_tokenizer import END, save_tokenizer
 
 _TOKENS = np.random.default_rng(1).integers(0, 65_536, 5_000).astype("<u2")
-
-
-@contextmanager
-def _daemon(**data: Path) -> Iterator[str]:
-    sources = tuple(DatasetSource(name=name, directory=directory) for name, directory in data.items())
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=sources, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
-        yield daemon.endpoint.replace("tcp://", "emlio://")
 
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
@@ -51,15 +40,15 @@ def flat(tmp_path: Path) -> Path:
 
 
 def test_a_flat_file_of_uint16_comes_back_without_saying_its_type_again(flat: Path) -> None:
-    with _daemon(flat=flat) as peer:
+    with served(flat, "flat") as address:
         for dtype, wanted in ((None, torch.int32), ("int64", torch.int64)):
-            with _loader(f"{peer}/flat", tokens=TokenBatches(pack=64, dtype=dtype)) as loader:
+            with _loader(address, tokens=TokenBatches(pack=64, dtype=dtype)) as loader:
                 assert loader.schema["tokens"].kind == "uint16"
                 batches = list(loader)
             assert {batch["tokens"].dtype for batch in batches} == {wanted}
             found = torch.cat([batch["tokens"][batch["segments"] > 0] for batch in batches])
             assert Counter(found.tolist()) == Counter(_TOKENS.tolist())
-        with _loader(f"{peer}/flat", tokens=None, batch_size=5, to="numpy") as loader:
+        with _loader(address, tokens=None, batch_size=5, to="numpy") as loader:
             rows = np.concatenate([batch["tokens"] for batch in loader])
         assert (rows.dtype, rows.shape) == (np.uint16, (50, 100))
         assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, _TOKENS.reshape(50, 100).tolist()))
@@ -99,7 +88,7 @@ def test_text_becomes_tokens_that_are_the_same_text_again(tmp_path: Path, capsys
 
     library: Any = tokenizers
     of: Any = library.Tokenizer.from_file(str(tokenizer))
-    with _daemon(text=tmp_path / "out") as peer, _loader(f"{peer}/text") as loader:
+    with served(tmp_path / "out") as address, _loader(address) as loader:
         found: list[str] = []
         for batch in loader:
             for row, segments in zip(batch["tokens"], batch["segments"], strict=True):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import emlio
 from emlio import EmlioLoader, Writer
 from emlio.cli import main as command
 from emlio.errors import ClosedError, ConfigError, DatasetError
@@ -324,7 +323,3 @@ def test_a_run_with_other_columns_than_the_interrupted_one_is_refused_at_once(tm
         Writer(tmp_path, schema={"id": "str", "data": "bytes"})
     fill(tmp_path, schema=schema)
     assert ids(tmp_path) == list(range(RECORDS))
-
-
-def test_the_public_name_is_the_class() -> None:
-    assert emlio.Writer is Writer

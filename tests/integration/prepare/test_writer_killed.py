@@ -10,6 +10,7 @@ import pytest
 
 from emlio import EmlioLoader, Writer
 from emlio_testing.datasets import numbered_payload
+from emlio_testing.written_datasets import files_of
 
 _DEATHS = 50
 
@@ -70,10 +71,6 @@ print(json.dumps([died, datasets, len(shards_left)]))
 """
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
 def _run(program: str, *words: object) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, timeout=200, check=False
@@ -92,10 +89,10 @@ def test_a_writer_killed_at_any_moment_loses_and_repeats_nothing(tmp_path: Path,
     died, datasets, moments = json.loads(_run(_KILLED, tmp_path, seed, _DEATHS // 2, old if appended else ""))
     assert died >= _DEATHS // 2
     assert moments >= 5  # it died while it was writing, after different numbers of shards, not before or after that
-    whole = _files(tmp_path / "whole")
+    whole = files_of(tmp_path / "whole")
     assert sum(name.endswith(".tfrecord") for name in whole) > 8
     for number in range(datasets):
-        assert _files(tmp_path / f"killed-{number}") == whole, f"dataset {number}, seed {seed}"
+        assert files_of(tmp_path / f"killed-{number}") == whole, f"dataset {number}, seed {seed}"
 
 
 _PART = """
@@ -121,7 +118,7 @@ def test_processes_write_parts_of_one_dataset_at_once(tmp_path: Path) -> None:
         with Writer(tmp_path / "alone", part=(part, parts), shard_size="8kB") as writer:
             for number in range(part * 50, part * 50 + 50):
                 writer.write({"data": numbered_payload(number, 600), "number": number})
-    assert _files(tmp_path / "data") == _files(tmp_path / "alone")
+    assert files_of(tmp_path / "data") == files_of(tmp_path / "alone")
     with EmlioLoader(str(tmp_path / "data"), batch_size=10, epochs=1, shuffle=False, to="numpy") as loader:
         found = [bytes(data) for batch in loader for data in batch["data"]]
     assert found == [numbered_payload(number, 600) for number in range(records)]

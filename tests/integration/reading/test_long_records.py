@@ -1,26 +1,16 @@
 """Single records of every format, from a daemon and from this host."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from emlio import EmlioDataset
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError
 from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio_testing.serving import served
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-@contextmanager
-def _served(folder: Path, options: str = "") -> Generator[str]:
-    source = DatasetSource.parse(f"x={folder}{options}")
-    with Daemon(DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0))) as daemon:
-        yield f"{daemon.endpoint.replace('tcp', 'emlio')}/x"
 
 
 def _long_files(folder: Path) -> list[bytes]:
@@ -36,8 +26,8 @@ def _long_files(folder: Path) -> list[bytes]:
 def test_files_longer_than_an_answer_come_whole(tmp_path: Path, way: str) -> None:
     contents = _long_files(tmp_path / "x")
     ids = [3, 1, 0, 4, 2]
-    with _served(tmp_path / "x") as served:
-        address = served if way == "daemon" else tmp_path / "x"
+    with served(tmp_path / "x") as there:
+        address = there if way == "daemon" else tmp_path / "x"
         for _ in range(2):  # the second time their checksums are known
             with EmlioDataset(address, raw=True) as dataset:
                 assert [one["record"] for one in dataset.__getitems__(ids)] == [contents[number] for number in ids]
@@ -45,7 +35,7 @@ def test_files_longer_than_an_answer_come_whole(tmp_path: Path, way: str) -> Non
 
 def test_a_file_that_changed_is_not_shown_and_the_others_are(tmp_path: Path) -> None:
     contents = _long_files(tmp_path / "x")
-    with _served(tmp_path / "x") as address, EmlioDataset(address, raw=True) as dataset:
+    with served(tmp_path / "x") as address, EmlioDataset(address, raw=True) as dataset:
         assert dataset[0]["record"] == contents[0]
         (tmp_path / "x" / "4.bin").write_bytes(b"other")
         with pytest.raises(DatasetError, match=r"4\.bin"):

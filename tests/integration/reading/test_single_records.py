@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from emlio import EmlioDataset, EmlioLoader, Recovery
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.errors import (
     ClosedError,
     ConfigError,
@@ -25,6 +23,7 @@ from emlio.example.encode import encode_example
 from emlio.wire.limits import RECORD_BYTES_PER_REPLY
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of
 
 _RECORDS = 300
 _LONG = 77
@@ -48,19 +47,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "x"
 
 
-def _daemon(folder: Path, port: int = 0) -> Daemon:
-    bind = Endpoint(host="127.0.0.1", port=port)
-    return Daemon(DaemonConfig(data=(DatasetSource(name="x", directory=folder),), bind=bind))
-
-
 @pytest.fixture
 def served(folder: Path) -> Iterator[str]:
-    with _daemon(folder) as daemon:
-        yield _address(daemon)
-
-
-def _address(*daemons: Daemon) -> str:
-    return f"emlio://{','.join(daemon.endpoint.removeprefix('tcp://') for daemon in daemons)}/x"
+    with daemon_of({"x": folder}) as daemon:
+        yield f"{peer_of(daemon)}/x"
 
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
@@ -168,15 +158,15 @@ def test_a_record_that_is_asked_for_cannot_be_left_out() -> None:
 def test_a_corrupt_record_is_an_error_that_names_it_and_others_can_be_looked_at(tmp_path: Path, way: str) -> None:
     make_dataset(tmp_path / "x", records=20, shards=2, payload=_example)
     path = sorted((tmp_path / "x").glob("*.tfrecord"))[1]
-    with _daemon(tmp_path / "x") as daemon:
-        with _loader(_address(daemon)) as loader:  # makes the index
+    with daemon_of({"x": tmp_path / "x"}) as daemon:
+        with _loader(f"{peer_of(daemon)}/x") as loader:  # makes the index
             assert _labels(loader.get([13])) == [13]
         data = bytearray(path.read_bytes())
         at = data.index(b"n13")
         data[at] ^= 1
         path.write_bytes(data)
-    with _daemon(tmp_path / "x") as daemon:
-        address = _address(daemon) if way == "daemon" else tmp_path / "x"
+    with daemon_of({"x": tmp_path / "x"}) as daemon:
+        address = f"{peer_of(daemon)}/x" if way == "daemon" else tmp_path / "x"
         with EmlioDataset(address) as dataset:
             with pytest.raises(CorruptRecordError, match="record 3 of shard train-00001-of-00002") as raised:
                 dataset.__getitems__([12, 13, 14])
@@ -187,9 +177,9 @@ def test_a_corrupt_record_is_an_error_that_names_it_and_others_can_be_looked_at(
 
 def test_a_lost_daemons_records_come_from_the_other_one(folder: Path) -> None:
     with (
-        _daemon(folder) as one,
-        _daemon(folder) as other,
-        EmlioDataset(_address(one, other), recovery=_SOON) as dataset,
+        daemon_of({"x": folder}) as one,
+        daemon_of({"x": folder}) as other,
+        EmlioDataset(f"{peer_of(one, other)}/x", recovery=_SOON) as dataset,
     ):
         assert [int(sample["label"]) for sample in dataset[::50]] == list(range(0, _RECORDS, 50))
         one.close()
@@ -197,8 +187,8 @@ def test_a_lost_daemons_records_come_from_the_other_one(folder: Path) -> None:
 
 
 def test_without_any_daemon_left_the_wait_ends_with_the_reason(folder: Path) -> None:
-    with _daemon(folder) as daemon:
-        dataset = EmlioDataset(_address(daemon), recovery=Recovery(timeout="1s", heartbeat="200ms"))
+    with daemon_of({"x": folder}) as daemon:
+        dataset = EmlioDataset(f"{peer_of(daemon)}/x", recovery=Recovery(timeout="1s", heartbeat="200ms"))
         assert int(dataset[1]["label"]) == 1
     with dataset, pytest.raises(PeerLostError, match=r"127\.0\.0\.1"):
         dataset[2]
@@ -219,9 +209,9 @@ def test_parts_at_two_daemons_and_a_local_directory(tmp_path: Path) -> None:
         (part / name).write_bytes((tmp_path / "all" / name).read_bytes())
         parts.append(part)
     with (
-        _daemon(parts[0]) as one,
-        _daemon(parts[1]) as other,
-        EmlioDataset(_address(one, other), local=parts[2]) as dataset,
+        daemon_of({"x": parts[0]}) as one,
+        daemon_of({"x": parts[1]}) as other,
+        EmlioDataset(f"{peer_of(one, other)}/x", local=parts[2]) as dataset,
     ):
         ids = np.random.default_rng(3).permutation(90).tolist()
         assert [int(sample["label"]) for sample in dataset.__getitems__(ids)] == ids
@@ -265,18 +255,21 @@ def test_a_dataset_connects_again_to_a_daemon_that_was_restarted_with_the_same_r
 ) -> None:
     make_dataset(tmp_path / "other", records=_RECORDS, shards=4)
     soon = Recovery(timeout="1s", heartbeat="200ms")
-    with _daemon(folder) as daemon:
-        address, port = _address(daemon), int(daemon.endpoint.rpartition(":")[2])
+    with daemon_of({"x": folder}) as daemon:
+        address, port = f"{peer_of(daemon)}/x", int(daemon.endpoint.rpartition(":")[2])
         dataset = EmlioDataset(address, transform=_label_of, recovery=soon)
         assert dataset[4] == 4
     with dataset:
         with pytest.raises(PeerLostError):
             dataset[5]
-        with _daemon(folder, port):
+        with daemon_of({"x": folder}, port):
             assert dataset[6] == 6
         with pytest.raises(PeerLostError):
             dataset[7]
-        with _daemon(tmp_path / "other", port), pytest.raises(DatasetError, match="now numbers mean other records"):
+        with (
+            daemon_of({"x": tmp_path / "other"}, port),
+            pytest.raises(DatasetError, match="now numbers mean other records"),
+        ):
             dataset[8]
 
 

@@ -15,8 +15,6 @@ from emlio.formats.registry import find_format
 from emlio.formats.whole_file import any_files, array_files, file_notes
 from emlio_testing.format_files import MemoryFiles, records_in, row_of
 
-_NOTE = b"\xff\xff\xff\xff1.npy"
-
 
 def _npy(array: npt.NDArray[Any]) -> bytes:
     file = io.BytesIO()

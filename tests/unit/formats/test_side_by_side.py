@@ -47,12 +47,6 @@ def test_arrays_of_equal_length_are_told_how_to_become_columns(
     assert "10 records" in capsys.readouterr().out
 
 
-def test_a_pair_of_one_shape_is_told_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = _save(tmp_path / "in", {"x": np.zeros((5, 3)), "y": np.zeros((5, 3))})
-    (told,) = _told(folder, tmp_path / "cache", caplog)
-    assert "x.npy and y.npy have 5 rows each" in told
-
-
 @pytest.mark.parametrize(
     "arrays",
     [
@@ -69,10 +63,3 @@ def test_other_arrays_are_records_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, arrays: Mapping[str, npt.ArrayLike]
 ) -> None:
     assert _told(_save(tmp_path / "in", arrays), tmp_path / "cache", caplog) == []
-
-
-def test_a_broken_array_is_an_error_of_its_record_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = _save(tmp_path / "in", {"images": np.zeros((10, 4, 4))})
-    (folder / "labels.npy").write_bytes(b"none")
-    assert _told(folder, tmp_path / "cache", caplog) == []
-    assert main(["inspect", str(folder), "--cache-dir", str(tmp_path / "cache")]) == 0

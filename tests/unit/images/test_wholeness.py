@@ -8,8 +8,6 @@ from PIL import Image
 
 from emlio.images.wholeness import image_fault
 
-_SIZES = ((1, 1), (61, 43))
-
 
 def _picture(mode: str, size: tuple[int, int]) -> Image.Image:
     noise = np.random.default_rng(7).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)

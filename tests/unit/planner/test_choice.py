@@ -7,8 +7,10 @@ from emlio.errors import ConfigError, PlanError
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.choice.ids import set_of_ids
+from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.selection import Subset
 from emlio.planner.choice.text import contents_named
+from emlio.planner.choice.weighted import Weighted
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
@@ -67,37 +69,36 @@ def test_a_repeated_epoch_is_as_many_epochs(subset: Subset | None, shuffle: str)
         assert order_of(thrice, epoch) == joined
 
 
-def test_many_short_passes_are_looked_up_anywhere() -> None:
-    plan = _plan(Choice(subset=SOME, repeat=1000))
-    order = np.array(order_of(plan))
-    assert (np.sort(order.reshape(1000, 8), axis=1) == np.array([3, 5, 8, 300, 301, 302, 700, 999])).all()
-    places = np.random.default_rng(0).permutation(8000)[:500]
-    assert plan.epoch(0).ids_at(places).tolist() == order[places].tolist()
+SHORT = Choice(subset=SOME, repeat=1000)
+DRAWN = Weighted(weights=RecordWeights.of(np.random.default_rng(3).random(1000)), samples=5000)
+
+
+@pytest.mark.parametrize("sampling", [SHORT, DRAWN], ids=["passes", "draws"])
+def test_records_that_come_often_are_looked_up_anywhere_and_have_another_seed_each_time(sampling: Sampling) -> None:
+    epoch = _plan(sampling, batch_size=8000).epoch(0)
+    order = epoch.ids_at(np.arange(epoch.length))
+    places = np.random.default_rng(0).permutation(epoch.length)[:500]
+    assert epoch.ids_at(places).tolist() == order[places].tolist()
+    numbers, ids = epoch.seed_numbers(0, 0, epoch.length), epoch.ids(0, 0, epoch.length)
+    assert epoch.repeats
+    assert len(set(sample_seeds(5, 2, numbers).tolist())) == epoch.length
+    assert (numbers % 1000 == ids).all()
+    assert set(ids.tolist()) <= set(numbers.tolist())  # each record's first time has its own number
 
 
 @pytest.mark.parametrize("world", [(4, 3), (1, 5)])
-def test_an_epoch_continues_with_other_ranks(world: tuple[int, int]) -> None:
-    handed: list[int] = []
-    sampling = Choice(subset=PART, repeat=2)
+@pytest.mark.parametrize("sampling", [Choice(subset=PART, repeat=2), DRAWN], ids=["passes", "draws"])
+def test_an_epoch_continues_with_other_ranks(sampling: Sampling, world: tuple[int, int]) -> None:
     plan = _plan(sampling, world_size=world[0])
     before = plan.epoch(1)
-    for rank in range(world[0]):
-        handed += before.ids(rank, 0, 6 * 7).tolist()
+    handed = [number for rank in range(world[0]) for number in before.ids(rank, 0, 6 * 7).tolist()]
     after = _plan(sampling, world_size=world[1]).epoch(1, before.consumed(6))
-    for rank in range(world[1]):
-        handed += after.ids(rank, 0, after.slots(rank)).tolist()
-    repeated = after.repeated
-    assert len(handed) - repeated == plan.places
-    assert sorted(handed[: len(handed) - repeated]) == sorted(order_of(plan, 1))
+    handed += [number for rank in range(world[1]) for number in after.ids(rank, 0, after.slots(rank)).tolist()]
+    assert len(handed) - after.repeated == plan.places
+    assert sorted(handed[: plan.places]) == sorted(order_of(plan, 1))
 
 
-def test_a_record_has_another_seed_each_time() -> None:
-    plan = _plan(Choice(subset=SOME, repeat=50), batch_size=8)
-    epoch = plan.epoch(2)
-    numbers = epoch.seed_numbers(0, 0, 400)
-    assert epoch.repeats
-    assert len(set(sample_seeds(5, 2, numbers).tolist())) == 400
-    assert numbers[:8].tolist() == epoch.ids(0, 0, 8).tolist()  # the first time: as without repeats
+def test_a_record_that_comes_once_has_its_own_seed() -> None:
     once = _plan(Choice(subset=SOME)).epoch(2)
     assert not once.repeats
     assert once.seed_numbers(0, 0, 8).tolist() == once.ids(0, 0, 8).tolist()

@@ -62,31 +62,6 @@ def test_epochs_differ_and_over_many_the_counts_are_the_weights() -> None:
     assert np.abs(found - wanted).max() < 6 * np.sqrt(wanted.max())
 
 
-def test_places_are_looked_up_anywhere() -> None:
-    plan = _plan(5000)
-    order = np.array(order_of(plan))
-    places = np.random.default_rng(0).permutation(5000)[:300]
-    assert plan.epoch(0).ids_at(places).tolist() == order[places].tolist()
-
-
-def test_an_epoch_continues_with_other_ranks() -> None:
-    plan = _plan(1000, world_size=4)
-    begun = plan.epoch(2)
-    handed = [number for rank in range(4) for number in begun.ids(rank, 0, 5 * 7).tolist()]
-    rest = _plan(1000, world_size=3).epoch(2, begun.consumed(5))
-    handed += [number for rank in range(3) for number in rest.ids(rank, 0, rest.slots(rank)).tolist()]
-    assert Counter(handed) == Counter(order_of(plan, 2))
-
-
-def test_a_record_has_another_seed_each_time() -> None:
-    epoch = _plan(5000, batch_size=5000).epoch(0)
-    numbers, ids = epoch.seed_numbers(0, 0, 5000), epoch.ids(0, 0, 5000)
-    assert epoch.repeats
-    assert len(set(numbers.tolist())) == 5000
-    assert (numbers % 1000 == ids).all()
-    assert set(ids.tolist()) <= set(numbers.tolist())  # each record's first time has its own number
-
-
 def test_the_other_side_makes_the_same_draws_of_the_text() -> None:
     plan = _plan(777)
     text = str(plan.spec.sampling)

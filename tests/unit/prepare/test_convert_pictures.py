@@ -126,15 +126,6 @@ def test_gifs_become_png_with_the_same_pixels(folder: Path) -> None:
         assert np.array_equal(np.asarray(made), np.asarray(source.convert("RGB")))
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_png_of_any_mode_keeps_its_pixels(mode: str) -> None:
-    picture = Image.fromarray(_PIXELS).convert(mode) if mode != "I;16" else Image.new("I;16", (4, 4), 300)
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    with Image.open(io.BytesIO(as_png(file.getvalue()))) as made:
-        assert np.array_equal(np.asarray(made), np.asarray(picture.convert("RGB") if mode == "P" else picture))
-
-
 def test_a_picture_that_claims_too_many_pixels_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "_MOST_PIXELS", 64 * 80 - 1)
     assert decoding_fault(_encoded("PNG")) == "must have at most 5,119 pixels to be decoded, has 80 x 64"
@@ -157,8 +148,10 @@ def test_without_pillow_headers_are_read_and_nothing_is_transcoded(
         decoding_fault(_encoded("PNG"))
 
 
-def test_no_message_names_an_object_in_memory() -> None:
-    with pytest.raises(
-        DatasetError, match=r"is no picture that Pillow knows, 12 bytes that begin with b'no picture!!'"
-    ):
-        as_png(b"no picture!!")
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_png_of_any_mode_keeps_its_pixels(mode: str) -> None:
+    picture = Image.fromarray(_PIXELS).convert(mode) if mode != "I;16" else Image.new("I;16", (4, 4), 300)
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    with Image.open(io.BytesIO(as_png(file.getvalue()))) as made:
+        assert np.array_equal(np.asarray(made), np.asarray(picture.convert("RGB") if mode == "P" else picture))

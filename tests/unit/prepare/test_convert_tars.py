@@ -160,23 +160,23 @@ class TestExamples:
             "image/encoded": encoded_picture("PNG"),
             "json": b"{}",
         }
-        members = _of_record(TarRecords(numbered=False).record(Sample(record=encode_example(features)), 0))
+        members = _in_tar(Sample(record=encode_example(features)))
         assert members == {"a/7.png": features["image/encoded"], "a/7.json": b"{}"}
 
     def test_an_array_in_three_features_is_an_array(self) -> None:
         array = np.arange(6, dtype=">f4").reshape(3, 2)
         for value in (array, np.array(7)):
             (record,) = example_record(Sample(columns={"array": value, "b": value.T}, whole_arrays=True)).parts
-            members = _of_record(TarRecords(numbered=False).record(Sample(record=record), 0))
+            members = _in_tar(Sample(record=record))
             assert np.array_equal(_npy(members["000000000.npy"]), value)
             assert np.array_equal(_npy(members["000000000.b.npy"]), value.T)
         features = {"b/data": b"123", "b/dtype": b"<f4"}
-        members = _of_record(TarRecords(numbered=False).record(Sample(record=encode_example(features)), 0))
+        members = _in_tar(Sample(record=encode_example(features)))
         assert members == {"000000000.b_data.bin": b"123", "000000000.b_dtype.bin": b"<f4"}
 
     def test_a_file_keeps_its_path(self) -> None:
         (record,) = example_record(Sample(columns={"data": b"x"}, features={"path": b"a/b.mp3"})).parts
-        assert _of_record(TarRecords(numbered=False).record(Sample(record=record), 0)) == {"a/b.mp3": b"x"}
+        assert _in_tar(Sample(record=record)) == {"a/b.mp3": b"x"}
 
     @pytest.mark.parametrize("record", [b"", b"no Example", bytes(100)])
     def test_a_record_that_is_no_example_is_bytes(self, record: bytes) -> None:
@@ -184,7 +184,7 @@ class TestExamples:
 
     def test_several_values_are_lists_or_members_of_their_own(self) -> None:
         record = encode_example({"n": [1, 2], "f": [0.5], "tags": [b"a", b"b"]})
-        members = _of_record(TarRecords(numbered=False).record(Sample(record=record), 0))
+        members = _in_tar(Sample(record=record))
         assert members == {
             "000000000.n.json": b"[1, 2]",
             "000000000.f.json": b"0.5",
@@ -194,7 +194,7 @@ class TestExamples:
 
     def test_a_record_with_a_key_only_has_no_members(self) -> None:
         with pytest.raises(DatasetError, match="has no members"):
-            TarRecords(numbered=False).record(Sample(record=encode_example({"__key__": b"a"})), 0)
+            _in_tar(Sample(record=encode_example({"__key__": b"a"})))
 
 
 def _of_record(record: Record) -> dict[str, bytes]:
@@ -205,6 +205,10 @@ def _of_record(record: Record) -> dict[str, bytes]:
             assert file is not None
             found[member.name] = file.read()
         return found
+
+
+def _in_tar(sample: Sample) -> dict[str, bytes]:
+    return _of_record(TarRecords(numbered=False).record(sample, 0))
 
 
 class TestKeys:
@@ -243,7 +247,7 @@ class TestKeys:
     @pytest.mark.parametrize("key", ["/rooted/b", "../b", "a/../../b"])
     def test_a_key_that_leaves_the_folder_it_is_unpacked_in_is_refused(self, key: str) -> None:
         with pytest.raises(DatasetError, match=r"must have members that stay below the folder.*--keys numbers"):
-            TarRecords(numbered=False).record(Sample(key=key, members={"x": b""}), 0)
+            _in_tar(Sample(key=key, members={"x": b""}))
 
     def test_numbers_take_the_place_of_all_names(self) -> None:
         records = TarRecords(numbered=True)
@@ -260,17 +264,17 @@ class TestKeys:
     @pytest.mark.parametrize("key", ["n" * 252, "d" * 256 + "/a", "d/" * 2047 + "a"])
     def test_names_that_are_too_long_are_refused(self, key: str) -> None:
         with pytest.raises(DatasetError, match=r"at most 255 bytes .* and 4095 together.*--keys numbers"):
-            TarRecords(numbered=False).record(Sample(key=key, members={"jpg": b""}), 0)
-        TarRecords(numbered=False).record(Sample(key=key[:251], members={"jpg": b""}), 0)
+            _in_tar(Sample(key=key, members={"jpg": b""}))
+        _in_tar(Sample(key=key[:251], members={"jpg": b""}))
 
     def test_a_column_whose_name_is_too_long_is_refused(self) -> None:
         with pytest.raises(DatasetError, match="rename the column"):
-            TarRecords(numbered=False).record(Sample(columns={"c" * 250: 1}), 0)
+            _in_tar(Sample(columns={"c" * 250: 1}))
 
     @pytest.mark.parametrize("key", ["a.b", "__meta__/a", "a/", "a\n"])
     def test_a_key_that_readers_would_not_find_is_refused(self, key: str) -> None:
         with pytest.raises(DatasetError, match="that readers of WebDataset take apart"):
-            TarRecords(numbered=False).record(Sample(key=key, members={"x": b""}), 0)
+            _in_tar(Sample(key=key, members={"x": b""}))
 
 
 class TestFile:

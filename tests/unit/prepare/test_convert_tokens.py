@@ -1,8 +1,6 @@
 """Sources of tokens: files of tokens of all kinds, and text with a tokenizer."""
 
-import io
 import json
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -12,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import guess_kind, open_source
 from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.targets.example_form import example_record
-from emlio.prepare.targets.tar_record import TarRecords
 from emlio_testing.format_files import write_megatron
 from emlio_testing.text_tokenizer import END, save_tokenizer
 
@@ -118,13 +114,6 @@ class TestFiles:
         np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint16))
         with pytest.raises(DatasetError, match="changed during the conversion"):
             source.record(0)
-
-    def test_in_a_tar_they_are_an_array(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
-        with closing(open_source(tmp_path, "tokens", None, tmp_path / "scratch")) as source:
-            header, data, _ = TarRecords(numbered=False).record(source.record(0), 0).parts
-        assert bytes(header).startswith(b"000000000.npy")
-        assert np.load(io.BytesIO(bytes(data))).dtype == np.uint16
 
 
 class TestText:
@@ -235,18 +224,6 @@ class TestText:
         with pytest.raises(ConfigError, match=message):
             _records(lines, "jsonl", tokenizer=TokenizerSettings(name=name))
 
-    def test_an_error_that_ends_with_a_question_gets_no_full_stop_behind_it(
-        self, tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        (tmp_path / "a.jsonl").write_text('{"txt": "a"}\n')
-        assert main(["convert", "--tokenizer", str(tokenizer), str(tmp_path / "a.jsonl"), str(tmp_path / "out")]) == 2
-        assert "did you mean 'txt'? To skip such items" in capsys.readouterr().err
-
-    def test_a_missing_library_is_named(self, tokenizer: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "tokenizers", None)
-        with pytest.raises(ConfigError, match='requires tokenizers: pip install "tokenizers'):
-            _records(lines, "jsonl", tokenizer=self._settings(tokenizer))
-
 
 @pytest.mark.parametrize(
     ("make", "message"),
@@ -272,13 +249,6 @@ class TestText:
 def test_what_does_not_fit_a_source_is_named(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-def test_tokens_have_no_classes(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(3))
-    (tmp_path / "labels.txt").write_text("cat\n")
-    with pytest.raises(ConfigError, match="labels cannot be used with tokens"):
-        open_source(tmp_path, "tokens", tmp_path / "labels.txt", tmp_path / "scratch")
 
 
 def test_a_bare_record_is_the_bytes_of_its_array() -> None:

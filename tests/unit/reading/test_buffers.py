@@ -80,19 +80,6 @@ def test_what_fits_into_a_part_of_a_slab_takes_the_part_and_is_used_again(size: 
     assert _address(pool.take(piece, lambda _: None)) == address
 
 
-def test_pieces_of_a_size_that_is_not_used_any_more_make_room_for_others() -> None:
-    slab = 1 << 18
-    pool = BufferPool(slab, 2 * slab)
-    small = [pool.take(1 << 16, lambda _: None) for _ in range(8)]
-    small.clear()
-    assert pool._kept_bytes == 2 * slab
-    large = pool.take(slab, lambda _: None)
-    address = _address(large)
-    del large
-    assert pool._kept_bytes == 2 * slab
-    assert _address(pool.take(slab, lambda _: None)) == address
-
-
 def test_no_more_memory_is_kept_than_allowed() -> None:
     pool = BufferPool(_SLAB, 2 * _SLAB)
     buffers = [pool.take(_SLAB, lambda _: None) for _ in range(10)]

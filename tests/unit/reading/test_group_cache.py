@@ -230,17 +230,6 @@ def test_closing_ends_the_wait_for_room() -> None:
     cache.done(group)
 
 
-def test_room_is_given_though_the_collector_gave_it_back_at_the_worst_place() -> None:
-    cache = GroupCache(1)
-    group = cache.use("a", 1, _bytes)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(cache.use, "b", 1, _bytes)
-        assert wait([waiting], 0.1).done == set()
-        with cache._locked():
-            cache.done(group)  # nobody takes the lock after this
-        cache.done(waiting.result(10))
-
-
 @pytest.fixture
 def interrupts() -> Iterator[None]:
     """SIGUSR1 raises in the main thread, as Ctrl-C does."""
@@ -302,3 +291,14 @@ def test_an_interrupt_while_a_group_is_made_is_not_raised_by_others_that_wait_fo
 
 def _interrupted() -> Bytes:
     raise KeyboardInterrupt
+
+
+def test_room_is_given_though_the_collector_gave_it_back_at_the_worst_place() -> None:
+    cache = GroupCache(1)
+    group = cache.use("a", 1, _bytes)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache.use, "b", 1, _bytes)
+        assert wait([waiting], 0.1).done == set()
+        with cache._locked():
+            cache.done(group)  # nobody takes the lock after this
+        cache.done(waiting.result(10))

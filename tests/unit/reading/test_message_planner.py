@@ -1,6 +1,7 @@
 """Which messages a stream consists of."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,19 @@ from emlio_testing.datasets import make_dataset
 from emlio_testing.reading import made_up
 
 
+def _planner(dataset: Dataset, spec: PlanSpec | None = None, message_bytes: int = 8000, **more: Any) -> MessagePlanner:
+    entries = dataset.entries
+    return MessagePlanner(
+        plan=Plan(Catalog(shards=entries), spec or PlanSpec(batch_size=4)),
+        rank=0,
+        owned=np.ones(len(entries), np.bool_),
+        local=np.arange(len(entries)),
+        dataset=dataset,
+        message_bytes=message_bytes,
+        **more,
+    )
+
+
 def _message(each: MessagePlan | Searched) -> MessagePlan:
     assert isinstance(each, MessagePlan)
     return each
@@ -30,14 +44,7 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
         first, longest = int(shard.offsets[1]), int(shard.offsets[1]) + MAX_PAYLOAD_BYTES
         offsets = [0, first, longest, longest + MAX_PAYLOAD_BYTES + 1]
         long = made_up("films", {shard.name: offsets}, folder=tmp_path / "films")
-        course = MessagePlanner(
-            plan=Plan(Catalog(shards=long.entries), PlanSpec(batch_size=1, shuffle=Shuffle.parse("none"))),
-            rank=0,
-            owned=np.ones(1, np.bool_),
-            local=np.zeros(1, np.int64),
-            dataset=long,
-            message_bytes=1 << 20,
-        )
+        course = _planner(long, PlanSpec(batch_size=1, shuffle=Shuffle.parse("none")), 1 << 20)
         messages = course.messages(StreamPosition(epoch=0, origin=0, slot=0))
         assert [_message(next(messages)).size_bytes for _ in range(2)] == [first, MAX_PAYLOAD_BYTES]
         with pytest.raises(DatasetError, match=rf"record 2 of {opened.shard_paths[0]} has {MAX_PAYLOAD_BYTES + 1:,}"):
@@ -47,13 +54,8 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
 def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_path: Path) -> None:
     make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
     with open_dataset("numbers", tmp_path / "numbers") as dataset:
-        course = MessagePlanner(
-            plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
-            rank=0,
-            owned=np.ones(2, np.bool_),
-            local=np.arange(2),
-            dataset=dataset,
-            message_bytes=8000,
+        course = _planner(
+            dataset,
             opening=Opening(message_bytes=2000, total_bytes=5000),
         )
         messages = course.messages(StreamPosition(epoch=0, origin=0, slot=0))
@@ -65,13 +67,8 @@ def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_pat
 def test_a_stream_ends_before_the_epoch_that_is_not_wanted(tmp_path: Path) -> None:
     make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
     with open_dataset("numbers", tmp_path / "numbers") as dataset:
-        course = MessagePlanner(
-            plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
-            rank=0,
-            owned=np.ones(2, np.bool_),
-            local=np.arange(2),
-            dataset=dataset,
-            message_bytes=8000,
+        course = _planner(
+            dataset,
         )
         messages = [_message(each) for each in course.messages(StreamPosition(epoch=1, origin=0, slot=20, end=3))]
         assert [(m.epoch, m.slot) for m in messages] == [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ import pytest
 from emlio.daemon.control.answers import code_of_files, fault_of
 from emlio.errors import DatasetError, RefusedError
 from emlio.index.opening import open_dataset
+from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import MessagePlan
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
@@ -28,7 +30,6 @@ from emlio_testing.reading import feed_of, in_folder, page_cache
 
 _SHARDS = 3
 _FOR_EVER = 1 << 30
-_FOR_EVER_S = 20.0
 _USED_UP = [errno.EMFILE, errno.ENFILE, errno.ENOMEM]
 
 
@@ -66,6 +67,15 @@ def _opened(data: Path, leases: Leases | None = None) -> Generator[tuple[PageCac
             yield shards, folder
         finally:
             shards.close()
+
+
+def _first(shards: PageCacheEngine, *readv: Any) -> tuple[Feed, Gatherer, MessagePlan]:
+    """Return a feed with its first message, to be read without asking the disk."""
+    feed, gatherer = feed_of(shards, batch_size=10), Gatherer(*readv)
+    gatherer.cold = False
+    message = feed.next(gatherer)
+    assert message is not None
+    return feed, gatherer, message
 
 
 @dataclass
@@ -110,10 +120,7 @@ def test_another_error_and_who_is_told_to_stop_are_not_tried_again() -> None:
 @pytest.mark.parametrize("code", _USED_UP)
 def test_a_message_is_read_when_there_are_descriptors_again(data: Path, code: int) -> None:
     with _opened(data) as (shards, folder):
-        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
-        gatherer.cold = False
-        message = feed.next(gatherer)
-        assert message is not None
+        feed, gatherer, message = _first(shards)
         out = np.zeros(message.size_bytes, np.uint8)
         folder.code, folder.refusals = code, 3
         feed.read(message, gatherer, out)
@@ -137,10 +144,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
         close(descriptor)
 
     with _opened(data) as (shards, folder):
-        feed, gatherer = feed_of(shards, batch_size=10), Gatherer(_forbidden)
-        gatherer.cold = False
-        message = feed.next(gatherer)
-        assert message is not None
+        feed, gatherer, message = _first(shards, _forbidden)
         assert len(set(message.shard.tolist())) == _SHARDS
 
         def open_status(name: str) -> tuple[int, os.stat_result]:
@@ -164,10 +168,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
 
 def test_who_waits_for_descriptors_ends_when_the_feed_is_stopped(data: Path) -> None:
     with _opened(data) as (shards, folder):
-        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
-        gatherer.cold = False
-        message = feed.next(gatherer)
-        assert message is not None
+        feed, gatherer, message = _first(shards)
         folder.refusals, folder.on_refusal = _FOR_EVER, feed.stop
         with pytest.raises(DatasetError, match=r"this process has reached its limit of .* open files") as caught:
             feed.read(message, gatherer, np.zeros(message.size_bytes, np.uint8))
@@ -254,27 +255,3 @@ def test_a_rank_calls_a_daemon_again_that_lacks_descriptors_and_no_other() -> No
         refused = RefusedError("no", code=code_of_files(error))
         assert may_pass(refused, None, reopens=False) is passes
     assert code_of_files(DatasetError("changed")) == "dataset-changed"
-
-
-def test_what_the_system_lacks_is_not_what_closing_waits_for(data: Path) -> None:
-    """A thread that waits for descriptors, as a reading thread does while others close."""
-    with _opened(data) as (shards, folder):
-        feed, gatherer = feed_of(shards, batch_size=10), Gatherer()
-        gatherer.cold = False
-        message = feed.next(gatherer)
-        assert message is not None
-        folder.refusals = _FOR_EVER
-        ended = list[DatasetError]()
-
-        def read() -> None:
-            try:
-                feed.read(message, gatherer, np.zeros(message.size_bytes, np.uint8))
-            except DatasetError as error:
-                ended.append(error)
-
-        thread = Thread(target=read)
-        thread.start()
-        feed.stop()
-        thread.join(_FOR_EVER_S)
-        assert [error.passing for error in ended] == [True]
-        assert folder.refusals > _FOR_EVER - len(PAUSES_S)

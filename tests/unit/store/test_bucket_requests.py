@@ -107,19 +107,6 @@ def test_a_host_that_was_reached_once_is_waited_for_while_it_restarts() -> None:
     assert time.now_s > 10
 
 
-def test_a_server_that_answers_503_first_is_waited_for_too() -> None:
-    time, objects, causes = _Time(), FakeObjects({"a": b"0123456789"}), [Cause.PASSING, *[Cause.UNREACHED] * 9]
-
-    def fail(_: str, __: str) -> None:
-        if causes:
-            raise RequestError(causes.pop(0), "the server answered 503")
-
-    objects.before = fail
-    with _requests(objects, time) as requests:
-        assert bytes(requests.get("a", 2, 5)[1]) == b"234"
-    assert time.now_s > 10
-
-
 @pytest.mark.parametrize("cause", [Cause.DENIED, Cause.OTHER])
 def test_what_does_not_pass_is_not_repeated(cause: Cause) -> None:
     with _requests(_failing(1, cause)) as requests:
@@ -145,12 +132,6 @@ def test_a_short_answer_is_repeated() -> None:
     objects.get = cut  # type: ignore[method-assign,assignment]
     with _requests(objects) as requests:
         assert bytes(requests.get("a", 0, 9)[1]) == b"012345678"
-
-
-def test_a_hundred_thousand_objects_are_listed() -> None:
-    objects = FakeObjects({f"{number // 1000:03d}/{number:06d}.jpg": b"x" for number in range(100_000)})
-    with _requests(objects) as requests:
-        assert len(requests.list()) == 100_000
 
 
 def test_closing_ends_what_waits() -> None:
@@ -267,14 +248,6 @@ def test_pieces_hold_all_records_and_stay_in_bounds(ranges: list[tuple[int, int,
     assert fetched <= 3 * int(sizes.sum()) + len(ranges) * (256 << 10)
 
 
-def test_neighbours_are_fetched_together_and_long_runs_divided() -> None:
-    zero = np.zeros(3, np.int64)
-    (piece,) = pieces_of(zero, np.array([200_000, 0, 100_000]), np.array([50_000, 50_000, 50_000]), most_bytes=4 << 20)
-    assert (piece.start, piece.end, len(piece.copies)) == (0, 250_000, 3)
-    pieces = pieces_of(zero[:1], np.array([10]), np.array([10 << 20]), most_bytes=4 << 20)
-    assert [one.size_bytes for one in pieces] == [4 << 20, 4 << 20, 2 << 20]
-
-
 def test_a_server_without_ranges_is_named() -> None:
     error = type("NotSupportedError", (Exception,), {})("Received non-partial response when range requested")
     judged = _judged(error)
@@ -329,3 +302,24 @@ def test_the_address_of_one_object_is_told_its_prefix() -> None:
     ):
         list_objects("d", bucket)
     bucket.close()
+
+
+def test_a_server_that_answers_503_first_is_waited_for_too() -> None:
+    time, objects, causes = _Time(), FakeObjects({"a": b"0123456789"}), [Cause.PASSING, *[Cause.UNREACHED] * 9]
+
+    def fail(_: str, __: str) -> None:
+        if causes:
+            raise RequestError(causes.pop(0), "the server answered 503")
+
+    objects.before = fail
+    with _requests(objects, time) as requests:
+        assert bytes(requests.get("a", 2, 5)[1]) == b"234"
+    assert time.now_s > 10
+
+
+def test_neighbours_are_fetched_together_and_long_runs_divided() -> None:
+    zero = np.zeros(3, np.int64)
+    (piece,) = pieces_of(zero, np.array([200_000, 0, 100_000]), np.array([50_000, 50_000, 50_000]), most_bytes=4 << 20)
+    assert (piece.start, piece.end, len(piece.copies)) == (0, 250_000, 3)
+    pieces = pieces_of(zero[:1], np.array([10]), np.array([10 << 20]), most_bytes=4 << 20)
+    assert [one.size_bytes for one in pieces] == [4 << 20, 4 << 20, 2 << 20]
