@@ -26,6 +26,9 @@ __all__ = [
     "MemoryFiles",
     "mds_shard",
     "megatron_index",
+    "npy_of",
+    "numbered_lines",
+    "numbered_mds",
     "put_files",
     "put_mds",
     "ranged_bytes",
@@ -147,6 +150,18 @@ def put_files(folder: Path, contents: Mapping[str, bytes]) -> Path:
     return folder
 
 
+def npy_of(array: npt.NDArray[Any]) -> bytes:
+    """Return a .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def numbered_lines(*numbers: int) -> bytes:
+    """Return a line of JSON for each number."""
+    return b"".join(b'{"n": %d}\n' % number for number in numbers)
+
+
 def tar_of(members: Iterable[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar of regular files."""
     file = io.BytesIO()
@@ -249,6 +264,13 @@ def write_mds(
         for name in shards
     ]
     return files, {"version": 2, "shards": told}
+
+
+def numbered_mds(shards: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
+    """Return the files of an MDS dataset with a number in each sample."""
+    samples = {name: [{"n": struct.pack("<q", number)} for number in numbers] for name, numbers in shards.items()}
+    files, index = write_mds({"n": ("int64", 8)}, samples)
+    return {**files, "index.json": json.dumps(index).encode()}
 
 
 def put_mds(folder: Path, columns: Mapping[str, tuple[str, int | None]], *samples: Mapping[str, bytes]) -> None:

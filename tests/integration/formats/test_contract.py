@@ -17,7 +17,7 @@ from emlio_testing.datasets import numbered_payload
 from emlio_testing.format_datasets import FORMS, Form
 from emlio_testing.format_files import read_folder
 from emlio_testing.loader_arguments import loader_arguments
-from emlio_testing.object_server import ACCESS_KEY, SECRET_KEY, object_server
+from emlio_testing.object_server import object_server
 from emlio_testing.pictures import encoded_picture
 from emlio_testing.serving import served
 from emlio_testing.toy_format import BROKEN, TOYS, registered
@@ -35,9 +35,7 @@ both_stores = pytest.mark.parametrize("place", ["folder", "bucket"])
 
 @pytest.fixture(scope="module", autouse=True)
 def _toys() -> Iterator[None]:
-    with registered(), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    with registered():
         yield
 
 

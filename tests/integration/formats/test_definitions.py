@@ -18,41 +18,11 @@ Array = npt.NDArray[Any]
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def _arrays() -> dict[str, Array]:
-    draw = np.random.default_rng(5)
-    kinds = ["?", "i1", "u1", "<i2", ">i2", "<u4", ">u8", "<f2", ">f4", "<f8", "<c8", ">c16", "S5", "<U3", ">U3"]
-    found: dict[str, Array] = {f"kind-{kind}": (draw.random((3, 4)) * 100).astype(kind) for kind in kinds}
-    found["time"] = np.array(["2020-01-01", "NaT"], "M8[s]")
-    found["span"] = np.array([1, -5], ">m8[ms]")
-    found["fields"] = np.array([(1, 2.5), (3, 4.5)], [("a", ">i4"), ("b", "<f8")])
-    found["void"] = np.array([b"abc", b"de"], "V3")
-    found["fortran"] = np.asfortranarray(draw.random((3, 4, 5)))
-    found["fortran-big"] = np.asfortranarray(draw.random((3, 4)).astype(">f8"))
-    found["zero-d"] = np.array(7, ">i4")
-    found["no-rows"] = np.zeros((0, 3), np.float32)
-    found["nothing"] = np.zeros((4, 0), ">f4")
-    return found
-
-
 def _assert_same(found: Any, wanted: Array) -> None:
     array = np.asarray(found)
     assert array.dtype == wanted.dtype.newbyteorder("=")
     assert array.shape == wanted.shape
     assert array.tobytes() == wanted.astype(wanted.dtype.newbyteorder("=")).tobytes()
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_archives_are_what_numpy_loads(save: Any, tmp_path: Path) -> None:
-    arrays = _arrays()
-    for number in range(3):
-        save(tmp_path / f"{number}.npz", number=np.int16(number), **arrays)
-    rows = read_folder(tmp_path)
-    assert len(rows) == 3
-    for number, row in enumerate(rows):
-        with np.load(tmp_path / f"{number}.npz") as theirs:
-            assert {*row} == {*theirs.files, "path"}
-            for name in theirs.files:
-                _assert_same(row[name], theirs[name])
 
 
 def test_an_archives_own_label_is_not_replaced_by_that_of_its_folder(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Folders as people have them: splits, files that the user chooses, stray files, containers that are not read."""
+"""Splits of a dataset and files that the user chooses, in folders and buckets."""
 
 import io
 import json
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from emlio.store.bucket.address import ObjectAddress
 from emlio.tfrecord import frame
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.fake_objects import FakeObjects
-from emlio_testing.format_files import put_files, read_folder, tar_of, write_mds, write_megatron
+from emlio_testing.format_files import numbered_lines, numbered_mds, put_files, read_folder, tar_of, write_megatron
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
@@ -41,10 +40,6 @@ def _arrow_bytes(*numbers: int) -> bytes:
     with arrow.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)
     return file.getvalue()
-
-
-def _lines(*numbers: int) -> bytes:
-    return b"".join(b'{"n": %d}\n' % number for number in numbers)
 
 
 def _tar(*numbers: int) -> bytes:
@@ -68,12 +63,10 @@ def _frames(*records: bytes) -> bytes:
 
 
 def _mds_files(folder: str, *numbers: int) -> dict[str, bytes]:
-    samples = [{"n": struct.pack("<q", number)} for number in numbers]
-    files, index = write_mds({"n": ("int64", 8)}, {"shard.00000.mds": samples})
-    return {f"{folder}/{name}": data for name, data in {**files, "index.json": json.dumps(index).encode()}.items()}
+    return {f"{folder}/{name}": data for name, data in numbered_mds({"shard.00000.mds": numbers}).items()}
 
 
-_JSON_LINES = {"my_train_part.jsonl": _lines(1, 2), "my_validation_part.jsonl": _lines(3)}
+_JSON_LINES = {"my_train_part.jsonl": numbered_lines(1, 2), "my_validation_part.jsonl": numbered_lines(3)}
 _CLASSES = {"train/cat/1.dat": b"1", "train/dog/2.dat": b"2", "val/dog/3.dat": b"3", "val/README.txt": b""}
 _LAYOUTS: Mapping[str, tuple[Mapping[str, bytes], str, str]] = {
     "dataset_dict": (
@@ -210,7 +203,10 @@ def test_a_pattern_may_begin_with_the_folder_of_a_split(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_begins_with_the_folder_of_a_split_holds_in_that_folder_alone(tmp_path: Path) -> None:
-    put_files(tmp_path, {"train/a.jsonl": _lines(1), "train/old/b.jsonl": _lines(2), "val/a.jsonl": _lines(3)})
+    put_files(
+        tmp_path,
+        {"train/a.jsonl": numbered_lines(1), "train/old/b.jsonl": numbered_lines(2), "val/a.jsonl": numbered_lines(3)},
+    )
     assert [int(row["n"]) for row in read_folder(f"{tmp_path}?files=train/*.jsonl")] == [1]
     assert [int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=/*.jsonl")] == [1]
     assert sorted(int(row["n"]) for row in read_folder(f"{tmp_path}?split=train&files=*.jsonl")) == [1, 2]
@@ -249,9 +245,7 @@ def _mapped(root: Path) -> None:
 
 
 def _mds(root: Path) -> None:
-    samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
-    files, index = write_mds({"n": ("int64", 8)}, samples)
-    put_files(root, {**files, "index.json": json.dumps(index).encode()})
+    put_files(root, numbered_mds({f"data-{number:05d}.mds": [number] for number in range(3)}))
 
 
 def _megatron(root: Path) -> None:

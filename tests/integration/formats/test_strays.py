@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import sqlite3
-import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,12 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio_testing.datasets import write_tfrecord
-from emlio_testing.format_files import put_files, read_folder, write_mds
+from emlio_testing.format_files import numbered_lines, numbered_mds, put_files, read_folder
 
 _JPEG = b"\xff\xd8\xff\xe0J"
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-def _lines(*numbers: int) -> bytes:
-    return b"".join(b'{"n": %d}\n' % number for number in numbers)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +102,12 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
     source.mkdir()
     kind, _, codec = packed.partition(".")
     if codec == "zst":
-        data = arrow.compress(_lines(1), codec="zstd", asbytes=True) + arrow.compress(
-            _lines(2), codec="zstd", asbytes=True
+        data = arrow.compress(numbered_lines(1), codec="zstd", asbytes=True) + arrow.compress(
+            numbered_lines(2), codec="zstd", asbytes=True
         )
         (source / f"a.{packed}").write_bytes(data)
     elif kind in ("jsonl", "json"):
-        (source / f"a.{packed}").write_bytes(gzip.compress(_lines(1)) + gzip.compress(_lines(2)))
+        (source / f"a.{packed}").write_bytes(gzip.compress(numbered_lines(1)) + gzip.compress(numbered_lines(2)))
     else:
         modes: dict[str, Any] = {"gz": "w:gz", "": "w:gz", "xz": "w:xz", "bz2": "w:bz2"}
         with tarfile.open(source / f"a.{packed}", modes[codec]) as archive:
@@ -132,15 +127,8 @@ def test_compressed_files_are_converted(packed: str, to: Any, tmp_path: Path) ->
     assert not list(out.glob(".emlio*"))
 
 
-def _mds(root: Path) -> None:
-    samples = {f"data-{number:05d}.mds": [{"n": struct.pack("<q", number)}] for number in range(3)}
-    files, index = write_mds({"n": ("int64", 8)}, samples)
-    put_files(root, {**files, "index.json": json.dumps(index).encode()})
-
-
 def test_files_are_not_chosen_among_compressed_shards_of_an_index(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    _mds(tmp_path / "in")
+    put_files(tmp_path / "in", numbered_mds({f"data-{number:05d}.mds": [number] for number in range(3)}))
     for path in (tmp_path / "in").glob("*.mds"):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
@@ -160,16 +148,18 @@ def test_an_error_in_a_compressed_file_names_it(tmp_path: Path) -> None:
 
 
 def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    put_files(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1))[:-3]})
+    put_files(tmp_path / "in", {"a.jsonl.gz": gzip.compress(numbered_lines(1))[:-3]})
     with pytest.raises(DatasetError, match="the compressed file is incomplete"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
 
 
 def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> None:
-    put_files(tmp_path / "in", {"a.jsonl.gz": gzip.compress(_lines(1)), "a.json.gz": gzip.compress(_lines(2))})
+    put_files(
+        tmp_path / "in", {"a.jsonl.gz": gzip.compress(numbered_lines(1)), "a.json.gz": gzip.compress(numbered_lines(2))}
+    )
     with pytest.raises(DatasetError, match=r"a\.jsonl\.gz and another file both hold a\.jsonl"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
-    put_files(tmp_path / "in", {"a.jsonl": _lines(3)})
+    put_files(tmp_path / "in", {"a.jsonl": numbered_lines(3)})
     (tmp_path / "in" / "a.jsonl.gz").unlink()
     with pytest.raises(DatasetError, match=r"and another file both hold a\.jsonl"):
         convert(ConvertOptions(source=tmp_path / "in", out=tmp_path / "out"))
@@ -179,7 +169,7 @@ def test_two_compressed_files_of_the_same_data_are_refused(tmp_path: Path) -> No
 def test_a_file_that_lies_beside_its_compressed_form_comes_once(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     if name == "a.jsonl":
-        put_files(tmp_path / "in", {name: _lines(1, 2)})
+        put_files(tmp_path / "in", {name: numbered_lines(1, 2)})
     else:
         write_tfrecord(tmp_path / "in" / name, [b"1", b"2"])
     (tmp_path / "in" / f"{name}.gz").write_bytes(gzip.compress((tmp_path / "in" / name).read_bytes()))

@@ -2,7 +2,6 @@
 
 import io
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
 from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
-from emlio_testing.datasets import read_tfrecords, write_tfrecord
+from emlio_testing.datasets import read_tfrecords
 from emlio_testing.format_files import read_folder
 from emlio_testing.written_datasets import files_of
 
@@ -93,31 +92,6 @@ def test_the_same_options_make_the_same_bytes_whatever_the_workers(images: Path,
     one, other = ([bytes(row["record"]) for row in read_folder(tmp_path / name, raw=True)] for name in ("one", "other"))
     assert one != other
     assert sorted(one) == sorted(other)
-
-
-def test_tars_manifests_arrays_and_records_end_as_datasets_too(tmp_path: Path) -> None:
-    (tmp_path / "npy").mkdir()
-    np.save(tmp_path / "npy" / "a.npy", np.arange(3))
-    with tarfile.open(tmp_path / "x.tar", "w") as archive:
-        for name in ("0.txt", "0.cls", "1.txt", "1.cls"):
-            info = tarfile.TarInfo(name)
-            info.size = 1
-            archive.addfile(info, io.BytesIO(b"4"))
-    (tmp_path / "file").write_bytes(b"content")
-    (tmp_path / "list.csv").write_text("file,label\nfile,dog\nfile,cat\n")
-    write_tfrecord(tmp_path / "raw.tfrecord", [b"no Example", b"at all"])
-    found = {}
-    for source in ("npy", "x.tar", "list.csv", "raw.tfrecord"):
-        out = tmp_path / f"out-{source}"
-        report = _convert(tmp_path / source, out)
-        mapping = read_mapping(out / "mapping_shard_00000.json")
-        found[report.source_kind] = (report.records, sorted(mapping.features), mapping.label_counts)
-    assert found == {
-        "npy": (1, ["array/data", "array/dtype", "array/filename", "array/shape"], None),
-        "webdataset": (2, ["__key__", "image/class/label", "txt"], {"4": 2}),
-        "manifest": (2, ["data", "filename", "image/class/label", "image/class/text"], {"0": 1, "1": 1}),
-        "tfrecord": (2, [], None),
-    }
 
 
 def test_records_of_other_tfrecords_have_their_labels_counted(images: Path, tmp_path: Path) -> None:

@@ -146,30 +146,6 @@ def test_a_job_goes_on_from_its_position_whoever_reads(folder: Path, stop: int) 
                 assert [_plain(batch) for batch in loader] == second
 
 
-@pytest.mark.parametrize(("before", "after"), [(4, 3), (1, 2), (3, 1)])
-def test_another_number_of_ranks_goes_on_without_losing_or_repeating_a_record(
-    folder: Path, before: int, after: int
-) -> None:
-    seen: list[int] = []
-    with served(folder / "numbers-second", **_SMALL) as address, ExitStack() as stack:
-        half: dict[str, Any] = {"local": folder / "numbers-first"}
-        loaders = [
-            stack.enter_context(raw_loader(address, rank=rank, world_size=before, batch_size=5, **half))
-            for rank in range(before)
-        ]
-        for iteration in [iter(loader) for loader in loaders]:
-            seen += chain.from_iterable(numbered_ids(next(iteration)) for _ in range(3))
-        states = [loader.state_dict() for loader in loaders]
-        assert all(state == states[0] for state in states)
-        for rank in range(after):
-            # Some of the new ranks have all of it, others half.
-            where: tuple[Any, dict[str, Any]] = (folder / "numbers", {}) if rank % 2 else (address, half)
-            loader = stack.enter_context(raw_loader(where[0], rank=rank, world_size=after, batch_size=7, **where[1]))
-            loader.load_state_dict(states[0])
-            seen += chain.from_iterable(_epoch(loader))
-    assert sorted(seen) == list(range(_RECORDS))
-
-
 @pytest.mark.parametrize("half", [False, True])
 def test_out_of_order_the_same_batches_come(folder: Path, half: bool) -> None:
     reference = _epochs(folder / "numbers", 3)

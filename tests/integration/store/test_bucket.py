@@ -16,11 +16,12 @@ from emlio.index.opening import DatasetPath, open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.format_files import tar_of
 from emlio_testing.object_proxy import ObjectProxy
-from emlio_testing.object_server import ACCESS_KEY, SECRET_KEY, ObjectServer, object_server
+from emlio_testing.object_server import ACCESS_KEY, ObjectServer, object_server
 from emlio_testing.serving import raw_loader, served
 
 _FORMATS = ("tfrecord", "tar", "files")
 _RECORDS = 120
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +45,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
 def obstore_has_what_it_keeps(server: ObjectServer) -> None:
     """The library's threads and their descriptors are this process's until its end."""
     server.put("warm", b"x")
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
 
 
 @pytest.fixture

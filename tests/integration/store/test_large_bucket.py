@@ -15,16 +15,11 @@ from emlio.daemon.service import Daemon
 from emlio.tfrecord import frame
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.object_proxy import ObjectProxy
-from emlio_testing.object_server import ACCESS_KEY, SECRET_KEY, ObjectServer, object_server
+from emlio_testing.object_server import ObjectServer, object_server
 
 _LARGE_RECORDS = 6000
 _LARGE_BYTES = 100_000
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 # ---- 600 MB ---------------------------------------------------------------------------------------------------------

@@ -13,13 +13,7 @@ from emlio.formats.archives import archive_files
 from emlio.formats.contents import Contents
 from emlio.formats.registry import find_format
 from emlio.formats.whole_file import any_files, array_files, file_notes
-from emlio_testing.format_files import MemoryFiles, records_in, row_of
-
-
-def _npy(array: npt.NDArray[Any]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
+from emlio_testing.format_files import MemoryFiles, npy_of, records_in, row_of
 
 
 def _npz(**arrays: npt.NDArray[Any]) -> bytes:
@@ -73,7 +67,7 @@ def test_many_files_are_several_shards_without_gaps() -> None:
 
 
 def test_only_files_of_the_extension_are_records() -> None:
-    rows = records_in(array_files, {"a/1.npy": _npy(np.arange(2)), "a/2.txt": b"", "b/3.NPY": _npy(np.arange(3))})
+    rows = records_in(array_files, {"a/1.npy": npy_of(np.arange(2)), "a/2.txt": b"", "b/3.NPY": npy_of(np.arange(3))})
     assert [(row["path"], row["label"], len(row["array"])) for row in rows] == [("a/1.npy", 0, 2), ("b/3.NPY", 1, 3)]
 
 
@@ -99,7 +93,7 @@ def test_what_a_peer_tells_is_checked(settings: bytes) -> None:
         any_files.form(Contents(format="files", settings=settings), None)
 
 
-_HEADER = _npy(np.zeros((2, 3)))
+_HEADER = npy_of(np.zeros((2, 3)))
 
 
 def _described(text: str, data: bytes = b"") -> bytes:
@@ -116,8 +110,8 @@ def _described(text: str, data: bytes = b"") -> bytes:
         (_HEADER + b"x", r"has 49"),
         (_HEADER[:60], r"must be a \.npy file"),
         (b"\x93NUMPY\3\0" + _HEADER[8:], r"of version 1\.0 or 2\.0, is of 3\.0"),
-        (_npy(np.array([{1: 2}, None])), r"holds Python objects \(object\), which are never unpickled"),
-        (_npy(np.array([(1, "a")], [("a", "i4"), ("b", "O")])), "holds Python objects"),
+        (npy_of(np.array([{1: 2}, None])), r"holds Python objects \(object\), which are never unpickled"),
+        (npy_of(np.array([(1, "a")], [("a", "i4"), ("b", "O")])), "holds Python objects"),
         (_described("{'descr': '<i4', 'fortran_order': False, 'shape': (-1,), }"), "without negative lengths"),
         (_described("{'descr': '<i4', 'fortran_order': False, 'shape': (1 << 70, 0), }"), r"must be a \.npy file"),
         (_described(f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({1 << 70}, 0), }}"), "must be an array of"),
@@ -148,13 +142,13 @@ def _changed(data: bytes, old: bytes, new: bytes) -> bytes:
 def _twice() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("a.npy", _npy(np.arange(2)))
+        archive.writestr("a.npy", npy_of(np.arange(2)))
         with pytest.warns(UserWarning, match="Duplicate"):
-            archive.writestr("a.npy", _npy(np.arange(3)))
+            archive.writestr("a.npy", npy_of(np.arange(3)))
     return file.getvalue()
 
 
-_WHOLE = _zip(a=_npy(np.arange(40)))
+_WHOLE = _zip(a=npy_of(np.arange(40)))
 
 
 @pytest.mark.parametrize(

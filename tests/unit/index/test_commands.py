@@ -18,7 +18,6 @@ from emlio.formats.contents import FieldType
 from emlio.formats.tfrecord.mapping import Feature, mapping_name, read_mapping
 from emlio.index.dali_index import write_dali_index
 from emlio.index.opening import open_dataset
-from emlio.planner.catalog import Catalog
 from emlio.prepare.mappings import describe_directory, write_mapping
 from emlio.reading.preview import draw_preview
 from emlio.reading.random_reader import spread
@@ -60,15 +59,6 @@ def damage(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
-
-
-def test_index_says_what_it_found(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(index, foreign) == 0
-    out = capsys.readouterr()
-    assert out.out.startswith(f"{foreign}: 3 shards of tfrecord, 30 records, ")
-    assert "indexed in" in out.out
-    assert out.err == ""
-    assert not [*foreign.glob("mapping*"), *foreign.glob("*.npy")]
 
 
 def test_index_goes_on_after_a_directory_that_fails(
@@ -137,22 +127,6 @@ def test_hosts_with_different_shards_of_a_dataset_number_them_alike(foreign: Pat
     assert not (foreign / mapping_name(7)).exists()
     with open_dataset("d", foreign) as dataset:
         assert dataset.missing == ("train-00000-of-00003.tfrecord",)
-
-
-def test_inspect_shows_the_figures(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(inspect, images) == 0
-    out = capsys.readouterr().out
-    with open_dataset("d", images) as dataset:
-        fingerprint = Catalog(shards=dataset.entries).fingerprint
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == str(images)
-    assert lines[1].startswith("shards 3 (")
-    assert lines[1].endswith("without mappings")
-    assert "records 40" in lines
-    assert f"fingerprint {fingerprint}" in lines
-    assert "features image/class/label int64 (from a sample of records)" in lines
-    assert "weight float32" in lines
-    assert "labels unknown: not in the mappings" in lines
 
 
 def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,11 +225,6 @@ def test_inspect_decodes_pictures_that_are_files(tmp_path: Path, capsys: pytest.
 def test_inspect_has_nothing_to_decode_without_pictures(foreign: Path) -> None:
     with pytest.raises(DatasetError, match="nothing to decode, no picture in the sampled records"):
         call(inspect, foreign, "--decode")
-
-
-def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(inspect, foreign) == 0
-    assert "features     unknown: the sampled records are not tf.train.Example" in capsys.readouterr().out
 
 
 def test_a_feature_of_two_kinds_is_left_out(tmp_path: Path) -> None:

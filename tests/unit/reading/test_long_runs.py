@@ -29,7 +29,7 @@ from emlio.reading.page_cache import PageCacheEngine
 from emlio.store.opened.leases import Leases
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
 from emlio_testing.datasets import make_dataset
-from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.leases import Returned, gives_leases, leases_on
 from emlio_testing.reading import feed_of, made_up, page_cache
 
 _LONG = 1 << 20
@@ -136,15 +136,7 @@ def _opened(folder: Path, leases: Leases | None) -> Iterator[PageCacheEngine]:
         shards.dataset.close()
 
 
-class _Rank:
-    def __init__(self) -> None:
-        self.back: list[int] = []
-
-    def released(self, size_bytes: int) -> None:
-        self.back.append(size_bytes)
-
-
-def _both_ways(feed: Feed, rank: _Rank) -> tuple[npt.NDArray[np.uint8] | None, bytes]:
+def _both_ways(feed: Feed, rank: Returned) -> tuple[npt.NDArray[np.uint8] | None, bytes]:
     """The next message as a slice, and as a copy."""
     gatherer = Gatherer()
     message = feed.next(gatherer)
@@ -155,7 +147,7 @@ def _both_ways(feed: Feed, rank: _Rank) -> tuple[npt.NDArray[np.uint8] | None, b
 
 
 def test_long_runs_are_lent_and_are_what_reading_gives(folder: Path) -> None:
-    rank, spec = _Rank(), PlanSpec(batch_size=4, shuffle=Shuffle.parse("none"))
+    rank, spec = Returned(), PlanSpec(batch_size=4, shuffle=Shuffle.parse("none"))
     with _opened(folder, Leases()) as shards:
         feed = feed_of(shards, spec=spec, message_bytes=3 * _LONG)
         for _ in range(6):
@@ -173,7 +165,7 @@ def test_long_runs_are_lent_and_are_what_reading_gives(folder: Path) -> None:
     ids=["short", "no lease", "scattered"],
 )
 def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: str, leased: bool) -> None:
-    rank, spec = _Rank(), PlanSpec(batch_size=4, seed=3, shuffle=Shuffle.parse(shuffle))
+    rank, spec = Returned(), PlanSpec(batch_size=4, seed=3, shuffle=Shuffle.parse(shuffle))
     with _opened(folder, Leases() if leased else None) as shards:
         feed = feed_of(shards, spec=spec, message_bytes=message_bytes)
         lent, _ = _both_ways(feed, rank)

@@ -25,7 +25,7 @@ from emlio.store.folder import Folder
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.patience import PAUSES_S, patiently
 from emlio_testing.datasets import make_dataset
-from emlio_testing.leases import gives_leases
+from emlio_testing.leases import Returned, gives_leases
 from emlio_testing.reading import feed_of, in_folder, page_cache
 
 _SHARDS = 3
@@ -221,22 +221,17 @@ def test_a_look_that_waits_for_descriptors_ends_when_the_files_are_closed(data: 
         assert folder.refusals == _FOR_EVER - 1
 
 
-class _Rank:
-    def released(self, size_bytes: int) -> None:
-        """Nobody counts."""
-
-
 def test_files_under_a_lease_are_given_up_for_one_that_must_be_opened(data: Path) -> None:
     if not gives_leases(data):
         pytest.skip(f"the file system of {data} gives no leases")
     leases = Leases()
     try:
         with _opened(data, leases) as (shards, folder):
-            assert shards.files.lend(0, 0, 10, _Rank()) is not None
+            assert shards.files.lend(0, 0, 10, Returned()) is not None
             folder.refusals = 1
             with shards.files.open(1) as descriptor:
                 assert os.fstat(descriptor).st_size
-            kept = shards.files.lend(0, 0, 10, _Rank())
+            kept = shards.files.lend(0, 0, 10, Returned())
             assert kept is not None, "it may come back"
             folder.refusals = _FOR_EVER
             with pytest.raises(DatasetError, match="this process has"), shards.files.open(2):

@@ -53,6 +53,12 @@ def serving(directory: Path) -> Iterator[tuple[Dataset, PageCacheEngine]]:
             shards.close()
 
 
+def check(shards: PageCacheEngine) -> None:
+    """Compare all files, by their paths and by what is open."""
+    shards.check_paths()
+    shards.check(np.arange(3), 10**18)
+
+
 def content_of(shards: PageCacheEngine, number: int) -> bytes:
     with shards.files.open(shards.dataset.shards[number].first_file) as descriptor:
         return os.pread(descriptor, 1 << 20, 0)
@@ -76,8 +82,7 @@ def test_shards_that_are_links_within_the_folder_are_served(data: Path) -> None:
     (data / "current").symlink_to("v1")
     with serving(data) as (dataset, shards):
         assert dataset.records == 30
-        shards.check_paths()
-        shards.check(np.arange(3), 10**18)
+        check(shards)
         assert content_of(shards, 1) == (data / "v1" / NAME).read_bytes()
 
 
@@ -174,12 +179,11 @@ def test_a_renamed_folder_is_read_as_it_was_and_no_longer_offered(data: Path) ->
     with serving(data) as (_, shards):
         data.rename(data.with_name("renamed"))
         assert content_of(shards, 1) == content
-        for check in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
+        for look in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
             with pytest.raises(DatasetError, match=f"{data} was removed"):
-                check()
+                look()
         data.with_name("renamed").rename(data)
-        shards.check_paths()
-        shards.check(np.arange(3), 10**18)
+        check(shards)
 
 
 def test_what_cannot_be_read_any_more_is_not_called_gone(data: Path) -> None:
@@ -228,8 +232,7 @@ def test_a_link_that_is_moved_leaves_what_is_served_as_it_is(data: Path, tmp_pat
         for name, target in (("current", "new/data/inside" if ".." in way else "new/data"), ("above", "new")):
             (tmp_path / "link").symlink_to(target)
             (tmp_path / "link").rename(tmp_path / name)
-        shards.check_paths()
-        shards.check(np.arange(3), 10**18)
+        check(shards)
         assert [content_of(shards, number) for number in range(3)] == contents
     with serving(served) as (_, shards):
         assert content_of(shards, 0) != contents[0]
@@ -261,9 +264,9 @@ def test_a_shard_replaced_by_a_link_that_leaves_is_noticed(data: Path, tmp_path:
         shards.check(np.arange(3), 10**17)
         moved(data / NAME, tmp_path / "blobs" / NAME)
         (data / NAME).symlink_to(tmp_path / "blobs" / NAME)
-        for check in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
+        for look in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
             with pytest.raises(DatasetError, match=f"{data / NAME}: .* must point inside it"):
-                check()
+                look()
 
 
 def test_a_closed_folder_says_so_and_is_closed_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from emlio.index.opening import open_dataset
 from emlio.store.opened.leases import Leaseholder, Leases
 from emlio.store.opened.slices import Borrower, SliceLender
 from emlio_testing.datasets import make_dataset
-from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.leases import Returned, gives_leases, leases_on
 from emlio_testing.processes import settles
 from emlio_testing.reading import page_cache
 
@@ -33,16 +33,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "shard"
     path.write_bytes(_CONTENT)
     return path
-
-
-class _Rank:
-    """Counts what it gave back."""
-
-    def __init__(self) -> None:
-        self.back: list[int] = []
-
-    def released(self, size_bytes: int) -> None:
-        self.back.append(size_bytes)
 
 
 class _Stuck:
@@ -97,7 +87,7 @@ def _truncating(path: Path) -> Iterator[Event]:
 
 @pytest.mark.parametrize(("start", "end"), [(0, _SIZE), (0, 1), (4095, 4097), (5000, 2_000_001), (_SIZE - 1, _SIZE)])
 def test_a_slice_is_the_files_bytes_and_is_given_back_once(path: Path, start: int, end: int) -> None:
-    rank = _Rank()
+    rank = Returned()
     with _lender(path) as lender:
         view = lender.lend(start, end, rank)
         assert view is not None
@@ -113,7 +103,7 @@ def test_a_slice_is_the_files_bytes_and_is_given_back_once(path: Path, start: in
 
 
 def test_a_writer_waits_for_the_last_slice_and_from_then_on_all_is_copied(path: Path) -> None:
-    rank = _Rank()
+    rank = Returned()
     with _lender(path) as lender:
         first, last = lender.lend(0, 1 << 20, rank), lender.lend(1 << 20, _SIZE, rank)
         assert first is not None
@@ -132,7 +122,7 @@ def test_a_writer_waits_for_the_last_slice_and_from_then_on_all_is_copied(path: 
 
 
 def test_those_who_keep_slices_are_named_when_the_writer_has_waited_long_enough_and_no_others(path: Path) -> None:
-    quick, slow, stuck = _Rank(), _Rank(), _Stuck()
+    quick, slow, stuck = Returned(), Returned(), _Stuck()
     with _lender(path, patience_s=0.05, stuck=stuck) as lender:
         lent = {rank: [lender.lend(0, 100, rank), lender.lend(50, 200, rank)] for rank in (quick, slow)}
         del lent[quick]
@@ -146,7 +136,7 @@ def test_those_who_keep_slices_are_named_when_the_writer_has_waited_long_enough_
 
 
 def test_a_slice_outlives_lender_lease_and_descriptor(path: Path) -> None:
-    rank = _Rank()
+    rank = Returned()
     with _lender(path) as lender:
         view = lender.lend(10, 5000, rank)
         lender.close()
@@ -162,12 +152,12 @@ def test_a_slice_outlives_lender_lease_and_descriptor(path: Path) -> None:
 
 def test_a_file_that_somebody_has_open_to_write_is_copied(path: Path) -> None:
     with _lender(path) as lender, path.open("r+b"):
-        assert lender.lend(0, 10, _Rank()) is None
+        assert lender.lend(0, 10, Returned()) is None
         assert leases_on(path) == []
 
 
 def test_what_is_not_in_the_file_any_more_is_left_to_the_copy_to_complain_about(path: Path) -> None:
-    rank = _Rank()
+    rank = Returned()
     with _lender(path) as lender:
         os.truncate(path, 1 << 20)
         assert lender.lend(0, 2 << 20, rank) is None
@@ -181,7 +171,7 @@ def test_what_is_not_in_the_file_any_more_is_left_to_the_copy_to_complain_about(
 def test_a_kernel_that_cannot_fill_pages_for_us_is_asked_once_and_all_is_copied(
     path: Path, number: int, again: bool
 ) -> None:
-    rank, asked = _Rank(), list[tuple[int, int]]()
+    rank, asked = Returned(), list[tuple[int, int]]()
 
     def populate(address: int, length: int, advice: int) -> int:
         asked.append((address % mmap.PAGESIZE, length))
@@ -208,8 +198,8 @@ class _InterruptedLeases(Leases):
 
 def test_a_writer_that_comes_while_the_lease_is_asked_for_is_not_forgotten(path: Path) -> None:
     with _lender(path, leases=_InterruptedLeases(600.0)) as lender:
-        assert lender.lend(0, 10, _Rank()) is None
-        assert lender.lend(0, 10, _Rank()) is None
+        assert lender.lend(0, 10, Returned()) is None
+        assert lender.lend(0, 10, Returned()) is None
 
 
 class _ClosedMeanwhile(Leases):
@@ -230,7 +220,7 @@ def test_a_lender_that_is_closed_while_it_asks_keeps_the_descriptor_until_it_was
     ended = list[str]()
     leases = _ClosedMeanwhile(lambda: lender.close(lambda: ended.append(str(leases_on(path)))))
     with _lender(path, leases=leases) as lender:
-        assert lender.lend(0, 10, _Rank()) is None
+        assert lender.lend(0, 10, Returned()) is None
         assert ended == ["[]"], "the lease is let go first"
         assert not lender.only_copies, "nobody wanted to write"
 
@@ -241,7 +231,7 @@ def test_files_that_are_closed_while_a_lease_is_asked_for_leave_no_lease_on_anot
         leases = _ClosedMeanwhile(lambda: shards.close())
         shards = page_cache(dataset, leases)
         try:
-            assert shards.files.lend(0, 0, 10, _Rank()) is None
+            assert shards.files.lend(0, 0, 10, Returned()) is None
             assert leases.of == [dataset.shard_paths[0].stat().st_ino]
             assert leases_on(dataset.shard_paths[0]) == []
         finally:
@@ -250,13 +240,13 @@ def test_files_that_are_closed_while_a_lease_is_asked_for_leave_no_lease_on_anot
 
 def test_a_lender_that_is_given_up_for_others_does_not_say_that_all_must_be_copied(path: Path) -> None:
     with _lender(path) as lender:
-        assert lender.lend(0, 10, _Rank()) is not None
+        assert lender.lend(0, 10, Returned()) is not None
         assert lender.retire()
         lender.close()
-        assert lender.lend(0, 10, _Rank()) is None
+        assert lender.lend(0, 10, Returned()) is None
         assert not lender.only_copies
     with _lender(path) as lender, path.open("r+b"):
-        assert lender.lend(0, 10, _Rank()) is None
+        assert lender.lend(0, 10, Returned()) is None
         lender.close()
         assert lender.only_copies, "somebody writes"
 
@@ -267,7 +257,7 @@ def test_a_slice_that_only_the_collector_finds_comes_back_too(path: Path) -> Non
         def __init__(self, view: object) -> None:
             self.view, self.me = view, self
 
-    rank = _Rank()
+    rank = Returned()
     with _lender(path) as lender:
         Knot(lender.lend(0, 100, rank))
         with _truncating(path) as done:
@@ -278,7 +268,7 @@ def test_a_slice_that_only_the_collector_finds_comes_back_too(path: Path) -> Non
 
 
 def test_many_threads_lend_and_give_back_while_writers_come(path: Path) -> None:
-    ranks = [_Rank() for _ in range(4)]
+    ranks = [Returned() for _ in range(4)]
     lent = [0] * len(ranks)
     begun = Event()
 
