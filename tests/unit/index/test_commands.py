@@ -291,3 +291,12 @@ def test_a_folder_that_cannot_hold_mappings_is_named(foreign: Path) -> None:
     (foreign / mapping_name(1)).mkdir()
     with pytest.raises(DatasetError, match=r"mappings cannot be written to .*data"):
         describe_directory(foreign)
+
+
+def test_a_preview_without_pillow_says_what_to_install(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with open_dataset("d", images) as dataset, pytest.raises(ConfigError, match='pip install "pillow'):
+        draw_preview(dataset, tmp_path / "sheet.png")
+    assert os.listdir(tmp_path) == ["images"]

@@ -155,3 +155,10 @@ def test_png_of_any_mode_keeps_its_pixels(mode: str) -> None:
     picture.save(file, "PNG")
     with Image.open(io.BytesIO(as_png(file.getvalue()))) as made:
         assert np.array_equal(np.asarray(made), np.asarray(picture.convert("RGB") if mode == "P" else picture))
+
+
+def test_no_message_names_an_object_in_memory() -> None:
+    with pytest.raises(
+        DatasetError, match=r"is no picture that Pillow knows, 12 bytes that begin with b'no picture!!'"
+    ):
+        as_png(b"no picture!!")

@@ -224,6 +224,11 @@ class TestText:
         with pytest.raises(ConfigError, match=message):
             _records(lines, "jsonl", tokenizer=TokenizerSettings(name=name))
 
+    def test_a_missing_library_is_named(self, tokenizer: Path, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
+        with pytest.raises(ConfigError, match='requires tokenizers: pip install "tokenizers'):
+            _records(lines, "jsonl", tokenizer=self._settings(tokenizer))
+
 
 @pytest.mark.parametrize(
     ("make", "message"),
@@ -254,3 +259,10 @@ def test_what_does_not_fit_a_source_is_named(make: Callable[[], object], message
 def test_a_bare_record_is_the_bytes_of_its_array() -> None:
     sample = Sample(columns={"a": np.arange(4, dtype=np.uint8).reshape(2, 2).T}, main="a", bare=True)
     assert example_record(sample).parts == (bytes([0, 2, 1, 3]),)
+
+
+def test_tokens_have_no_classes(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (tmp_path / "labels.txt").write_text("cat\n")
+    with pytest.raises(ConfigError, match="labels cannot be used with tokens"):
+        open_source(tmp_path, "tokens", tmp_path / "labels.txt", tmp_path / "scratch")

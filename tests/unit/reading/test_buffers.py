@@ -100,3 +100,16 @@ def test_less_is_kept_from_now_on() -> None:
     held = [pool.take(1 << 20, lambda _: None) for _ in range(4)]
     held.clear()
     assert pool._kept_bytes == 2 << 20
+
+
+def test_pieces_of_a_size_that_is_not_used_any_more_make_room_for_others() -> None:
+    slab = 1 << 18
+    pool = BufferPool(slab, 2 * slab)
+    small = [pool.take(1 << 16, lambda _: None) for _ in range(8)]
+    small.clear()
+    assert pool._kept_bytes == 2 * slab
+    large = pool.take(slab, lambda _: None)
+    address = _address(large)
+    del large
+    assert pool._kept_bytes == 2 * slab
+    assert _address(pool.take(slab, lambda _: None)) == address

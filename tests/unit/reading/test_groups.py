@@ -149,3 +149,19 @@ def test_a_footer_is_read_once_for_a_file(folder: Path, monkeypatch: pytest.Monk
         _read_all(source, "none")
         source.close()
     assert len(read) == len(set(read)) == 4
+
+
+def test_one_more_file_leaves_the_index_of_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_dataset("d", folder).close()
+    (folder / "part-9.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
+    indexed: list[str] = []
+    real = Tables.ranges
+
+    def counted(self: Any, files: Any, shard: Any, settings: bytes) -> Any:
+        indexed.append(shard.name)
+        return real(self, files, shard, settings)
+
+    monkeypatch.setattr(Tables, "ranges", counted)
+    with open_dataset("d", folder) as dataset:
+        assert dataset.records == _RECORDS + dataset.shards[0].records
+    assert indexed == ["part-9.parquet"]
