@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,10 +20,12 @@ from emlio.formats.contents import FieldType
 from emlio.formats.tfrecord.mapping import Feature, mapping_name, read_mapping
 from emlio.index.dali_index import write_dali_index
 from emlio.index.opening import open_dataset
+from emlio.planner.catalog import Catalog
 from emlio.prepare.mappings import describe_directory, write_mapping
 from emlio.reading.preview import draw_preview
 from emlio.reading.random_reader import spread
 from emlio_testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.format_files import tar_of
 from emlio_testing.pictures import encoded_picture
 
 NAME = "train-00001-of-00003.tfrecord"
@@ -129,6 +133,29 @@ def test_hosts_with_different_shards_of_a_dataset_number_them_alike(foreign: Pat
         assert dataset.missing == ("train-00000-of-00003.tfrecord",)
 
 
+def test_a_folder_that_cannot_hold_mappings_is_named(foreign: Path) -> None:
+    (foreign / mapping_name(1)).mkdir()
+    with pytest.raises(DatasetError, match=r"mappings cannot be written to .*data"):
+        describe_directory(foreign)
+
+
+def test_inspect_shows_the_figures(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(inspect, images) == 0
+    out = capsys.readouterr().out
+    with open_dataset("d", images) as dataset:
+        fingerprint = Catalog(shards=dataset.entries).fingerprint
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == str(images)
+    assert lines[1] == "format tfrecord"
+    assert lines[2].startswith("shards 3 (")
+    assert lines[2].endswith("without mappings")
+    assert "records 40" in lines
+    assert f"fingerprint {fingerprint}" in lines
+    assert "features image/class/label int64 (from a sample of records)" in lines
+    assert "weight float32" in lines
+    assert "labels unknown: not in the mappings" in lines
+
+
 def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     describe_directory(images)
     for place, count in ((0, 10), (1, 7), (2, 3)):
@@ -145,6 +172,23 @@ def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.Ca
     write_mapping(images, replace(read_mapping(images / mapping_name(0)), label_counts=None))
     call(inspect, images)
     assert "labels       unknown" in capsys.readouterr().out
+
+
+def test_inspect_does_not_say_that_there_are_no_labels_where_they_have_no_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of([("1.jpg", b"picture"), ("1.cls", b"3")]))
+    assert call(inspect, tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "labels" not in out
+    assert "cls  bytes" in out
+
+
+def test_of_few_records_the_largest_is_the_99th_percentile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_dataset(tmp_path, records=2, shards=1, payload=lambda record: bytes(10 * record + 1))
+    call(inspect, tmp_path, "--json")
+    sizes = json.loads(capsys.readouterr().out)["record_sizes"]
+    assert (sizes["p50"], sizes["p99"], sizes["max"]) == (1, 11, 11)
 
 
 def test_inspect_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +271,18 @@ def test_inspect_has_nothing_to_decode_without_pictures(foreign: Path) -> None:
         call(inspect, foreign, "--decode")
 
 
+def test_what_holds_no_pictures_is_verified_all_the_same(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(inspect, foreign, "--verify", "--decode") == 0
+    out = capsys.readouterr().out
+    assert " 0 bad" in out
+    assert "decoded      nothing: no picture in the sampled records" in out
+
+
+def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(inspect, foreign) == 0
+    assert "features     unknown: the sampled records are not tf.train.Example" in capsys.readouterr().out
+
+
 def test_a_feature_of_two_kinds_is_left_out(tmp_path: Path) -> None:
     records = [encode_example({"a": 1, "b": b"x"}), encode_example({"a": 1.5, "b": b"y"})]
     write_tfrecord(tmp_path / "a.tfrecord", records)
@@ -285,12 +341,6 @@ def test_a_preview_of_a_dataset_without_images_says_so(foreign: Path) -> None:
 def test_index_keeps_indexes_where_it_is_told(foreign: Path, tmp_path: Path) -> None:
     assert call(index, foreign, "--cache-dir", tmp_path / "c") == 0
     assert list((tmp_path / "c").rglob("bounds.npy"))
-
-
-def test_a_folder_that_cannot_hold_mappings_is_named(foreign: Path) -> None:
-    (foreign / mapping_name(1)).mkdir()
-    with pytest.raises(DatasetError, match=r"mappings cannot be written to .*data"):
-        describe_directory(foreign)
 
 
 def test_a_preview_without_pillow_says_what_to_install(

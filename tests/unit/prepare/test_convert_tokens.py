@@ -1,6 +1,7 @@
 """Sources of tokens: files of tokens of all kinds, and text with a tokenizer."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
