@@ -3,7 +3,7 @@
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES
 from emlio.receiver.setup.config import PrefetchBound
 from emlio.tfrecord import FRAME_BYTES
-from tests.unit.test_receiver_intake import Rank
+from tests.unit.receiver.machine.test_intake import Rank
 
 TINY = FRAME_BYTES + 8
 AT_ONCE = 500

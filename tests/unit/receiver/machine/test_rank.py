@@ -1,8 +1,4 @@
-"""The rank's machine by a clock that is told the time: it never waits for a moment that is past, and a loss counts from the loss.
-
-Covers: deadlines, losses of daemons of which no lane can be had, numbers of streams. Does not cover: every order of events
-(tests/model), sockets.
-"""
+"""The rank's machine by a clock that a test moves: it never waits for a moment that is past, and a loss counts from the loss."""
 
 from dataclasses import replace
 

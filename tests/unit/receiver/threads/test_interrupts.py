@@ -384,14 +384,14 @@ def test_a_step_that_does_not_return_is_named_and_left_behind(caplog: pytest.Log
     workers.add(blur_for_ever, 1, partial(pytest.fail, "it was begun"))
     assert begun.wait(_LONG_S)
     assert [name.partition(":")[0] for name in running(workers.threads)] == [
-        f"{blur_for_ever.__qualname__} (test_receiver_interrupts.py"
+        f"{blur_for_ever.__qualname__} (test_interrupts.py"
     ], "the other thread waits for work"
     with caplog.at_level(logging.WARNING):
         begun_s = time.monotonic()
         workers.close(0.02)
         assert time.monotonic() - begun_s < _LONG_S / 2
     (record,) = caplog.records
-    assert "blur_for_ever (test_receiver_interrupts.py:" in record.message
+    assert "blur_for_ever (test_interrupts.py:" in record.message
     assert "still runs in a thread" in record.message
     go_on.set()
     workers.close(_LONG_S)

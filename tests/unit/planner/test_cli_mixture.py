@@ -1,7 +1,4 @@
-"""`emlio plan --mixture`: counts of each dataset, the dataset of each record, wrong arguments.
-
-Covers: the command's output. Does not cover: the plan (test_mixture_plan.py).
-"""
+"""`emlio plan --mixture`: counts of each dataset, the dataset of each record, wrong arguments."""
 
 import argparse
 import json

@@ -1,7 +1,4 @@
-"""A wrong type or value of any argument is an error that names it, before anything is started.
-
-Does not cover: arguments against each other (tests/unit/test_receiver_batch_kinds), what they do.
-"""
+"""A wrong type or value of any argument is an error that names it, before anything is started."""
 
 import copy
 import inspect

@@ -1,7 +1,4 @@
-"""What follows from a session's secret for its lanes.
-
-Covers: that names and tokens differ, and what they look like. Does not cover: who is admitted by them.
-"""
+"""What follows from a session's secret for its lanes."""
 
 from emlio.wire.seal import lane_group, lane_name, lane_token
 

@@ -1,8 +1,4 @@
-"""The generation that a rank reads when its daemons give different ones.
-
-Covers: the choice, and the machine that asks again. Does not cover: daemons (unit/test_daemon_generations), all of it together
-(e2e/test_generations).
-"""
+"""The generation that a rank reads when its daemons give different ones."""
 
 import pytest
 from hypothesis import given

@@ -1,7 +1,4 @@
-"""`emlio.Mixture`: what it accepts, what it refuses and with which words, the plan and address that follow.
-
-Covers: the value and its checks, joining addresses. Does not cover: plans (test_mixture_plan.py), loaders (e2e/test_mixtures.py).
-"""
+"""`emlio.Mixture`: what it accepts, what it refuses and with which words, the plan and address that follow."""
 
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""The bound that follows the path.
-
-Covers: its limits, growing and shrinking. Does not cover: what is done with it.
-"""
+"""The bound that follows the path."""
 
 import pytest
 

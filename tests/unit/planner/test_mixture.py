@@ -1,7 +1,4 @@
-"""Mixtures of datasets in the plan: exact proportions, no record twice before its dataset is through, lengths, texts.
-
-Covers: plans made of catalogs alone. Does not cover: loaders (tests/e2e/test_mixtures.py).
-"""
+"""Mixtures of datasets in the plan: exact proportions, no record twice before its dataset is through, lengths, texts."""
 
 import hashlib
 import time

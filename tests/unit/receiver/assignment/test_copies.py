@@ -1,7 +1,4 @@
-"""A dataset that a mixture has twice without knowing it, by two names of a host.
-
-Covers: the warning. Does not cover: addresses that are seen to be the same (test_mixture.py).
-"""
+"""A dataset that a mixture has twice without knowing it, by two names of a host."""
 
 import pytest
 

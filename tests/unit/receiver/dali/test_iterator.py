@@ -1,7 +1,4 @@
-"""The text of `emlio.dali.Iterator` for people, for which DALI is not needed.
-
-Does not cover: batches, epochs and refused arguments (tests/integration/test_dali_iterator.py).
-"""
+"""The text of `emlio.dali.Iterator` for people, for which DALI is not needed."""
 
 from pathlib import Path
 

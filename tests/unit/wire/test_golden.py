@@ -13,7 +13,7 @@ from emlio.wire.control import PROTOCOL_VERSION, ControlMessage, decode_control,
 from emlio.wire.credit import Credit, decode_credit, encode_credit
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, decode_data_header, encode_data_header, header_apart
 
-_GOLDEN: Any = json.loads((Path(__file__).parent.parent / "golden" / "wire.json").read_text(encoding="utf-8"))
+_GOLDEN: Any = json.loads((Path(__file__).parents[2] / "golden" / "wire.json").read_text(encoding="utf-8"))
 _KINDS = [entry["kind"] for entry in _GOLDEN["control"]]
 
 

@@ -1,7 +1,4 @@
-"""A daemon whose data port cannot be reached, and what is said of it.
-
-Covers: when it counts as reachable again. Does not cover: its lanes (test_receiver_lane_set), the whole (e2e test_data_port.py).
-"""
+"""A daemon whose data port cannot be reached, and what is said of it."""
 
 from types import SimpleNamespace
 from typing import Any, cast

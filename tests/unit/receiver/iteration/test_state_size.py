@@ -1,8 +1,4 @@
-"""A state stays small and is loaded at once, however large the dataset and however far the job.
-
-Covers: its size as JSON, the time until both sides know the first records after it. Does not cover: what a state says
-(test_plan_state, test_receiver_position), that all ranks have the same (e2e/test_many_ranks), receiving (test_loader_position).
-"""
+"""A state stays small and is loaded at once, however large the dataset and however far the job."""
 
 import json
 import time

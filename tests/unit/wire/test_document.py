@@ -16,7 +16,7 @@ from emlio.wire.control import ControlMessage
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader, ids_checksum
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
 SIZES = (120, 0, 333, 75, 1, 471)
 SHARDS = [(f"part-{number}", size, 100 * size, f"digest-{number}") for number, size in enumerate(SIZES)]
 CATALOG = Catalog(

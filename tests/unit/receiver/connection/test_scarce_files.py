@@ -1,7 +1,4 @@
-"""Connections of a process that may open no more files, though some were counted a moment ago.
-
-Does not cover: the counting (test_receiver_open_files), jobs (tests/integration/test_loader_scarce_files.py).
-"""
+"""Connections of a process that may open no more files, though some were counted a moment ago."""
 
 import errno
 from collections.abc import Iterator

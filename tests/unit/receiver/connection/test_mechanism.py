@@ -1,8 +1,4 @@
-"""Asking a port how it is protected.
-
-Covers: ports of libzmq with each mechanism, other services, ports that nobody listens on. Does not cover: what a loader makes of
-the answer (tests/integration/test_trust.py).
-"""
+"""Asking a port how it is protected."""
 
 import errno
 import select

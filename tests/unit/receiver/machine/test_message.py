@@ -1,7 +1,4 @@
-"""A stream's messages, opened: those of the stream, each once; those of former ones are dropped; all others are an error.
-
-Covers: what is decided from header and payload. Does not cover: lanes and their stamps (test_receiver_tap).
-"""
+"""A stream's messages, opened: those of the stream, each once; those of former ones are dropped; all others are an error."""
 
 from typing import Any
 

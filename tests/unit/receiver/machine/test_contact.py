@@ -1,7 +1,4 @@
-"""Words for the obstacles to connecting a daemon.
-
-Does not cover: which one there is (tests/integration/test_loader_addresses, test_foreign_service).
-"""
+"""Words for the obstacles to connecting a daemon."""
 
 import errno
 import os
