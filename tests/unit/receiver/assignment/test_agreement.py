@@ -3,12 +3,9 @@
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.planner.order import Shuffle
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
+from emlio_testing.loader_config import loader_config
 
 A, B, C = "a:1", "b:1", "c:1"
 SHARDS = 6
@@ -23,22 +20,7 @@ def holding(peer: str, *numbers: int, here: bool = False) -> Holding:
 
 
 def agreement(*holdings: Holding) -> Agreement:
-    config = LoaderConfig(
-        address=Address.parse("emlio://a:1,b:1/data"),
-        batch_size=5,
-        rows=5,
-        shuffle=Shuffle.parse(True),
-        seed=1,
-        drop_last=False,
-        pad=False,
-        rank=0,
-        world_size=1,
-        job="job",
-        in_order=True,
-        prefetch=PrefetchBound(most_bytes=1 << 20),
-        recovery=Recovery(timeout="1s", heartbeat="1s"),
-    )
-    return agree(config, holdings)
+    return agree(loader_config("emlio://a:1,b:1/data"), holdings)
 
 
 EVERYTHING = tuple(range(SHARDS))

@@ -166,16 +166,6 @@ def test_the_user_decides_what_a_transform_of_a_dict_looks_like() -> None:
 # ---- bad records --------------------------------------------------------------------------------------------------
 
 
-def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
-    with pytest.raises(
-        CorruptRecordError, match="record 101 of shard shard1 at byte 1000: its CRC32C is wrong"
-    ) as raised:
-        _assembler()(_batch(_RAW, [[0, 2, 4]], bad=[3, 1]))
-    assert "(1 more in the same batch)" in str(raised.value)
-    assert 'pass Recovery(on_error="skip") or "replace"' in str(raised.value)
-    assert (raised.value.shard, raised.value.record) == ("shard1", 101)
-
-
 @pytest.mark.parametrize("pieces", [[[0, 2, 4]], [[4], [0, 2]], [[0], [2], [4]]])
 def test_skipping_closes_the_gaps(pieces: list[list[int]]) -> None:
     assembler = _assembler(on_error="skip")
@@ -191,18 +181,6 @@ def test_replacing_keeps_the_size_and_says_whose_record_it_is(pieces: list[list[
         made = assembler(_batch(_RAW, pieces, bad=[3, 1]))
         assert [bytes(record) for record in made["record"]] == [b"zero", b"zero", b"", b"", b"four"]
         assert made["__id__"].tolist() == [50, 50, 30, 30, 10]
-
-
-def test_replacing_more_records_than_are_left_uses_them_in_turn() -> None:
-    made = _assembler(on_error="replace", raw=False)(_batch(_EXAMPLES, [[2]], bad=[0, 1, 3, 4]))
-    assert made["label"].tolist() == [2] * 5
-    assert made["__id__"].tolist() == [30] * 5
-
-
-@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_a_batch_of_which_nothing_is_left_is_an_error_whatever_the_policy(on_error: str) -> None:
-    with pytest.raises(CorruptRecordError, match="4 more in the same batch"):
-        _assembler(on_error=on_error)(_batch(_RAW, [], bad=[0, 1, 2, 3, 4]))
 
 
 def test_the_batch_as_it_came_is_not_changed_by_a_policy() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,8 @@ from emlio.errors import ConfigError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.batch_kinds.choose import choose_kind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.makers import ColumnMaker, Made, SampleMaker
@@ -25,11 +24,10 @@ from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
 from emlio.tokens import TokenBatches
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_config import loader_config
 
 _PLAIN: dict[str, Any] = {
     "raw": False,
@@ -48,31 +46,15 @@ _PRESET = DaliPipeline("image-train")
 _NEEDS_TORCH = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
 
 
+_CONFIG = loader_config(batch_size=4, seed=5)
+
+
 def _same(value: Any) -> Any:
     return value
 
 
 def _options(**changes: Any) -> BatchOptions:
     return BatchOptions(**(_PLAIN | changes))
-
-
-def _config(**changes: Any) -> LoaderConfig:
-    usual: dict[str, Any] = {
-        "address": Address.parse("emlio://127.0.0.1:1/x", None),
-        "batch_size": 4,
-        "rows": 4,
-        "shuffle": Shuffle(),
-        "seed": 5,
-        "drop_last": False,
-        "pad": False,
-        "rank": 0,
-        "world_size": 1,
-        "job": "j",
-        "in_order": True,
-        "prefetch": PrefetchBound(most_bytes=1 << 20),
-        "recovery": Recovery(timeout="1s", heartbeat="1s"),
-    }
-    return LoaderConfig(**(usual | changes))
 
 
 # ---- options ------------------------------------------------------------------------------------------------------
@@ -159,7 +141,7 @@ def _batch() -> WholeBatch:
 def test_what_takes_microseconds_is_made_when_asked_and_the_rest_ahead(
     changes: dict[str, Any], kind: type, ahead: int
 ) -> None:
-    with closing(choose_kind(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
+    with closing(choose_kind(_options(**changes), BadRecordPolicy("raise"), _CONFIG).maker) as maker:
         assert isinstance(maker, kind)
         assert maker.ahead == ahead
 
@@ -169,7 +151,7 @@ def test_without_a_word_a_process_takes_its_share_of_the_processors(
     monkeypatch: pytest.MonkeyPatch, ranks: str, most: int | None
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    with closing(choose_kind(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker) as maker:
+    with closing(choose_kind(_options(transform=_same), BadRecordPolicy("raise"), _CONFIG).maker) as maker:
         threads = len(maker.threads)
     assert threads == (most or len(os.sched_getaffinity(0)))
 
@@ -198,7 +180,7 @@ class _Batches:
 
 
 def test_the_user_gets_what_the_maker_made() -> None:
-    kind = choose_kind(_options(), BadRecordPolicy("raise"), _config())
+    kind = choose_kind(_options(), BadRecordPolicy("raise"), _CONFIG)
     made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
     batches, handed = _Batches(made), Handed()
     for _ in range(2):  # until it is counted
@@ -210,7 +192,7 @@ def test_the_user_gets_what_the_maker_made() -> None:
 
 
 def test_seeds_follow_from_the_plans_seed_the_epoch_and_the_record() -> None:
-    kind = choose_kind(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
+    kind = choose_kind(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), replace(_CONFIG, seed=9))
     made = kind.maker.make(_batch())
     assert isinstance(made, Made)
     assert made.value["__id__"].tolist() == [40, 41, 42]

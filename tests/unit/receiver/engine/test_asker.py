@@ -1,109 +1,36 @@
 """Asking daemons: how much at once, again where a daemon is lost, other daemons for records that one cannot read."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RemoteProtocolError
-from emlio.receiver.engine.asker import Asker
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
 from emlio.receiver.engine.size_questions import SizeQuestion
-from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import AnswerCame, RankInstruction, Send
-from emlio.session.states import RankState
 from emlio.wire.limits import MOST_QUESTIONS, RECORDS_PER_REQUEST
 from emlio.wire.questions import (
     Absent,
     Answer,
     AskRecords,
     AskSizes,
-    Question,
     RecordRow,
     Records,
     Sizes,
-    Subject,
-    Told,
 )
-from emlio_testing.clock import ManualClock
-from emlio_testing.session_states import rank_in
+from emlio_testing.asked_daemons import AskedDaemons
 
 _GONE = Absent(code="dataset", text="cannot be read")
 
 
-class _Source:
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.peer_name = self.peer = f"store{number}:5555"
-        self.conversation = rank_in(RankState.STREAMING)
-        self.is_here = self.is_heard = self.is_agreed = True
-
-    def lost(self) -> None:
-        self.is_here = self.is_heard = self.is_agreed = False
-
-    def come_back(self) -> None:
-        self.conversation = rank_in(RankState.READY)
-        self.conversation.session = 8
-        self.is_here = self.is_heard = self.is_agreed = True
-
-
-class _Sources:
-    def __init__(self, count: int) -> None:
-        self.all = [_Source(number) for number in range(count)]
-
-    def __iter__(self) -> Iterator[_Source]:
-        return iter(self.all)
-
-    def number(self, number: int) -> _Source | None:
-        return next((source for source in self.all if source.number == number), None)
-
-
-class _Pool:
-    """Daemons that all hold all shards; shard s is sent by daemon s, the one above them by this host."""
-
-    mixed = False
-
-    def __init__(self, count: int = 1) -> None:
-        self.sources = _Sources(count)
-        self.local_numbers = {count}
-        self.assignment = self.agreement = self
-        self.owners = np.arange(count + 1)
-        self.sent: list[tuple[int, Question]] = []
-        self.asker = Asker(cast("DaemonPool", self), ManualClock())
-
-    def holders(self, _: int) -> set[str]:
-        return {source.peer_name for source in self.sources}
-
-    def carry_out(self, source: _Source, instructions: list[RankInstruction]) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, AnswerCame):
-                self.asker.hear(source.number, instruction)
-            elif isinstance(instruction, Send) and isinstance(instruction.message, Question):
-                self.sent.append((source.number, instruction.message))
-
+class _Pool(AskedDaemons):
     def sizes(self, first: int) -> Promise:
-        answer = Promise()
-        about = AskSizes(shard="0", first=first, count=1)
-        question = SizeQuestion(cast("DaemonPool", self), 0, about)
-        self.asker.ask([question], answer, lambda: question.found)
-        return answer
+        question = SizeQuestion(self.pool, 0, AskSizes(shard="0", first=first, count=1))
+        return self.ask([question], lambda: question.found)
 
     def records(self, *records: tuple[int, int]) -> tuple[list[SoughtRecord], Promise]:
         sought = [SoughtRecord(shard=shard, name=str(shard), record=record) for shard, record in records]
-        answer = Promise()
-        self.asker.ask(record_questions(cast("DaemonPool", self), sought), answer)
-        return sought, answer
-
-    def answer(self, told: Told, at: int = -1) -> None:
-        """Answer one of the questions that were sent, the last one by default."""
-        number, question = self.sent[at]
-        source = self.sources.all[number]
-        self.carry_out(source, source.conversation.receive(Answer(number=question.number, told=told), 0))
-
-    def asked(self) -> list[tuple[int, Subject]]:
-        return [(number, question.about) for number, question in self.sent]
+        return sought, self.ask(record_questions(self.pool, sought))
 
 
 def _told(*records: bytes, sizes: tuple[int, ...] = (), **fields: Any) -> Records:

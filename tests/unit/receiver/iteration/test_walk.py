@@ -11,9 +11,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.batches.makers import ColumnMaker, Made
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
@@ -23,10 +21,10 @@ from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.observer import Unobserved
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_config import loader_config
 
 _STEPS = 4
 
@@ -78,11 +76,7 @@ class _Watching(Unobserved):
 
 
 def _walk(flow: _Flow | None = None, **changes: Any) -> tuple[EpochWalk, _Flow, _Watching]:
-    config = LoaderConfig(**({
-        "address": Address.parse("emlio://a/x"), "batch_size": 2, "rows": 2, "shuffle": Shuffle(), "seed": 1,
-        "drop_last": False, "pad": False, "rank": 0, "world_size": 1, "job": "j", "in_order": True,
-        "prefetch": PrefetchBound(most_bytes=1 << 20),
-    } | changes))  # fmt: skip
+    config = loader_config(**{"batch_size": 2, "recovery": Recovery()} | changes)
     catalog = Catalog(shards=(ShardEntry(name="a", records=2 * _STEPS, size_bytes=100, digest="x"),))
     flow, watching = flow or _Flow(), _Watching()
     position = Position(Plan(catalog, config.spec))

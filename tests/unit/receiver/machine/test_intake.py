@@ -9,17 +9,16 @@ import numpy as np
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import FRAME_BYTES, frame
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
+from emlio_testing.loader_config import loader_config
 
 RECORD = 16_384
 HELD = RECORD + PLACE_BYTES
@@ -61,22 +60,8 @@ class Rank:
         self.tell()
 
     def _config(self, bound: int, options: dict[str, Any]) -> LoaderConfig:
-        told: dict[str, Any] = {
-            "address": Address.parse("emlio://store1:5555/numbers"),
-            "batch_size": self.plan.spec.batch_size,
-            "rows": self.plan.spec.batch_size,
-            "shuffle": self.plan.spec.shuffle,
-            "seed": 0,
-            "drop_last": False,
-            "pad": False,
-            "rank": 0,
-            "world_size": 1,
-            "job": "job",
-            "in_order": True,
-            "prefetch": PrefetchBound(most_bytes=bound),
-            "recovery": Recovery(timeout="10s", heartbeat="1s"),
-        }
-        return LoaderConfig(**(told | options))
+        usual: dict[str, Any] = {"spec": self.plan.spec, "prefetch": PrefetchBound(most_bytes=bound)}
+        return loader_config(**(usual | options))
 
     def _reorder(self, epoch: int) -> Reorder:
         count = len(self.plan.catalog.shards)

@@ -5,32 +5,12 @@ from typing import Any
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.planner.order import Shuffle
-from emlio.receiver.addresses.address import Address
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-
-
-def _config(**changes: Any) -> LoaderConfig:
-    fields: dict[str, Any] = {
-        "address": Address.parse("emlio://a/x"),
-        "batch_size": 32,
-        "rows": 32,
-        "shuffle": Shuffle(),
-        "seed": 0,
-        "drop_last": False,
-        "pad": False,
-        "rank": 0,
-        "world_size": 1,
-        "job": "j",
-        "in_order": True,
-        "prefetch": PrefetchBound(most_bytes=1 << 20),
-    }
-    return LoaderConfig(**(fields | changes))
+from emlio_testing.loader_config import loader_config
 
 
 def test_the_least_of_everything_is_accepted() -> None:
-    assert _config(batch_size=1).batch_size == 1
-    assert _config(rank=3, world_size=4).rank == 3
+    assert loader_config(batch_size=1).batch_size == 1
+    assert loader_config(rank=3, world_size=4).rank == 3
 
 
 @pytest.mark.parametrize(
@@ -48,4 +28,4 @@ def test_the_least_of_everything_is_accepted() -> None:
 )
 def test_what_cannot_be_is_refused_and_named(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        _config(**changes)
+        loader_config(**changes)

@@ -9,22 +9,6 @@ from emlio.errors import ConfigError
 from emlio.receiver.setup.world import World, find_world
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"RANK": "3", "WORLD_SIZE": "8"},
-        {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
-        {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
-        {"PMI_RANK": "3", "PMI_SIZE": "8"},
-        {"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-        {"RANK": "5", "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
-    ],
-)
-def test_each_launchers_variables_are_understood_both_or_none(environment: dict[str, str]) -> None:
-    world = find_world(None, None, environment)
-    assert (world.rank, world.world_size) == (3, 8)
-
-
 def test_alone_without_any_and_each_time_another_job() -> None:
     first, second = find_world(None, None, {}), find_world(None, None, {})
     assert (first.rank, first.world_size) == (0, 1)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread, get_ident
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from emlio.receiver.addresses.host_names import NameWatch, daemons_at
 from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
 from emlio.receiver.batches.workers import Workers
-from emlio.receiver.engine.engine import Engine
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.own_loaders import OWN_LOADERS
@@ -214,25 +212,6 @@ def test_who_is_interrupted_while_he_waits_is_not_hungry_any_more() -> None:
     prefetch.put(0, _batch(0))  # nobody holds a lock
     assert prefetch.first(_LONG_NS) is not None
     prefetch.close()
-
-
-def test_a_wake_for_room_that_an_interrupt_prevented_is_made_up_for_and_one_that_was_made_is_not_repeated() -> None:
-    wakes = list[int]()
-
-    def wake() -> None:
-        wakes.append(1)
-        if len(wakes) == 1:
-            raise KeyboardInterrupt
-
-    engine: Any = SimpleNamespace(_turns=7, _woken=-1, _gives_room=lambda: True, _waker=SimpleNamespace(wake=wake))
-    with pytest.raises(KeyboardInterrupt):
-        Engine.use_room(engine)
-    for _ in range(3):
-        Engine.use_room(engine)
-    assert len(wakes) == 2
-    engine._turns += 1  # the thread looks again
-    Engine.use_room(engine)
-    assert len(wakes) == 3
 
 
 def test_a_ring_is_heard_by_who_waits_later_and_several_are_one() -> None:

@@ -10,23 +10,17 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.other_ranks import OtherRanks, further_options
 from emlio.receiver.own_loaders import OwnLoaders
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.rank_gate import RankGate
 from emlio.tokens import TokenBatches
+from emlio_testing.loader_config import loader_config
 
 CATALOG = Catalog(shards=(ShardEntry(name="a", records=64, size_bytes=640, digest="d"),))
-CONFIG = LoaderConfig(
-    address=Address(peers=(), dataset="x"), batch_size=4, rows=4, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
-    pad=False, rank=0, world_size=2, job="j", in_order=True, prefetch=PrefetchBound(most_bytes=1 << 20),
-    recovery=Recovery(timeout="1s", heartbeat="1s"),
-)  # fmt: skip
+CONFIG = loader_config(batch_size=4, world_size=2)
 
 
 class FakeStore:
