@@ -233,3 +233,15 @@ def test_a_message_that_is_replayed_apart_is_refused(cipher: str) -> None:
     assert _read(first) == 0
     with pytest.raises(RemoteProtocolError, match="message 0 was repeated"):
         second.read()
+
+
+@pytest.mark.parametrize("cipher", CIPHERS)
+def test_what_cannot_be_opened_takes_no_number_and_a_payload_too_short_for_a_tag_is_refused(cipher: str) -> None:
+    honest = Message(0, cipher)
+    broken = Message(0, cipher)
+    for payload in (_flipped(honest.payload, 0), b"", bytes(TAG_BYTES - 1)):
+        broken.payload = payload
+        first, second = _lane_readers(cipher, [broken.stamped(0, 0)], [honest.stamped(1, 0)])
+        with pytest.raises(RemoteProtocolError):
+            first.read()
+        assert _read(second) == 0
