@@ -1,7 +1,4 @@
-"""Streams of small records, and the threads that read for them.
-
-Covers: what the tests of the daemon's threads share. Does not cover: sending.
-"""
+"""Streams of small records, and the threads that read for them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

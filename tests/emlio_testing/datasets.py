@@ -1,8 +1,4 @@
-"""Small datasets for tests.
-
-Covers: TFRecord files of given records, and directories of shards, with or without EMLIO's
-mappings. Does not cover: datasets worth training on (emlio convert).
-"""
+"""Small datasets for tests."""
 
 import hashlib
 from collections.abc import Callable, Iterable

@@ -1,8 +1,4 @@
-"""Folders with the files that jobs leave, for tests of their analysis.
-
-Covers: a node's recording of steady power, journals of its loaders, the note of a command, a
-daemon's answers. Does not cover: single devices and readings (emlio_testing.energy_series).
-"""
+"""Folders with the files that jobs leave, for tests of their analysis."""
 
 from collections.abc import Sequence
 from dataclasses import replace

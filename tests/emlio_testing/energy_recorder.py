@@ -1,8 +1,4 @@
-"""A recorder in a job's folder whose node draws steady power, in a thread of this process.
-
-Covers: the real loop, file and socket with a source of known values; a crash. Does not cover: the
-process, its sources (emlio.energy.recording.record).
-"""
+"""A recorder in a job's folder whose node draws steady power, in a thread of this process."""
 
 import time
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Devices and readings for tests of their analysis.
-
-Covers: values with defaults for what a test does not care about. Does not cover: machines and their
-counters (emlio_testing.energy_machines).
-"""
+"""Devices and readings for tests of their analysis."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""A loader's engine on its own, for tests of what it tells other threads.
-
-Covers: starting one that delivers raw records, ending it. Does not cover: iterating
-(emlio.receiver.loader).
-"""
+"""A loader's engine on its own, for tests of what it tells other threads."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

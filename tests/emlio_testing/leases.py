@@ -1,8 +1,4 @@
-"""The kernel's information about leases on files.
-
-Covers: whether a folder's file system grants leases, which leases exist. Does not cover: taking
-them (emlio.store.opened.leases).
-"""
+"""The kernel's information about leases on files."""
 
 import fcntl
 import os

@@ -1,8 +1,4 @@
-"""One side of a session, brought to a state by messages that the other side would send.
-
-Covers: every state of both machines, for tests of what may happen in it. Does not cover: the two
-sides together (emlio_testing.session_pair).
-"""
+"""One side of a session, brought to a state by messages that the other side would send."""
 
 import msgspec
 

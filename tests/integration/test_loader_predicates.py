@@ -1,7 +1,7 @@
 """Predicates evaluated at daemons: what matches, what travels, what is read, what is refused.
 
 Covers: columns of the index, features of Examples and of files, columns kept, several daemons. Does not cover: the language
-(tests/unit/test_choice_predicate).
+(tests/unit/planner/test_predicate).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Subsets and repeats through real daemons: what comes, to whom, and what does not travel.
 
 Covers: fractions, given ids and several passes, at two daemons that hold a part each; ranks that agree; a job that goes on
-with fewer ranks. Does not cover: the choices themselves (tests/unit/test_choice).
+with fewer ranks. Does not cover: the choices themselves (tests/unit/planner/test_choice).
 """
 
 import shutil
