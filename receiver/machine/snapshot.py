@@ -155,7 +155,7 @@ class _Values:
                 return self._kept[value[1]]
             case "o":
                 made_as, names = self._kinds[value[1]]
-                made = object.__new__(made_as)
+                made: Any = object.__new__(made_as)
                 for name, item in zip(names, value[2:], strict=True):
                     object.__setattr__(made, name, self.thaw(item) if type(item) is tuple else item)
                 return made
