@@ -8,14 +8,14 @@ import pytest
 
 from emlio.errors import RemoteProtocolError
 from emlio.session.contents import ContentCollector, cut_content, pack, unpack
-from emlio.session.instructions import Failed, Judge, LookUp, Matched, Send
+from emlio.session.instructions import Judge, LookUp, Matched, Send
 from emlio.session.states import DaemonState, RankState
 from emlio.wire.contents import ContentPart
-from emlio.wire.control import CatalogPart, PlanReply, Refused, encode_control
+from emlio.wire.control import CatalogPart, PlanReply, encode_control
 from emlio.wire.limits import CONTENT_PART_BYTES, MATCH_DIGEST_BYTES, MAX_CONTENT_BYTES
 from emlio.wire.questions import Answer, AskMatches, Matches, Question
 from emlio_testing.session_pair import example_offer, example_rows
-from emlio_testing.session_states import daemon_in, rank_in
+from emlio_testing.session_states import daemon_in, failure, rank_in, refusal
 
 CONTENT = bytes(range(256)) * 10_000
 DIGEST = "d" * 32
@@ -77,18 +77,14 @@ def test_a_daemon_asks_for_a_set_and_judges_with_it() -> None:
     assert daemon.state is DaemonState.JUDGING
     assert isinstance(daemon.ask_content("e" * 32)[0], Send)
     daemon.receive(_part(content="e" * 32, total=4), 0)
-    refused = daemon.ask_content(DIGEST)[0]
-    assert isinstance(refused, Send)
-    assert isinstance(refused.message, Refused)
+    assert refusal(daemon.ask_content(DIGEST))
     assert daemon.state is DaemonState.OVER
 
 
 def test_a_set_that_nobody_asked_for_is_refused() -> None:
     for state in (DaemonState.GREETED, DaemonState.JUDGING, DaemonState.COLLECTING, DaemonState.STREAMING):
         daemon = daemon_in(state)
-        (first, *_) = daemon.receive(_part(), 0)
-        assert isinstance(first, Send)
-        assert isinstance(first.message, Refused)
+        assert refusal(daemon.receive(_part(), 0))
 
 
 def test_a_catalog_does_not_end_the_wait_for_a_set() -> None:
@@ -109,8 +105,7 @@ def test_a_rank_sends_what_its_offer_names_once() -> None:
     assert [one.message for one in sent if isinstance(one, Send)] == list(cut_content(7, DIGEST, CONTENT))
     assert rank.state is RankState.OFFERING
     again = rank.receive(PlanReply(need_catalog=False, need_content=DIGEST), 0)
-    assert isinstance(again[-1], Failed)
-    assert "once, and by the name in the offer" in str(again[-1].error)
+    assert "once, and by the name in the offer" in str(failure(again))
 
 
 def test_a_set_compresses_and_each_part_fits_a_message() -> None:
@@ -160,25 +155,21 @@ def test_matches_that_do_not_fit_end_the_session(wrong: dict[str, Any]) -> None:
     total = -(-records // 8)
     rank.ask_matches("size < 1kB")
     fields: dict[str, Any] = {"first": 0, "size": total, "total": total, "data": pack(bytes(total))}
-    failed = rank.receive(Answer(number=0, told=Matches(**(fields | wrong))), 0)[-1]
-    assert isinstance(failed, Failed)
+    assert failure(rank.receive(Answer(number=0, told=Matches(**(fields | wrong))), 0))
     assert rank.state is RankState.OVER
 
 
 def test_matches_come_only_when_they_were_asked_for() -> None:
     answer = Answer(number=0, told=_matches(b"\1", 0))
     for state in (RankState.LISTED, RankState.GREETING, RankState.OFFERING, RankState.STREAMING):
-        assert isinstance(rank_in(state).receive(answer, 0)[-1], Failed)
+        assert failure(rank_in(state).receive(answer, 0))
     question = Question(session=7, number=1, about=AskMatches(predicate="size < 1kB"))
     for state in (DaemonState.JUDGING, DaemonState.AGREED, DaemonState.STREAMING):
-        (refused, *_) = daemon_in(state).receive(question, 0)
-        assert isinstance(refused, Send)
-        assert isinstance(refused.message, Refused)
+        assert refusal(daemon_in(state).receive(question, 0))
     daemon = daemon_in(DaemonState.GREETED)
     daemon.receive(question, 0)
-    (again, *_) = daemon.receive(msgspec.structs.replace(question, number=2), 0)
-    assert isinstance(again, Send)
-    assert "before the last request was answered" in str(again.message)
+    again = refusal(daemon.receive(msgspec.structs.replace(question, number=2), 0))
+    assert "before the last request was answered" in again.text
 
 
 def test_matches_of_no_records_are_known_without_a_question() -> None:

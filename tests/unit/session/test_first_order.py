@@ -23,7 +23,7 @@ from emlio.wire.control import CatalogPart, Open, Opened, PlanOffer, PlanReply, 
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import Link, LinkFaults
 from emlio_testing.session_pair import SessionPair, SessionSettings, example_offer, example_rows, example_wanted
-from emlio_testing.session_states import daemon_in, example_open, rank_in
+from emlio_testing.session_states import daemon_in, example_open, rank_in, refusal
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -195,7 +195,5 @@ def test_a_stream_that_is_opened_together_with_the_agreement_says_nothing_of_the
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_streams_number_is_used_once(number: int) -> None:
     daemon = daemon_in(DaemonState.STREAMING)
-    refused, *_ = daemon.receive(msgspec.structs.replace(example_open(), stream=number), 0)
-    assert isinstance(refused, Send)
-    assert isinstance(refused.message, Refused)
-    assert "above that of the last stream, 1" in refused.message.text
+    refused = refusal(daemon.receive(msgspec.structs.replace(example_open(), stream=number), 0))
+    assert "above that of the last stream, 1" in refused.text

@@ -3,21 +3,15 @@
 import msgspec
 import pytest
 
-from emlio.errors import EmlioError, RemoteProtocolError
-from emlio.session.instructions import Failed, RankInstruction
+from emlio.errors import RemoteProtocolError
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.wire.protection import CLEAR, accepted
 from emlio.wire.seal import CIPHERS
 from emlio_testing.session_pair import example_hello
-from emlio_testing.session_states import example_welcome
+from emlio_testing.session_states import example_welcome, failure
 
 SEALED = CIPHERS[0]
-
-
-def error_in(instructions: list[RankInstruction]) -> EmlioError:
-    assert isinstance(instructions[-1], Failed), instructions
-    return instructions[-1].error
 
 
 def greeted(setting: str) -> RankSession:
@@ -40,7 +34,7 @@ def greeted(setting: str) -> RankSession:
 )
 def test_a_daemon_that_chooses_what_was_not_offered_is_left(setting: str, chosen: str) -> None:
     rank = greeted(setting)
-    error = error_in(rank.receive(example_welcome(chosen), 0))
+    error = failure(rank.receive(example_welcome(chosen), 0))
     assert isinstance(error, RemoteProtocolError)
     assert f"the daemon chose {'un' if chosen == CLEAR else ''}encrypted data" in str(error)
     assert rank.state is RankState.OVER

@@ -17,7 +17,6 @@ from emlio.errors import (
 from emlio.session.instructions import (
     Agreed,
     DaemonInstruction,
-    Ended,
     Failed,
     Judge,
     Listed,
@@ -45,7 +44,7 @@ from emlio.wire.control import (
 )
 from emlio.wire.questions import Answer, AskSizes, Question, Sizes
 from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
-from emlio_testing.session_states import daemon_in, example_open, example_welcome, rank_in
+from emlio_testing.session_states import daemon_in, example_open, example_welcome, failure, rank_in, refusal
 
 _ROWS = example_rows(5)
 _OPEN = example_open()
@@ -55,19 +54,15 @@ _SIZES = Answer(number=1, told=Sizes(offset=0, sizes=bytes(4)))
 
 def _failure(instructions: list[RankInstruction]) -> EmlioError:
     """The error of a session that failed, which also says goodbye."""
-    goodbye, failed = instructions
-    assert goodbye == Send(message=Goodbye(session=7))
-    assert isinstance(failed, Failed)
-    return failed.error
+    assert instructions[:-1] == [Send(message=Goodbye(session=7))]
+    return failure(instructions)
 
 
 def _refusal(instructions: list[DaemonInstruction]) -> str:
     """Why a daemon ended a session that broke the rules."""
-    assert isinstance(instructions[0], Send)
-    assert isinstance(instructions[0].message, Refused)
-    assert instructions[0].message.code == "protocol"
-    assert isinstance(instructions[-1], Ended)
-    return instructions[0].message.text
+    refused = refusal(instructions)
+    assert refused.code == "protocol"
+    return refused.text
 
 
 @pytest.mark.parametrize("state", list(RankState))
@@ -98,9 +93,9 @@ def test_an_answer_nobody_asked_for_is_the_daemons_fault(
     if state is allowed_in:
         assert rank.state is not RankState.OVER
         return
-    assert isinstance(instructions[-1], Failed)
-    assert isinstance(instructions[-1].error, RemoteProtocolError)
-    assert f"not allowed in state '{state.value}'" in str(instructions[-1].error)
+    error = failure(instructions)
+    assert isinstance(error, RemoteProtocolError)
+    assert f"not allowed in state '{state.value}'" in str(error)
     assert rank.state is RankState.OVER
 
 
@@ -299,15 +294,13 @@ def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
 @pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
 def test_goodbye_and_refusal_end_the_session_in_every_state(state: RankState) -> None:
     rank = rank_in(state)
-    failed = rank.receive(Goodbye(session=7, reason="maintenance"), 0)[-1]
-    assert isinstance(failed, Failed)
-    assert isinstance(failed.error, PeerLostError)
-    assert "maintenance" in str(failed.error)
+    error = failure(rank.receive(Goodbye(session=7, reason="maintenance"), 0))
+    assert isinstance(error, PeerLostError)
+    assert "maintenance" in str(error)
     other = rank_in(state)
-    failed = other.receive(Refused(code="full", text="no room"), 0)[-1]
-    assert isinstance(failed, Failed)
-    assert isinstance(failed.error, RefusedError)
-    assert failed.error.code == "full"
+    error = failure(other.receive(Refused(code="full", text="no room"), 0))
+    assert isinstance(error, RefusedError)
+    assert error.code == "full"
     assert (rank.state, other.state) == (RankState.OVER, RankState.OVER)
 
 
@@ -361,10 +354,9 @@ def test_a_question_asked_of_a_daemon_that_is_silent_already_gives_it_no_more_ti
 @pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
 def test_a_connection_that_ends_ends_the_session_at_once(state: RankState) -> None:
     rank = rank_in(state)
-    failed = rank.cut_off()[-1]
-    assert isinstance(failed, Failed)
-    assert isinstance(failed.error, PeerLostError)
-    assert "the connection to the daemon at store1:5555 was lost" in str(failed.error)
+    error = failure(rank.cut_off())
+    assert isinstance(error, PeerLostError)
+    assert "the connection to the daemon at store1:5555 was lost" in str(error)
     assert rank.state is RankState.OVER
 
 
@@ -388,6 +380,5 @@ def test_a_daemon_told_to_stop_ends_the_stream_and_takes_another_order() -> None
     daemon = daemon_in(DaemonState.STREAMING)
     assert daemon.receive(Stop(session=daemon.session), 0) == [StopStream()]
     assert daemon.state is DaemonState.AGREED
-    refused = daemon.receive(Stop(session=daemon.session), 0)
+    assert refusal(daemon.receive(Stop(session=daemon.session), 0))
     assert daemon.state is DaemonState.OVER
-    assert any(isinstance(instruction, Send) and isinstance(instruction.message, Refused) for instruction in refused)

@@ -117,6 +117,8 @@ def test_tokens_and_names_of_lanes_differ_by_secret_and_number() -> None:
     assert lane_token(SECRET, 3).isalnum()
     assert lane_name(SECRET, 3)[0] != 0, "libzmq keeps such names for itself"
     assert lane_group(SECRET) != lane_group(new_secret())
+    shown = {lane_group(SECRET), lane_token(SECRET, 0).decode(), lane_name(SECRET, 0)[1:].hex()}
+    assert not any(one in other for one in (*shown, SECRET.hex()) for other in shown if one != other)
 
 
 def test_what_a_lane_shows_follows_from_the_secret_as_docs_wire_says() -> None:
