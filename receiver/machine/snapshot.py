@@ -30,7 +30,7 @@ __all__ = ["PartState", "Snapshots"]
 PartState = tuple[Any, ...]
 """The values of one object's attributes, hashable."""
 
-_CONSTANT = (
+_CONSTANT: tuple[type, ...] = (
     Plan,
     EpochPlan,
     Agreement,
@@ -47,7 +47,7 @@ _CONSTANT = (
 )
 """Objects that do not change, except for their caches."""
 
-_ATOMS = frozenset({int, str, bytes, bool, float, type(None)})
+_ATOMS: frozenset[type] = frozenset({int, str, bytes, bool, float, type(None)})
 
 
 class Snapshots:
@@ -98,7 +98,7 @@ class _Values:
     """
 
     def __init__(self, parts: Iterable[object]) -> None:
-        self._stays = (Snapshots, *{type(part) for part in parts}, *_CONSTANT)
+        self._stays: tuple[type, ...] = (Snapshots, *{type(part) for part in parts}, *_CONSTANT)
         self._kinds: list[tuple[type, tuple[str, ...]]] = []  # of objects, and their attributes
         self._kept: list[Any] = []  # what never changes
         self._kept_as: dict[Any, int] = {}

@@ -26,22 +26,6 @@ def agreement(*holdings: Holding) -> Agreement:
 EVERYTHING = tuple(range(SHARDS))
 
 
-def numbered(peer: str, names: list[str], *missing: str, missing_count: int) -> Holding:
-    rows = tuple(ShardRow(name=name, records=1, size_bytes=100, digest="d") for name in names)
-    return Holding(peer=peer, rows=rows, missing=missing, missing_count=missing_count)
-
-
-def test_a_shard_is_there_under_whichever_number_of_digits_a_daemon_guessed() -> None:
-    six = [f"t-{number:06d}-of-100002" for number in range(100_002)]
-    # The second has no number with a leading zero, and takes the numbers to have five digits.
-    first = numbered(A, six[:100_000], six[100_000], missing_count=2)
-    agreed = agreement(first, numbered(B, six[100_000:], "t-00000-of-100002", missing_count=100_000))
-    assert len(agreed.plan.catalog.shards) == 100_002
-    rest = numbered(B, six[100_001:], "t-00000-of-100002", "t-100000-of-100002", missing_count=100_001)
-    with pytest.raises(DatasetError, match=r"1 missing: t-100000-of-100002$"):
-        agreement(first, rest)
-
-
 def both() -> Agreement:
     return agreement(holding(A, *EVERYTHING), holding(B, *EVERYTHING))
 
