@@ -99,7 +99,7 @@ class _Values:
 
     def __init__(self, parts: Iterable[object]) -> None:
         self._stays: tuple[type, ...] = (Snapshots, *{type(part) for part in parts}, *_CONSTANT)
-        self._kinds: list[tuple[type, tuple[str, ...]]] = []  # of objects, and their attributes
+        self._kinds: list[tuple[type[object], tuple[str, ...]]] = []  # of objects, and their attributes
         self._kept: list[Any] = []  # what never changes
         self._kept_as: dict[Any, int] = {}
         self._how: dict[type, Callable[[Any], Any]] = {
@@ -120,16 +120,16 @@ class _Values:
         return callable(value) or (isinstance(value, self._stays) and not isinstance(value, Enum | Peer | EmlioError))
 
     def freeze(self, value: Any) -> Any:
-        how = self._how.get(type(value))
+        kind: type[object] = value.__class__
+        how = self._how.get(kind)
         if how is None:
-            how = self._how[type(value)] = self._learn(value)
+            how = self._how[kind] = self._learn(value, kind)
         return how(value)
 
     def _items(self, values: Iterable[Any]) -> list[Any]:
         return [value if type(value) in _ATOMS else self.freeze(value) for value in values]
 
-    def _learn(self, value: Any) -> Callable[[Any], Any]:
-        kind = type(value)
+    def _learn(self, value: Any, kind: type[object]) -> Callable[[Any], Any]:
         if isinstance(value, msgspec.Struct):
             return lambda value: ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
         if isinstance(value, MethodType):  # another object each time, but equal
@@ -148,14 +148,17 @@ class _Values:
         return lambda value: ("o", number, *self._items(attributes(value)))
 
     def thaw(self, value: Any) -> Any:
-        if type(value) is not tuple:
-            return value
-        match value[0]:
+        return self._made(value) if value.__class__ is tuple else value
+
+    def _made(self, value: PartState) -> Any:
+        how: Any = value[0]
+        match how:
             case "k":
                 return self._kept[value[1]]
             case "o":
-                made_as, names = self._kinds[value[1]]
-                made: Any = object.__new__(made_as)
+                number: int = value[1]
+                kind, names = self._kinds[number]
+                made = object.__new__(kind)
                 for name, item in zip(names, value[2:], strict=True):
                     object.__setattr__(made, name, self.thaw(item) if type(item) is tuple else item)
                 return made

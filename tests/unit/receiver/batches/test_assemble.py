@@ -183,6 +183,12 @@ def test_replacing_keeps_the_size_and_says_whose_record_it_is(pieces: list[list[
         assert made["__id__"].tolist() == [50, 50, 30, 30, 10]
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_a_batch_of_which_nothing_is_left_is_an_error_whatever_the_policy(on_error: str) -> None:
+    with pytest.raises(CorruptRecordError, match="4 more in the same batch"):
+        _assembler(on_error=on_error)(_batch(_RAW, [], bad=[0, 1, 2, 3, 4]))
+
+
 def test_the_batch_as_it_came_is_not_changed_by_a_policy() -> None:
     batch = _batch(_RAW, [[0, 2, 4]], bad=[1, 3])
     for on_error in ("skip", "replace"):
