@@ -20,4 +20,5 @@ def catalog_of(*sizes: int, named: Mapping[str, int] | None = None) -> Catalog:
 def order_of(plan: Plan, epoch: int = 0) -> list[int]:
     """Return the ids of all records of an epoch in their order."""
     one = plan.epoch(epoch)
-    return one.ids_at(np.arange(one.length)).tolist()
+    ids: list[int] = one.ids_at(np.arange(one.length)).tolist()
+    return ids
