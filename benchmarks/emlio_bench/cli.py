@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from emlio import __version__
+from emlio.cli import drop_output
 from emlio.errors import ConfigError, EmlioError
 from emlio.settings import add_flags, read_settings
 from emlio_bench.costs import run as costs
@@ -65,17 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 on success, 1 if a figure missed its bound or no run came to its end, 2 after an error, 70 after any other exception,
-        130 after an interruption.
+        130 after an interruption, 141 after a broken pipe.
     """
     arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
     # On SIGTERM it must end its children first, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         if arguments.command == "compare":
-            print(compare(read_results(arguments.A), read_results(arguments.B)))
+            print(compare(read_results(arguments.A), read_results(arguments.B)), flush=True)
             return 0
         if arguments.command == "report":
-            print(_keep(read_results(arguments.A), arguments.B))
+            print(_keep(read_results(arguments.A), arguments.B), flush=True)
             return 0
         command = COMMANDS[arguments.command]
         settings = _settings(command.settings, vars(arguments))
@@ -86,6 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"emlio-bench {arguments.command}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        drop_output()
+        return 141
     except Exception:  # noqa: BLE001  # Python's own exit status would say that a figure missed its bound
         with suppress(OSError):  # the reader of stderr may have gone
             traceback.print_exc()

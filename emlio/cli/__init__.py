@@ -100,11 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"emlio {arguments.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        _drop_output()
+        drop_output()
         return 141
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """Send what standard output still holds to nowhere, or the interpreter reports it as an error at its end."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

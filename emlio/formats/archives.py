@@ -170,7 +170,9 @@ def _arrays(view: memoryview) -> Mapping[str, Any]:
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
     with archive.open(member) as packed:
-        data = packed.read(member.file_size + 1)
+        data = bytearray(
+            packed.read(member.file_size + 1)
+        )  # writable, as other arrays are: PyTorch warns of one that is not
     try:
         return read_npy(memoryview(data))
     except DatasetError as error:

@@ -47,7 +47,7 @@ class ArrayRows:
         first = header_of(files, found[0][1])
         for _, number in found:
             header = header_of(files, number)
-            name = files.names[number]
+            name = str(files.path(number))
             check_numbers(header, int(files.sizes[number]), name)
             if not header.shape or (header.fortran and len(header.shape) > 1):
                 raise DatasetError(
@@ -100,7 +100,7 @@ def header_of(files: Files, number: int) -> NpyHeader:
     try:
         return read_npy_header(files.read(number, 0, MOST_HEADER_BYTES + 16))
     except DatasetError as error:
-        raise DatasetError(f"{files.names[number]}: {error}") from error
+        raise DatasetError(f"{files.path(number)}: {error}") from error
 
 
 def check_numbers(header: NpyHeader, size_bytes: int, name: str) -> None:

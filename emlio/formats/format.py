@@ -191,6 +191,10 @@ class TopFormat(Protocol):
         """Return whether a file of this name may be of the format."""
         ...
 
+    def describes(self, name: str) -> bool:
+        """Return whether such a file holds no records, but says something about them."""
+        ...
+
 
 @runtime_checkable
 class GroupFormat(Protocol):

@@ -19,9 +19,11 @@ from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.whole_file import mostly
 
-__all__ = ["JsonLines", "json_lines"]
+__all__ = ["LINES", "JsonLines", "json_lines"]
 
-_EXTENSIONS: Final = (".jsonl", ".ndjson")
+LINES: Final = (".jsonl", ".ndjson")
+"""Endings of the files."""
+
 _BLOCK_BYTES: Final = 4 << 20
 _NEWLINE: Final = 10
 _RETURN: Final = 13
@@ -52,11 +54,11 @@ class JsonLines:
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        return mostly(files, *_EXTENSIONS)
+        return mostly(files, *LINES, beside=True)
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(_EXTENSIONS))
+        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(LINES))
         if not found:
             raise DatasetError(f"dataset directory {where}: must hold .jsonl files, holds none")
         return Layout(
@@ -102,7 +104,7 @@ def _line_ends(files: Files, number: int, begin: int, end: int) -> tuple[npt.NDA
             at, written = at + len(block), written + int(counts[-1])
     size = int(files.sizes[number])
     if at != size:
-        raise DatasetError(f"{files.names[number]}: had {size} bytes and has {at} now: another process is changing it")
+        raise DatasetError(f"{files.path(number)}: had {size} bytes and has {at} now: another process is changing it")
     return np.concatenate(newlines), np.concatenate([*filled, np.array([max(written, begin)], np.int64)])
 
 

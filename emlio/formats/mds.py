@@ -138,12 +138,12 @@ class Mds:
         table = _LENGTH.size * (samples + 1)
         data = files.read(number, _LENGTH.size, table)
         if len(data) < table:
-            raise DatasetError(f"{shard.name}: must have the begins of {samples} samples, ends at byte {size}")
+            raise DatasetError(f"{files.path(number)}: must have the begins of {samples} samples, ends at byte {size}")
         bounds = np.frombuffer(data, "<u4").astype(np.int64)
         begin = _LENGTH.size + table
         if int(bounds[0]) < begin or int(bounds[-1]) != size or (np.diff(bounds) < 0).any():
             raise DatasetError(
-                f"{shard.name}: its samples must follow each other from byte {begin} or later to {size}, they go from "
+                f"{files.path(number)}: its samples must follow each other from byte {begin} or later to {size}, they go from "
                 f"{int(bounds[0])} to {int(bounds[-1])}"
             )
         return Ranges(starts=bounds[:-1], ends=bounds[1:])
@@ -250,7 +250,7 @@ def _check_shard(files: Files, number: int, shard: _Shard) -> None:
 def _samples(files: Files, number: int) -> int:
     head = files.read(number, 0, _LENGTH.size)
     if len(head) < _LENGTH.size:
-        raise DatasetError(f"{files.names[number]}: must begin with the number of its samples, has {len(head)} bytes")
+        raise DatasetError(f"{files.path(number)}: must begin with the number of its samples, has {len(head)} bytes")
     samples: int = _LENGTH.unpack(head)[0]
     return samples
 

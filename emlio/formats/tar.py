@@ -66,7 +66,7 @@ class WebDatasetTars:
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        return mostly(files, ".tar")
+        return mostly(files, ".tar", beside=True)
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
@@ -82,6 +82,7 @@ class WebDatasetTars:
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`."""
         (number,) = shard.files
+        path = files.path(number)
         starts: list[int] = []
         ends: list[int] = []
         key: str | None = None
@@ -92,7 +93,7 @@ class WebDatasetTars:
                     # The module keeps every member, gigabytes for millions of them.
                     vars(archive)["members"].clear()
                     if member.issparse():
-                        raise DatasetError(f"{shard.name}: {member.name}: must not be sparse; pack it without --sparse")
+                        raise DatasetError(f"{path}: {member.name}: must not be sparse; pack it without --sparse")
                     if not member.isreg():
                         continue
                     of, extension = key_and_extension(member.name)
@@ -104,14 +105,14 @@ class WebDatasetTars:
                         ends.append(0)
                     if extension in seen:
                         raise DatasetError(
-                            f"{shard.name}: record {len(starts) - 1}: must have each member once, {member.name} is there "
+                            f"{path}: record {len(starts) - 1}: must have each member once, {member.name} is there "
                             "twice"
                         )
                     seen.add(extension)
                     ends[-1] = member.offset_data + member.size
                 end = archive.offset
         except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
-            raise DatasetError(f"{shard.name}: must be an uncompressed tar file: {error}") from error
+            raise DatasetError(f"{path}: must be an uncompressed tar file: {error}") from error
         _check_end(files, number, end, max(ends, default=0))
         return Ranges(starts=np.array(starts, np.int64), ends=np.array(ends, np.int64))
 
@@ -174,7 +175,7 @@ def _check_end(files: Files, number: int, end: int, last: int) -> None:
     Raises:
         DatasetError: it is cut off or corrupt, or another tar follows.
     """
-    name, size = files.names[number], int(files.sizes[number])
+    name, size = files.path(number), int(files.sizes[number])
     if last > size:
         raise DatasetError(f"{name}: its last record must end within its {size} bytes, ends at {last}: it is cut off")
     mark = files.read(number, end, _BLOCK)

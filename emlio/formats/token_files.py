@@ -79,7 +79,7 @@ class IndexedTokens:
         bounds = index.documents
         if len(bounds) < 1 or int(bounds[0]) != 0 or int(bounds[-1]) != len(ends) or (np.diff(bounds) < 0).any():
             raise DatasetError(
-                f"{files.names[number]}: its documents must divide its {len(ends)} sequences, they go from "
+                f"{files.path(number)}: its documents must divide its {len(ends)} sequences, they go from "
                 f"{bounds[:1].tolist()} to {bounds[-1:].tolist()}"
             )
         # The tools that make such files write the sequences one after the other, so that a type of tokens, or a file, that
@@ -88,13 +88,13 @@ class IndexedTokens:
         if strange.size:
             at = int(strange[0])
             raise DatasetError(
-                f"{files.names[number]}: sequence {at} must begin at byte {int(ends[at] - lengths_bytes[at])}, where the "
+                f"{files.path(number)}: sequence {at} must begin at byte {int(ends[at] - lengths_bytes[at])}, where the "
                 f"one before ends, it has {int(index.lengths[at])} tokens at byte {int(index.pointers[at])}"
             )
         size, end = int(files.sizes[data]), int(ends[-1]) if len(ends) else 0
         if end != size:
             raise DatasetError(
-                f"{files.names[number]}: does not fit {shard.name}: its {len(ends)} sequences of {index.dtype} must fill "
+                f"{files.path(number)}: does not fit {files.names[data]}: its {len(ends)} sequences of {index.dtype} must fill "
                 f"the file's {size} bytes, they end at {end}"
             )
         firsts, lasts = bounds[:-1], bounds[1:]
@@ -157,7 +157,7 @@ class FlatTokens:
 
     def _flat(self, files: Files, number: int, given: str | None) -> "tuple[np.dtype[Any], int, int]":
         """Return the type of a file's tokens, the byte where they begin, and how many there are."""
-        name, size = files.names[number], int(files.sizes[number])
+        name, size = str(files.path(number)), int(files.sizes[number])
         if name.endswith(".npy"):
             header = header_of(files, number)
             check_numbers(header, size, name)
@@ -217,7 +217,7 @@ class _Index:
 
 
 def _index(files: Files, number: int) -> _Index:
-    name, size = files.names[number], int(files.sizes[number])
+    name, size = str(files.path(number)), int(files.sizes[number])
     data = files.read(number, 0, size)
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise DatasetError(f"{name}: must be an index of Megatron-LM, begins with {data[:9]!r}")

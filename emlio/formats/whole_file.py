@@ -36,6 +36,9 @@ _PER_SHARD = 4096
 _MOST_BESIDE = 16
 """More files at the top are records themselves, whatever their names."""
 
+_BESIDE = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
+"""Files of these kinds lie beside shards: a README, a licence, what Hugging Face's datasets stores."""
+
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
 
@@ -138,10 +141,12 @@ def _labelled(settings: bytes) -> bool:
         raise DatasetError(f"files must be told with or without labels, got {settings!r}") from error
 
 
-def mostly(files: Files, *extensions: str) -> bool:
-    """Return whether at least half of the files have one of these extensions."""
+def mostly(files: Files, *extensions: str, beside: bool = False) -> bool:
+    """Return whether at least half of the files have one of these extensions; with `beside` also if a few texts are more."""
     count = sum(files.endings.get(extension, 0) for extension in extensions)
-    return count > 0 and 2 * count >= len(files.names)
+    about = sum(files.endings.get(extension, 0) for extension in _BESIDE) if beside else 0
+    about = about if about <= _MOST_BESIDE else 0
+    return count > 0 and (2 * count >= len(files.names) or count + about == len(files.names))
 
 
 def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:

@@ -80,7 +80,7 @@ class DatasetPath:
             ConfigError: it is an address.
         """
         if isinstance(self.directory, ObjectAddress):
-            raise ConfigError(f"must be a folder of this host for this, got {self.directory}")
+            raise ConfigError(f"a bucket cannot be used for this: it needs a folder of this host, got {self.directory}")
         return self.directory
 
     @staticmethod
@@ -95,6 +95,8 @@ class DatasetPath:
             _check_options(address.options, str(address))
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
+        if not directory:  # as of a variable of the shell that is not set; a path would be the current folder
+            raise ConfigError(f"a dataset must be a directory of this host or objects in a bucket, got {text!r}")
         if "://" in text and not os.path.exists(directory):
             shown = "what may hold a secret key" if holds_secret(text) else repr(text)
             raise ConfigError(

@@ -97,7 +97,7 @@ def summarise(dataset: Dataset) -> Summary:
             min=int(sizes[0]),
             mean=float(sizes.mean()),
             p50=int(sizes[(len(sizes) - 1) // 2]),
-            p99=int(sizes[(len(sizes) - 1) * 99 // 100]),
+            p99=int(sizes[-(len(sizes) // 100) - 1]),
             max=int(sizes[-1]),
         ),
         fingerprint=Catalog(shards=dataset.entries).fingerprint,

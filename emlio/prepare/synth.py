@@ -95,7 +95,7 @@ class SynthOptions:
                 "--as files must be given for --kind images or opaque: examples are records of TFRecord files"
             )
         if (self.records is None) == (self.size_bytes is None):
-            raise ConfigError("give either --records or --size, not both and not neither")
+            raise ConfigError("give either --records or --size")
         if self.records is not None and not 1 <= self.records <= _MOST_RECORDS:
             raise ConfigError(f"--records must be from 1 to {_MOST_RECORDS:,}, got {self.records:,}")
         if self.kind == "images" and (self.record_bytes is not None or self.spread):

@@ -350,10 +350,8 @@ def _checked_folder(name: str, folder: str | os.PathLike[str]) -> Path:
 def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
     numbers = [as_whole(one) for one in part] if isinstance(part, tuple | list) else []  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-        raise ConfigError(f"part must be a number and how many parts there are, such as (3, 8), got {part!r}")
+        raise ConfigError(f"part must be (NUMBER, PARTS), such as (3, 8), got {part!r}")
     number, parts = numbers[0], numbers[1]
     if not 0 <= number < parts <= _MOST_PARTS:
-        raise ConfigError(
-            f"part must be a number from 0 and how many parts there are, at most {_MOST_PARTS}, got {part!r}"
-        )
+        raise ConfigError(f"part must be (NUMBER, PARTS) with 0 <= NUMBER < PARTS <= {_MOST_PARTS}, got {part!r}")
     return number, parts

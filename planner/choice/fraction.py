@@ -96,7 +96,7 @@ def train_test_split(test: "float | Iterable[float]", *, seed: int = 0) -> tuple
         raise ConfigError(f"test must be a fraction such as 0.1, or a list of fractions that add up to 1, got {test!r}")
     sizes = [1 - test, test] if isinstance(test, int | float) else list(test)
     if not sizes or any(not isinstance(size, int | float) or not 0 < size <= 1 for size in sizes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"the parts of a split must be fractions above 0 and at most 1, got {sizes}")
+        raise ConfigError(f"the parts of a split must be fractions above 0 and at most 1, got {test!r}")
     ends = [math.fsum(sizes[: number + 1]) for number in range(len(sizes))]
     if abs(ends[-1] - 1) > 0.5 / _UNITS:
         raise ConfigError(f"the parts of a split must add up to 1, got {sizes}, which add up to {ends[-1]:.9g}")

@@ -23,7 +23,7 @@ def whole_weights(weights: Sequence[object], name: str = "weights") -> tuple[int
     If their sum would be above 2**31, they are rounded to it; a weight above 0 stays so.
 
     Args:
-        weights: numbers from 0 on, not all 0.
+        weights: numbers >= 0, not all 0.
         name: what they are, for errors.
 
     Raises:
@@ -51,7 +51,7 @@ def _fraction(weight: object, name: str) -> Fraction:
         # The text, not float(): NumPy's float32 prints 0.7 for what is 0.699999988 as a double.
         value = Fraction(str(weight))
     if value < 0:
-        raise ConfigError(f"{name} must be numbers from 0 on, got {weight!r}")
+        raise ConfigError(f"{name} must be numbers >= 0, got {weight!r}")
     return value
 
 

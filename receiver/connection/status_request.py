@@ -220,10 +220,10 @@ def _reason(way: _Way, question: MechanismQuestion, trust: Trust, *, local: bool
 
 
 def _silent(asked: _Asked, timeout_ns: int) -> EmlioError:
-    found = next((way.obstacle for way in asked.ways if way.obstacle), "")
+    # That another address of its host refuses connections is not why: at this one something listens, or is far away.
     return PeerLostError(
-        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}"
-        f"{': ' + found if found else ''}. {_RUNS}"
+        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}. {_RUNS}, and that the port "
+        "is not another service's"
     )
 
 

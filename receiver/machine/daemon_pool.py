@@ -189,8 +189,8 @@ class DaemonPool:
                 source.late = True
                 self._out.note(
                     "warning",
-                    f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all "
-                    f"{len(agreement.plan.catalog.shards)} shards; it may join later",
+                    f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all shards; "
+                    "it may join later",
                 )
 
     def _align(self) -> bool:

@@ -22,11 +22,9 @@ from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.tabular.arrow_library import Kind, TableColumns, joined_columns, open_table
 from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
+from emlio.formats.whole_file import mostly
 
 __all__ = ["Tables", "arrow_tables", "parquet_tables", "role_columns"]
-
-_BESIDE: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
-"""Files of these kinds lie beside tables, as Hugging Face's datasets stores them."""
 
 _THREADS: Final = 16
 
@@ -53,9 +51,7 @@ class Tables:
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        count = sum(files.endings.get(extension, 0) for extension in self.extensions)
-        beside = sum(files.endings.get(extension, 0) for extension in _BESIDE)
-        return count > 0 and (2 * count >= len(files.names) or count + beside == len(files.names))
+        return mostly(files, *self.extensions, beside=True)
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
@@ -65,7 +61,7 @@ class Tables:
         wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
 
         def described(one: tuple[str, int]) -> TableColumns:
-            with files.open(one[1]) as file, open_table(file, self.kind, one[0]) as table:
+            with files.open(one[1]) as file, open_table(file, self.kind, str(files.path(one[1]))) as table:
                 return table.columns(wanted)
 
         # Files may have other columns than the first one. Each is opened, which in a bucket is a wait.
@@ -88,12 +84,12 @@ class Tables:
         sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
         groups: list[tuple[int, int]] = []
         first = 0
-        with files.open(number) as file, open_table(file, self.kind, shard.name) as table:
+        with files.open(number) as file, open_table(file, self.kind, str(files.path(number))) as table:
             table.compare(columns)
             for group in table.groups():
                 found = table.sizes(group, columns)
                 if len(found) != group.rows:
-                    raise DatasetError(f"{shard.name}: a group must have {group.rows} rows, has {len(found)}")
+                    raise DatasetError(f"{files.path(number)}: a group must have {group.rows} rows, has {len(found)}")
                 sizes.append(found)
                 groups.append((first, group.place))
                 first += group.rows

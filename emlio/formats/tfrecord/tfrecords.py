@@ -65,6 +65,10 @@ class TFRecords:
         """See `TopFormat`."""
         return is_mapping_name(name) or is_tfrecord_name(name)
 
+    def describes(self, name: str) -> bool:
+        """See `TopFormat`."""
+        return is_mapping_name(name)
+
     def claims(self, files: Files) -> bool:
         """See `Format`. Sub-folders are ignored."""
         return any("/" not in name and self.owns(name) for name in files.names)

@@ -36,7 +36,7 @@ def cut(sizes_bytes: npt.NDArray[np.int64], *, shard_bytes: int | None, shards: 
     ends = np.cumsum(sizes_bytes, dtype=np.int64)
     total = int(ends[-1]) if records else 0
     if (shard_bytes is None) == (shards is None):
-        raise ConfigError("give either the size of a shard or the number of shards, not both and not neither")
+        raise ConfigError("give either the size of a shard or the number of shards")
     if shard_bytes is not None:
         if shard_bytes < LEAST_SHARD_BYTES:
             raise ConfigError(f"the size of a shard must be at least {LEAST_SHARD_BYTES} bytes, got {shard_bytes}")

@@ -210,7 +210,7 @@ def test_a_dataset_without_records_is_an_error_and_may_be_filled_later(tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"part": (3, 3)}, "part must be a number from 0"),
+        ({"part": (3, 3)}, r"part must be \(NUMBER, PARTS\)"),
         ({"part": 3}, r"such as \(3, 8\), got 3"),
         ({"part": (-1, 2)}, "part must be"),
         ({"part": (0.5, 2)}, r"such as \(3, 8\), got \(0.5, 2\)"),

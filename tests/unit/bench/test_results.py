@@ -1,6 +1,9 @@
 """Results as values with their world: merging, comparing, keeping, summaries, tables."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,3 +167,18 @@ def test_a_report_is_made_again_and_two_are_compared_from_the_command_line(
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b.json")]) == 2
     (tmp_path / "c.json").write_text(json.dumps({"schema": 1}))
     assert main(["report", str(tmp_path / "c.json"), str(tmp_path / "out")]) == 2
+
+
+def test_a_reader_that_goes_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
+    write_results(interleaved((4, 2, 1)), tmp_path / "a.json")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "emlio_bench.cli", "compare", tmp_path / "a.json", tmp_path / "a.json"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (141, b"")

@@ -181,6 +181,12 @@ def test_archives_that_are_damaged_are_refused(data: bytes, message: str) -> Non
         records_in(archive_files, {"1.npz": data})
 
 
+def test_the_arrays_of_an_archive_may_be_written_to() -> None:
+    (row,) = records_in(archive_files, {"1.npz": _npz(a=np.arange(9), b=np.ones((2, 2), ">f4"))})
+    assert row["a"].flags.writeable
+    assert row["b"].flags.writeable
+
+
 def test_a_changed_byte_anywhere_in_an_archive_is_an_error_of_the_data_or_harmless() -> None:
     whole = _npz(a=np.arange(9), b=np.ones((2, 2), ">f4"))
     (wanted,) = records_in(archive_files, {"1.npz": whole})

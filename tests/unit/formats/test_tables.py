@@ -278,6 +278,25 @@ def test_a_folder_is_taken_for_tables_by_its_files(names: list[str], format_name
     assert find_format(MemoryFiles(dict.fromkeys(names, b"")), "data").name == format_name
 
 
+@pytest.mark.parametrize("ending", ["tar", "jsonl", "pq", "feather"])
+def test_a_few_texts_beside_shards_are_about_them(ending: str) -> None:
+    about = dict.fromkeys(("README.md", "LICENSE", "info.json", "labels.txt"), b"-")
+    plain = {"tar": "tar", "jsonl": "jsonl", "pq": "parquet", "feather": "arrow"}
+    assert find_format(MemoryFiles(about | {f"a.{ending}": b"x"}), "data").name == plain[ending]
+    many = {f"{number}.txt": b"-" for number in range(50)}
+    assert find_format(MemoryFiles(many | {f"a.{ending}": b"x"}), "data").name == "files"
+
+
+@pytest.mark.parametrize("names", [["a.tar", "b.parquet", "c.jsonl"], ["a.tar", "b.jpg", "c.jpg", "d.jpg"]])
+def test_shards_that_hold_most_bytes_are_not_served_as_one_record_each(names: list[str]) -> None:
+    data = {name: b"x" * (1 if name.endswith("jpg") else 100) for name in names}
+    with pytest.raises(
+        DatasetError,
+        match=r"data: must hold files of one kind, .* such as a\.tar among others.*format=tar; to serve each",
+    ):
+        find_format(MemoryFiles(data), "data")
+
+
 def test_without_pyarrow_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ImportError(name)

@@ -200,6 +200,15 @@ def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) 
         looked_through(mapped)
 
 
+def test_a_file_without_a_mapping_beside_shards_with_one_is_told(
+    mapped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The mapping of the shard that is missing now is not told: it holds no records.
+    (mapped / "train-00002-of-00004.tfrecord").rename(mapped / "more.tfrecord")
+    open_dataset("x", mapped).close()
+    assert "(format tfrecord): 1 file is left out, such as more.tfrecord" in caplog.text
+
+
 def test_mappings_without_any_of_their_shards_are_no_dataset(mapped: Path) -> None:
     for path in mapped.glob("*.tfrecord"):
         path.unlink()

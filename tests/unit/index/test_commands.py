@@ -160,8 +160,9 @@ def test_inspect_shows_the_figures(images: Path, capsys: pytest.CaptureFixture[s
         fingerprint = Catalog(shards=dataset.entries).fingerprint
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == str(images)
-    assert lines[1].startswith("shards 3 (")
-    assert lines[1].endswith("without mappings")
+    assert lines[1] == "format tfrecord"
+    assert lines[2].startswith("shards 3 (")
+    assert lines[2].endswith("without mappings")
     assert "records 40" in lines
     assert f"fingerprint {fingerprint}" in lines
     assert "features image/class/label int64 (from a sample of records)" in lines
@@ -195,6 +196,13 @@ def test_inspect_does_not_say_that_there_are_no_labels_where_they_have_no_names(
     out = capsys.readouterr().out
     assert "labels" not in out
     assert "cls  bytes" in out
+
+
+def test_of_few_records_the_largest_is_the_99th_percentile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_dataset(tmp_path, records=2, shards=1, payload=lambda record: bytes(10 * record + 1))
+    call(inspect, tmp_path, "--json")
+    sizes = json.loads(capsys.readouterr().out)["record_sizes"]
+    assert (sizes["p50"], sizes["p99"], sizes["max"]) == (1, 11, 11)
 
 
 def test_inspect_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,6 +283,13 @@ def test_inspect_decodes_pictures_that_are_files(tmp_path: Path, capsys: pytest.
 def test_inspect_has_nothing_to_decode_without_pictures(foreign: Path) -> None:
     with pytest.raises(DatasetError, match="nothing to decode, no picture in the sampled records"):
         call(inspect, foreign, "--decode")
+
+
+def test_what_holds_no_pictures_is_verified_all_the_same(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(inspect, foreign, "--verify", "--decode") == 0
+    out = capsys.readouterr().out
+    assert " 0 bad" in out
+    assert "decoded      nothing: no picture in the sampled records" in out
 
 
 def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,14 @@ def test_impossible_arguments_are_refused(words: tuple[str, ...], message: str) 
         _run(*words)
 
 
+def test_folders_of_unlike_formats_are_no_parts_of_one_dataset(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "a", records=4, shards=1)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "c.jsonl").write_text("{}\n")
+    with pytest.raises(DatasetError, match=r"in the same format, .*/b has format jsonl, others tfrecord"):
+        _run(str(tmp_path / "a"), str(tmp_path / "b"), "--cache-dir", str(tmp_path / "cache"))
+
+
 def test_a_choice_of_records_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     billion = ("--records", "1000000000", "--shards", "1000")
     whole = _json(capsys, *billion, "--subset", "0:0.9:7", "--repeat", "2")

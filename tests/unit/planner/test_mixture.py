@@ -338,5 +338,5 @@ def test_a_billion_records_cost_no_memory_and_little_time() -> None:
 
 
 def test_weights_are_checked_even_if_a_schedule_replaces_them_all() -> None:
-    with pytest.raises(ConfigError, match="must be numbers from 0 on, got nan"):
+    with pytest.raises(ConfigError, match="must be numbers >= 0, got nan"):
         given_sampling([float("nan"), 1.0], schedule=[(0, [1, 2])])

@@ -315,7 +315,7 @@ class TestOtherFormats:
 
     def test_an_unknown_option_is_refused(self, tmp_path: Path, source: Open) -> None:
         (tmp_path / "a.jsonl").write_text("{}")
-        with pytest.raises(ConfigError, match=r"must have options it knows, split .*, files .*; got window"):
+        with pytest.raises(ConfigError, match=r"takes the options split .*, files .*; got window"):
             source(tmp_path, "jsonl", None, {"window": "3"})
 
 

@@ -53,8 +53,8 @@ def test_the_plan_has_what_was_given(options: dict[str, Any], text: str) -> None
         (lambda: Mixture(WEB), "datasets must be a list of pairs, got 'emlio://a/web'"),  # type: ignore[arg-type]
         (lambda: Mixture([WEB]), "pairs of an address and a weight, got 'emlio://a/web'"),  # type: ignore[list-item]
         (lambda: Mixture([(1, WEB)]), r"pairs of an address and a weight, got \(1,"),  # type: ignore[list-item]
-        (lambda: Mixture([(WEB, "0.7")]), "weights must be numbers from 0 on, got '0.7'"),  # type: ignore[list-item]
-        (lambda: Mixture([(WEB, -1)]), "weights must be numbers from 0 on, got -1"),
+        (lambda: Mixture([(WEB, "0.7")]), "weights must be numbers >= 0, got '0.7'"),  # type: ignore[list-item]
+        (lambda: Mixture([(WEB, -1)]), "weights must be numbers >= 0, got -1"),
         (lambda: Mixture([(WEB, 0), (CODE, 0)]), r"weights must not all be 0, got \[0, 0\]"),
         (lambda: Mixture(PAIRS, samples=0), "samples must be a whole number of at least 1, or None, got 0"),
         (lambda: Mixture(PAIRS, samples=2**41), r"samples must be at most 2\*\*40"),
