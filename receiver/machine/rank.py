@@ -41,6 +41,7 @@ from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.shard_assignment import few
+from emlio.receiver.machine.snapshot import PartState, Snapshots
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.stream_waits import StreamWaits
 from emlio.receiver.machine.surroundings import Outbox, Surroundings
@@ -107,6 +108,7 @@ class RankMachine:
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
         self._waits = StreamWaits()
         self._handed_out = False
+        self._snapshots = Snapshots(self._parts)
 
     # ---- events in, instructions out ----------------------------------------------------------------------------------
 
@@ -186,7 +188,22 @@ class RankMachine:
             protection=pool.sources.protection(),
         )
 
-    def parts(self) -> tuple[object, ...]:
+    def snapshot(self) -> list[PartState]:
+        """Return the machine's state as a value, in parts: equal where the machine does the same from there on."""
+        return self._snapshots.take()
+
+    def restore(self, snapshot: Sequence[PartState], since: Sequence[PartState] = ()) -> None:
+        """Put the machine into a state that it had.
+
+        Between the first snapshot and this, no daemon may come or go, and no other epoch may be sought.
+
+        Args:
+            snapshot: the state.
+            since: the state that it is in, if known. Parts that are the same object in both are left alone.
+        """
+        self._snapshots.put(snapshot, since or [()] * len(snapshot))
+
+    def _parts(self) -> tuple[object, ...]:
         """Return the objects whose attributes are the machine's state, each once. Those that they share stay the same."""
         reorder = self.intake.reorder
         received = reorder.parts() if reorder is not None else ()

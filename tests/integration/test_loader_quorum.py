@@ -1,7 +1,7 @@
 """A job begins while a daemon is down whose shards others hold, and that one joins when it comes.
 
 Covers: a daemon that refuses, one that is silent, one that comes later; ranks that see different daemons; what cannot be known.
-Does not cover: which daemons suffice (tests/unit/test_receiver_completeness, tests/property/test_quorum_properties).
+Does not cover: which daemons suffice (tests/unit/receiver/assignment/test_completeness, tests/property/test_quorum_properties).
 """
 
 import logging

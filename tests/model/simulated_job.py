@@ -12,16 +12,15 @@ from simulated_network import SimulatedLane, SimulatedNetwork
 from simulated_rank import SimulatedRank
 
 from emlio.planner.plan import Plan
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
 from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import LinkFaults
+from emlio_testing.loader_config import loader_config
 
 __all__ = ["FAULTS", "Fault", "SimulatedJob"]
 
@@ -117,20 +116,10 @@ class SimulatedJob:
                     draw=self._draw,
                 )
             )
-        spec = plan.spec
-        config = LoaderConfig(
-            address=Address.parse("emlio://" + ",".join(f"{daemon.host}:5555" for daemon in self.daemons) + "/numbers"),
-            batch_size=spec.batch_size,
-            rows=spec.batch_size,
-            shuffle=spec.shuffle,
-            seed=spec.seed,
-            drop_last=spec.drop_last,
-            pad=spec.pad,
+        config = loader_config(
+            "emlio://" + ",".join(f"{daemon.host}:5555" for daemon in self.daemons) + "/numbers",
+            spec=plan.spec,
             rank=rank,
-            world_size=spec.world_size,
-            job="job",
-            in_order=True,
-            prefetch=PrefetchBound(most_bytes=1 << 20),
             recovery=Recovery(timeout=1_000_000, heartbeat=f"{_HEARTBEAT_NS}ns"),
         )
         paths = {} if known is None else {f"{daemon.host}:5555": known for daemon in self.daemons}

@@ -1,7 +1,7 @@
 """A name whose every look-up gives other addresses, a thousand times: nothing is lost, and nothing piles up.
 
 Covers: the receive thread's own code with simulated daemons; daemons that are released and added again, addresses where nobody
-is. Does not cover: look-ups (tests/unit/test_receiver_names).
+is. Does not cover: look-ups (tests/unit/receiver/addresses/test_host_names).
 """
 
 import random

@@ -1,6 +1,6 @@
 """Mistakes of users that have messages of their own: what is said, and what is not shown.
 
-Does not cover: wrong types of the loader's arguments (tests/unit/test_loader_arguments).
+Does not cover: wrong types of the loader's arguments (tests/unit/receiver/setup/test_arguments).
 """
 
 import re
