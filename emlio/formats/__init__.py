@@ -1,4 +1,4 @@
-"""The formats of records that are served as they lie.
+"""The formats of records that are served in place.
 
 Covers: recognising a format among the files of a folder, the ranges of its records, and their
 columns at the rank. Pure: files are read by functions that the caller gives. Does not cover:

@@ -1,4 +1,4 @@
-"""Records of the formats that are served as they lie.
+"""Records of the formats that are served in place.
 
 Covers: listing them, reading one, the classes of files in folders. Does not cover: the formats
 (emlio.formats), what the columns of a record mean (emlio.prepare.sources.format_samples).

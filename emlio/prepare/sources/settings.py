@@ -1,7 +1,7 @@
 """The settings of a source besides its kind.
 
 Covers: types and lengths of tokens, the tokenizer, columns and separators of manifests; which of
-them a kind of source takes. Does not cover: the options of formats that are served as they lie,
+them a kind of source takes. Does not cover: the options of formats that are served in place,
 which go behind the path.
 """
 
