@@ -102,7 +102,7 @@ def _world(*, yes: bool) -> World:
 
 
 def _asker(*, yes: bool) -> Callable[[], bool]:
-    """Return what asks the user whether to install. Without a terminal there is nobody to ask, and it goes on."""
+    """Return what asks the user whether to install. Without a terminal it does not ask."""
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return lambda: True
 

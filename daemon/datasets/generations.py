@@ -2,7 +2,7 @@
 
 A *current* generation is one that the configuration names. A *former* one is not named any more, or
 its folder was indexed again and holds other files now. Former generations serve the jobs that began
-with them, and nobody else.
+with them, and no others.
 
 All ranks of a job must get the same generation, also if another one is published while they join.
 So the first rank decides: as long as a job has a session, its other ranks get the generation of the

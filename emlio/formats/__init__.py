@@ -1,1 +1,1 @@
-"""The formats of records that are served as they lie."""
+"""The formats of records that are served in place."""

@@ -104,7 +104,7 @@ class Ranges:
     Attributes:
         starts: (n,) the byte at which each begins.
         ends: (n,) the byte after its last one.
-        digest: of their content, if the format has one; by default shards are told apart by names,
+        digest: of their content, if the format has one; by default it is made of a shard's names,
             sizes and ranges.
         groups: (groups, 2) if records are no ranges of the file but of what a `GroupFormat` makes of
             it, group by group: the first record of each, and its place as the format knows it.

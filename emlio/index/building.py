@@ -78,7 +78,7 @@ def _needed(store: Store, options: Mapping[str, str], where: str) -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A shard's records; `ranges` are None where each file is one as it lies."""
+    """A shard's records; `ranges` are None where each file is one record."""
 
     shard: ShardFiles
     ranges: Ranges | None

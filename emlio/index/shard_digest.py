@@ -42,7 +42,7 @@ def shard_digest(
         files: those that the shard's numbers are of.
         labels: of these files, if they have some.
         shard: the shard.
-        ranges: of its records; None if each file is one as it lies.
+        ranges: of its records; None if each file is one record.
     """
     if ranges is not None and ranges.digest:
         return ranges.digest

@@ -71,7 +71,7 @@ class ConvertOptions:
         to: the form of the new dataset: TFRecord files, or WebDataset tars.
         keys: the keys of the samples of a WebDataset: "source" takes paths, or the keys of tars,
             where the source has any; "numbers" takes the numbers of the items.
-        source_options: those of a format that is served as it lies.
+        source_options: those of a format that is served in place.
         settings: what else is said of the source, such as a tokenizer.
         shard_bytes: the approximate size of a shard; None where `shards` is given.
         shards: how many shards to make, or None.
@@ -229,7 +229,7 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     if options.transcode:
         description["transcode"] = True
     if options.check != "decode" or not can_decode():
-        # Shards whose pictures nobody decoded are not those of a run that decodes.
+        # Shards whose pictures were not decoded differ from those of a run that decodes.
         description["check"] = "header"
     if options.to != "tfrecord":
         description |= {"to": options.to, "keys": options.keys, "columns": _TAR_VERSION}

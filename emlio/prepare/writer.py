@@ -120,7 +120,7 @@ class Writer:
         self._part_lock: FileLock | None = None
         try:
             # The part is locked within the other lock, so that a writer that looks whether it is locked, which
-            # locks it for a moment, stops nobody.
+            # locks it for a moment, stops no other.
             with locked(self._out / LOCK):
                 self._part_lock = self._locked_part()
                 try:

@@ -287,7 +287,7 @@ class GroupCache:
 
     def _make(self, group: KeptGroup, make: Callable[[], Bytes]) -> None:
         if not group.kept:
-            # Nobody can get it any more but those who wait for it.
+            # Only threads that already wait for it can still get it.
             with self._locked():
                 done = group.made.done()
             if done:

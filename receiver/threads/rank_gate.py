@@ -104,12 +104,12 @@ class RankGate:
         return getattr(self._error, "code", "") == "ranks-differ"
 
     def fail(self, error: EmlioError) -> None:
-        """Let nobody wait any longer, since the receive thread ended with this error."""
+        """Let no thread wait any longer, since the receive thread ended with this error."""
         self._error = error
         self._bell.ring()
 
     def close(self) -> None:
-        """Let nobody wait any longer, since the loader is closed."""
+        """Let no thread wait any longer, since the loader is closed."""
         self._closed, self.tell = True, lambda: None  # what it refers to may be freed
         self._bell.ring()
 

@@ -129,7 +129,7 @@ BASELINES: Final[tuple[Subject, ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The work of everybody in a figure, at each round trip.
+    """The work of each subject in a figure, at each round trip.
 
     Attributes:
         name: short stable name.

@@ -1,6 +1,6 @@
 """`emlio-bench paper`: the paper's figures, measured on this machine, or between two by `--storage`.
 
-Every figure is one or more tasks at each round trip, and everybody takes turns in each. All figures
+Every figure is one or more tasks at each round trip, and the subjects take turns in each. All figures
 together are one race, with its link, its energy, and its file, from which an interrupted run
 continues.
 """

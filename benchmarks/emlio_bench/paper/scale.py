@@ -129,7 +129,7 @@ def rounds_of(task: Task, rounds: int) -> int:
 
 
 def expected_ns(task: Task, records: int, rtt_ns: int) -> int:
-    """Return about how long one epoch of everybody takes."""
+    """Return about how long one epoch of all subjects takes."""
     return sum(_epoch_ns(task, subject, records, rtt_ns) for subject, _ in task.subjects)
 
 

@@ -1,4 +1,4 @@
-"""Records of the formats that are served as they lie."""
+"""Records of the formats that are served in place."""
 
 import hashlib
 import io

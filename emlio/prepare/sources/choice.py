@@ -101,7 +101,7 @@ def open_source(
         kind: its format.
         labels: a file that lists the classes, or None.
         unpack_in: a folder that may be created and used while the source is open.
-        options: those of a format that is served as it lies.
+        options: those of a format that is served in place.
         settings: what else is said of the source.
 
     Raises:

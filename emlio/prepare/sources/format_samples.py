@@ -1,4 +1,4 @@
-"""Items of the formats that are served as they lie."""
+"""Items of the formats that are served in place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ _Add = Callable[[Quantity, float | None, Beyond], None]
 def _add_energy(add: _Add, energy: Energy | None, epochs: int, cost: Beyond) -> None:
     if energy is None:
         return
-    # Where hosts can be told apart, each has the power at rest of a machine.
+    # Where hosts have figures of their own, each has the power at rest of a machine.
     whole = sum(one.joules for one in energy.hosts) if energy.hosts else energy.joules
     add(Quantity.ENERGY, whole / epochs, cost)
     for quantity, joules in (
