@@ -24,10 +24,9 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
         address: the address of a dataset, as for a loader.
         changes: fields of its LoaderConfig that differ from the defaults here.
     """
-    config = loader_config(address, **({"recovery": Recovery(timeout="20s", heartbeat="5s")} | changes))
-    batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)
-    batches.update(raw=True, ids=False, seeds=False, to="numpy")
-    options = BatchOptions(**batches)
+    changes.setdefault("recovery", Recovery(timeout="20s", heartbeat="5s"))
+    config = loader_config(address, **changes)
+    options = BatchOptions(raw=True, to="numpy")
     kind = choose_kind(options, BadRecordPolicy("raise"), config)
     prefetch = Prefetch(kind.maker)
     engine = Engine(config, prefetch, SystemClock())
