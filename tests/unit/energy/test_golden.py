@@ -12,7 +12,7 @@ from emlio.energy.values.domain import Domain, Method
 from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
 from emlio_testing.energy_series import SECOND_NS, make_device
 
-_GOLDEN = Path(__file__).parents[1] / "golden"
+_GOLDEN = Path(__file__).parents[2] / "golden"
 _NOTE = JobNote(
     command=("python", "train.py"),
     node="gpu-1",

@@ -1,4 +1,4 @@
-"""A node's energy in an epoch, and the text and the page that tell of it. The whole of both is in test_energy_golden."""
+"""A node's energy in an epoch, and the text and the page that tell of it. The whole of both is in test_golden."""
 
 from collections.abc import Sequence
 from dataclasses import replace
