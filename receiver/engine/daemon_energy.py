@@ -1,7 +1,7 @@
 """The energy that a daemon's node used, as its recorder has it, from the parts of an answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from emlio.clocks.fit import ClockFit
 from emlio.energy.export.wire_rows import device_of, reading_of
@@ -10,39 +10,26 @@ from emlio.energy.values.series import Series
 from emlio.errors import ConfigError, RemoteProtocolError
 from emlio.wire.questions import Energy
 
-__all__ = ["Gathered", "energy_of"]
+__all__ = ["energy_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """The answers to one question.
+def energy_of(daemon: str, parts: Sequence[Energy], absent: str, clock: ClockFit | None) -> StorageEnergy:
+    """Join the parts of an answer. Parts that do not fit each other count as absent.
 
-    Attributes:
+    Args:
         daemon: the daemon's address.
-        number: the number of its stream.
-        parts: the answers, in the order of time.
+        parts: in the order of time.
         absent: why there are none; may be empty.
+        clock: the clock of the daemon's node; None where it was not compared.
     """
-
-    daemon: str
-    number: int
-    parts: tuple[Energy, ...] = ()
-    absent: str = ""
-
-
-def energy_of(gathered: Gathered, clock: ClockFit | None) -> StorageEnergy:
-    """Join the parts. Parts that do not fit each other count as absent."""
-    if not gathered.parts:
-        return StorageEnergy(
-            daemon=gathered.daemon, clock=clock, absent=gathered.absent or "the daemon has not answered"
-        )
-    first = gathered.parts[0]
-    told = StorageEnergy(daemon=gathered.daemon, node=first.node, boot=first.boot, clock=clock)
+    if not parts:
+        return StorageEnergy(daemon=daemon, clock=clock, absent=absent or "the daemon has not answered")
+    told = StorageEnergy(daemon=daemon, node=parts[0].node, boot=parts[0].boot, clock=clock)
     try:
-        series = _series(gathered.parts)
+        series = _series(parts)
     except (ConfigError, RemoteProtocolError) as error:
         return replace(told, absent=f"the daemon sent an invalid answer: {error}")
-    return replace(told, devices=series.devices, readings=series.readings, interval_ns=first.interval_ns)
+    return replace(told, devices=series.devices, readings=series.readings, interval_ns=parts[0].interval_ns)
 
 
 def _series(parts: Sequence[Energy]) -> Series:

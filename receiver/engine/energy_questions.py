@@ -8,9 +8,11 @@ The missing part is requested again a moment later. Does not cover: clocks, the 
 from collections.abc import Iterable, Mapping
 
 from emlio.clock import Clock
+from emlio.clocks.fit import ClockFit
+from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError
 from emlio.receiver.engine.asker import OpenQuestion
-from emlio.receiver.engine.daemon_energy import Gathered
+from emlio.receiver.engine.daemon_energy import energy_of
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.units import format_duration
@@ -66,9 +68,9 @@ class EnergyQuestion(OpenQuestion):
         if stretch is None:
             self._finish("its clock could not be compared with this host's. It may run an older release of emlio")
 
-    def gathered(self) -> Gathered:
-        """Return the answers."""
-        return Gathered(daemon=self._daemon, number=self._number, parts=tuple(self._parts), absent=self._absent)
+    def energy(self, clocks: Mapping[int, ClockFit]) -> StorageEnergy:
+        """Return what the daemon has answered, with the clock of its number."""
+        return energy_of(self._daemon, self._parts, self._absent, clocks.get(self._number))
 
     def source(self) -> Source | None:
         """Return the daemon."""

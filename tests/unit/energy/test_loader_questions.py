@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
+from emlio.energy.job.journal import StorageEnergy
 from emlio.receiver.engine.asker import Asker
-from emlio.receiver.engine.daemon_energy import Gathered
 from emlio.receiver.engine.energy_questions import energy_questions
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
@@ -83,7 +83,7 @@ class _Crew:
         answer = Promise()
         pool = cast("DaemonPool", self)
         questions = energy_questions(pool, self.clock, stretches, timeout_s * _S)
-        self.questions.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
+        self.questions.ask(questions, answer, lambda: [question.energy({}) for question in questions])
         return answer
 
     def answers(self, told: Told, number: int = 0, *, later: int = 0) -> None:
@@ -105,8 +105,8 @@ class _Crew:
         return message.about
 
 
-def _seconds(gathered: Gathered) -> list[int]:
-    return [row.seq for part in gathered.parts for row in part.readings]
+def _seconds(told: StorageEnergy) -> list[int]:
+    return [reading.seq for reading in told.readings]
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_recording_that_ended_before_the_stretch_did_is_not_waited_for(pool: _
 def test_a_daemon_that_has_no_recorder_says_why(pool: _Crew) -> None:
     answer = pool.ask({0: (10 * _S, 12 * _S)})
     pool.answers(Absent(text="no recorder"))
-    assert answer.result(0) == (Gathered(daemon="store0:5555", number=0, absent="no recorder"),)
+    assert answer.result(0) == [StorageEnergy(daemon="store0:5555", absent="no recorder")]
 
 
 def test_a_daemon_whose_clock_is_not_known_is_not_asked(pool: _Crew) -> None:
@@ -199,7 +199,7 @@ def test_a_node_that_started_anew_has_another_clock(pool: _Crew) -> None:
     answer = pool.ask({0: (10 * _S, 12 * _S)})
     pool.answers(_reply(10, more=True))
     pool.answers(_reply(11, 12, boot="another"))
-    assert answer.result(0)[0].parts == ()
+    assert answer.result(0)[0].readings == ()
     assert "its node restarted" in answer.result(0)[0].absent
 
 
