@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from emlio.energy.job.stages import Steps, View
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.plausibility import Judgement, Verdict
 from emlio.energy.values.spans import Stage
 from emlio.energy.values.total import Total, joules_of, sum_of

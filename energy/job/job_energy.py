@@ -14,12 +14,11 @@ import msgspec
 from emlio.energy.job.baseline import Baseline
 from emlio.energy.job.document import SCHEMA, JobDevice, JobFacts, JobNode, Report
 from emlio.energy.job.epoch_energy import EpochEnergy, NodeEnergy, Role, epoch_energy
-from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs
+from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs, storage_nodes
 from emlio.energy.job.journal import Journal, StorageEnergy, read_journals
 from emlio.energy.job.node_energy import NodeRecord, measure_node, node_energy
 from emlio.energy.job.node_recording import NodeRecording
 from emlio.energy.job.note import JobNote, read_note
-from emlio.energy.job.storage_nodes import storage_nodes
 from emlio.energy.values.device import Device
 from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window

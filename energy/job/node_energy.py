@@ -9,7 +9,7 @@ from emlio.clocks.fit import ClockFit
 from emlio.energy.job.baseline import Baseline, device_energies
 from emlio.energy.job.epoch_energy import DOMAINS, TOTAL, DeviceFigures, NodeEnergy, Role, StageRow, stage_row
 from emlio.energy.job.stages import CpuUse, StageShare, View, blocked, cpu_share, steps_of
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.energy.values.plausibility import Judgement, judge
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span

@@ -12,9 +12,8 @@ from itertools import pairwise
 import msgspec
 
 from emlio.energy.job.baseline import Baseline, device_energies
-from emlio.energy.values.domain import Domain
-from emlio.energy.values.partition import Stretch, apportion, partition
-from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.device import Domain
+from emlio.energy.values.spans import Span, Stage, Stretch, apportion, partition
 from emlio.energy.values.total import DeviceEnergy
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from emlio.clock import Clock
 from emlio.energy.recording.node_use import NodeUse
-from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.sources.finding import EnergyCounter
 from emlio.energy.values.counter import Counter, Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.reading import Reading

@@ -9,7 +9,7 @@ from typing import Final
 from emlio.energy.job.document import JobNode, Report
 from emlio.energy.job.epoch_energy import DOMAINS, EpochEnergy, Role
 from emlio.energy.report.table import ABSENT, EnergyUnit, TextTable, figure, unit_of
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Method
 from emlio.energy.values.total import Total, sum_of
 from emlio.errors import ConfigError
 

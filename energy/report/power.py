@@ -11,10 +11,9 @@ from emlio.energy.job.epochs import NodeEpoch
 from emlio.energy.job.job_energy import NOTHING, Job
 from emlio.energy.job.journal import StorageEnergy
 from emlio.energy.job.node_energy import NodeRecord
-from emlio.energy.values.domain import Domain, Method
-from emlio.energy.values.partition import partition
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Stage
+from emlio.energy.values.spans import Stage, partition
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 

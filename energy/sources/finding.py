@@ -1,15 +1,42 @@
-"""A candidate for recording: its device, whether it can be read, what to do if not."""
+"""An energy counter, and a candidate for recording: whether it can be read, and what to do if not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
-from emlio.energy.sources.energy_counter import EnergyCounter
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
-__all__ = ["Finding", "State"]
+__all__ = ["EnergyCounter", "Finding", "State"]
+
+
+class EnergyCounter(Protocol):
+    """Some devices that are read together.
+
+    One thread owns it. The code that opened it closes it, which releases descriptors and vendor
+    libraries. Closing again does nothing.
+    """
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices; they never change."""
+        ...
+
+    def read(self) -> tuple[int | None, ...]:
+        """Return cumulative microjoules of each device, in order.
+
+        None where a device is unreadable now.
+
+        The values are raw: they may wrap at the device's range, or start at 0 again. A power sensor
+        is integrated from reading to reading, so it should be read often; None then means that a
+        period is missing from its total.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release all resources."""
+        ...
 
 
 class State(StrEnum):

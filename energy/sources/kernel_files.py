@@ -5,8 +5,7 @@ from pathlib import Path
 
 from emlio.clock import Clock
 from emlio.energy.sources.trapezoid import Trapezoid
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Device, Method
 
 __all__ = ["CounterFile", "entries_of", "number_of", "text_of"]
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from emlio.clock import Clock
 from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, read_cpu_time
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
 __all__ = ["CpuWatts", "ModelSource", "PowerModel", "choose_model", "estimated_device"]

@@ -13,8 +13,7 @@ from typing import Any
 from emlio.clock import Clock, SystemClock
 from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.trapezoid import Trapezoid
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.extras import how_to_install
 
 __all__ = ["NvmlGpu", "find_gpus", "load_nvml"]

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.kernel_files import entries_of, text_of
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 
 __all__ = ["OpenEvent", "PerfEvent", "find_events", "open_event"]
 

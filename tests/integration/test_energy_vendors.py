@@ -5,11 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from emlio.energy.sources.liveness import burn
+from emlio.energy.sources.machine import burn
 from emlio.energy.sources.perf import PerfEvent, open_event
 from emlio.energy.sources.probe import open_sources, probe
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 
 SOFTWARE_PMU = 1
 CPU_CLOCK = 0

@@ -5,12 +5,10 @@ from hypothesis import strategies as st
 
 from emlio.energy.job.baseline import Baseline
 from emlio.energy.job.stages import CpuUse, StageShare, blocked, cpu_share
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
-from emlio.energy.values.partition import apportion, partition
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.spans import Span, Stage, apportion, partition
 from emlio.energy.values.window import Window
 
 PACKAGE = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)

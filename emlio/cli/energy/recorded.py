@@ -7,7 +7,7 @@ from emlio.cli.energy.probe import OF_DEVICE
 from emlio.energy.recording.store import Recording
 from emlio.energy.recording.tally import DeviceTally, Tally
 from emlio.energy.report.table import TextTable
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Method
 from emlio.units import format_duration
 
 __all__ = ["recording_document", "recording_text"]

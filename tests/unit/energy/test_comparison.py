@@ -11,7 +11,7 @@ from emlio.energy.job.document import Report
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.journal import JournalEpoch
 from emlio.energy.report.comparison import Comparison, Figure, Measure, compare_jobs, comparison_text
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import ConfigError
 from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
 from emlio_testing.energy_series import make_device

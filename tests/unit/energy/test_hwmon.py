@@ -3,7 +3,7 @@ from pathlib import Path
 from emlio.energy.sources.finding import State
 from emlio.energy.sources.hwmon import find_sensors
 from emlio.energy.sources.probe import open_sources, probe
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import MovingCounters, machine_at, write_proc, write_sensor
 

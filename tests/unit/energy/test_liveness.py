@@ -1,8 +1,7 @@
 import time
 
-from emlio.energy.sources.liveness import burn, which_live
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.sources.machine import burn, which_live
+from emlio.energy.values.device import Device, Domain, Method
 
 SECOND = 1_000_000_000
 

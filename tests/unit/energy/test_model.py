@@ -5,7 +5,7 @@ import pytest
 from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, is_virtual, read_cpu_time, read_facts
 from emlio.energy.sources.model import CpuWatts, ModelSource, PowerModel, choose_model, estimated_device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import ConfigError
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import write_proc

@@ -2,12 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.sources.energy_counter import EnergyCounter
-from emlio.energy.sources.finding import State
+from emlio.energy.sources.finding import EnergyCounter, State
 from emlio.energy.sources.nvml import find_gpus
 from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter, Event
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Method
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
 

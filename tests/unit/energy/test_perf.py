@@ -8,8 +8,7 @@ import pytest
 from emlio.energy.sources.finding import State
 from emlio.energy.sources.perf import PerfEvent, find_events
 from emlio.energy.sources.probe import ProbeReport, probe
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import MovingCounters, machine_at, write_pmu, write_proc, write_zone
 

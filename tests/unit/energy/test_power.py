@@ -14,8 +14,7 @@ from emlio.energy.job.epoch_energy import Role
 from emlio.energy.job.node_energy import NodeRecord
 from emlio.energy.report.plot import power_figure
 from emlio.energy.report.power import trace_power
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
@@ -105,7 +104,7 @@ from matplotlib.text import Text
 from emlio.energy.job.epoch_energy import Role
 from emlio.energy.report.plot import power_figure, power_svg
 from emlio.energy.report.power import PowerLine, PowerTrace
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.spans import Stage
 
 def drawn(nodes, epochs):

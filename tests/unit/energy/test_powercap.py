@@ -9,7 +9,7 @@ from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.powercap import find_zones
 from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import ConfigError
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, machine_at, write_proc, write_zone

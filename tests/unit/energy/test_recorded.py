@@ -4,7 +4,7 @@ from emlio.cli.energy.recorded import recording_document, recording_text
 from emlio.energy.recording.store import Recording
 from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.run import Run
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 

@@ -6,7 +6,7 @@ import pytest
 from emlio.energy.recording.meter import Meter
 from emlio.energy.recording.node_use import NodeUse
 from emlio.energy.recording.recorder import Recorder, Schedule
-from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.sources.finding import EnergyCounter
 from emlio.energy.sources.powercap import find_zones
 from emlio.energy.values.counter import Event
 from emlio.energy.values.reading import Reading

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series

@@ -5,12 +5,10 @@ import pytest
 from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.stages import CpuUse, StageShare, blocked, cpu_share, steps_of
 from emlio.energy.values.counter import Event
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
-from emlio.energy.values.partition import apportion
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.spans import Span, Stage, apportion
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 

@@ -1,6 +1,6 @@
 from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 DEVICES = (make_device(), make_device("GPU-1", Domain.GPU, source="nvml", method=Method.DERIVED))

@@ -1,7 +1,6 @@
 import pytest
 
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.plausibility import Judgement, Verdict, judge
 from emlio.energy.values.total import DeviceEnergy, Total, sum_of, total_of
 from emlio.errors import ConfigError

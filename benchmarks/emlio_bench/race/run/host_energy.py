@@ -14,8 +14,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from emlio.energy.job.baseline import Baseline
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 

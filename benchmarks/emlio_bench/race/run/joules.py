@@ -22,8 +22,7 @@ from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
 from emlio.energy.recording.edge import Edge
 from emlio.energy.recording.store import Store
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Device, Method
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.total import DeviceEnergy, Total, total_of
