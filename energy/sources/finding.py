@@ -12,24 +12,22 @@ __all__ = ["EnergyCounter", "Finding", "State"]
 
 
 class EnergyCounter(Protocol):
-    """Some devices that are read together.
+    """A device that is read.
 
     One thread owns it. The code that opened it closes it, which releases descriptors and vendor
     libraries. Closing again does nothing.
     """
 
     @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices; they never change."""
+    def device(self) -> Device:
+        """The description of the device; it never changes."""
         ...
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return cumulative microjoules of each device, in order.
+    def read(self) -> int | None:
+        """Return cumulative microjoules; None where the device is unreadable now.
 
-        None where a device is unreadable now.
-
-        The values are raw: they may wrap at the device's range, or start at 0 again. A power sensor
-        is integrated from reading to reading, so it should be read often; None then means that a
+        The value is raw: it may wrap at the device's range, or start at 0 again. A power sensor is
+        integrated from reading to reading, so it should be read often; None then means that a
         period is missing from its total.
         """
         ...
@@ -69,7 +67,7 @@ class Finding:
         method: how its figures are obtained; None where there can be none.
         device: recorded under this description; None for what cannot be recorded.
         remedy: what to do if permission to read it is missing.
-        open: opens a source of `device` alone; raises OSError where that is impossible.
+        open: opens `device`; raises OSError where that is impossible.
     """
 
     source: str
@@ -87,7 +85,7 @@ class Finding:
             raise ConfigError(f"{self.name} is {self.state} and must be a device that can be opened")
 
     def opened(self) -> EnergyCounter:
-        """Open a source of the candidate.
+        """Open the candidate.
 
         Raises:
             ConfigError: the candidate cannot be opened.

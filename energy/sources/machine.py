@@ -34,7 +34,7 @@ def burn(duration_ns: int) -> None:
 
 
 def which_live(sources: Sequence[EnergyCounter], *, patience_ns: int, burner: Burner = burn) -> tuple[bool, ...]:
-    """Return for each source whether one of its counters moved while a core was busy.
+    """Return for each source whether it moved while a core was busy.
 
     The call ends as soon as all of them have.
 
@@ -52,17 +52,10 @@ def which_live(sources: Sequence[EnergyCounter], *, patience_ns: int, burner: Bu
         left_ns -= slice_ns
         for place, source in enumerate(sources):
             if not lives[place]:
-                now = source.read()
-                lives[place] = any(_moved(before, after) for before, after in zip(first[place], now, strict=True))
-                # A counter that could not be read at first is compared with its first value.
-                first[place] = tuple(
-                    after if before is None else before for before, after in zip(first[place], now, strict=True)
-                )
+                before, now = first[place], source.read()
+                lives[place] = None not in (before, now) and before != now
+                first[place] = now if before is None else before
     return tuple(lives)
-
-
-def _moved(before: int | None, after: int | None) -> bool:
-    return before is not None and after is not None and before != after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

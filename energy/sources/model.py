@@ -15,7 +15,7 @@ from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, read_cpu_time
 from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
-__all__ = ["CpuWatts", "ModelSource", "PowerModel", "choose_model", "estimated_device"]
+__all__ = ["CpuWatts", "ModelCounter", "PowerModel", "choose_model", "estimated_device"]
 
 _IDLE_WATTS_PER_CORE = 0.75
 _MAX_WATTS_PER_CORE = 3.5
@@ -138,32 +138,32 @@ def estimated_device(model: PowerModel, domain: Domain) -> Device:
     )
 
 
-class ModelSource:
-    """The model of some domains as an `EnergyCounter`."""
+class ModelCounter:
+    """The model of processors or of memory as an `EnergyCounter`."""
 
-    def __init__(self, model: PowerModel, domains: tuple[Domain, ...], *, proc: Path, clock: Clock) -> None:
+    def __init__(self, model: PowerModel, domain: Domain, *, proc: Path, clock: Clock) -> None:
         """Start counting now.
 
         Args:
             model: the watts.
-            domains: `Domain.CPU`, `Domain.DRAM` or both: those without a counter.
+            domain: `Domain.CPU` or `Domain.DRAM`.
             proc: such as /proc.
             clock: measures how long the watts applied.
         """
-        self.devices = tuple(estimated_device(model, domain) for domain in domains)
+        self.device = estimated_device(model, domain)
         self._model = model
         self._proc = proc
         self._clock = clock
-        self._begun_ns = self._counted_ns = clock.monotonic_ns()
+        self._counted_ns = clock.monotonic_ns()
         self._time: CpuTime | None = None
         self._uw_ns = 0
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules; None where the load of the processors cannot be read."""
         now_ns = self._clock.monotonic_ns()
-        return tuple(
-            self._cpu_uj(now_ns) if device.domain is Domain.CPU else self._memory_uj(now_ns) for device in self.devices
-        )
+        if self.device.domain is Domain.CPU:
+            return self._cpu_uj(now_ns)
+        return _microwatts(self._model.memory_watts) * (now_ns - self._counted_ns) // 1_000_000_000
 
     def _cpu_uj(self, now_ns: int) -> int | None:
         try:
@@ -183,11 +183,8 @@ class ModelSource:
         self._time, self._counted_ns = time, now_ns
         return self._uw_ns // 1_000_000_000
 
-    def _memory_uj(self, now_ns: int) -> int:
-        return _microwatts(self._model.memory_watts) * (now_ns - self._begun_ns) // 1_000_000_000
-
     def close(self) -> None:
-        """Do nothing, since it holds no resources; see `EnergyCounter`."""
+        """Do nothing: it holds no resources."""
 
 
 def _microwatts(watts: float) -> int:

@@ -53,7 +53,7 @@ class NvmlGpu:
         Raises:
             OSError: the library reports an error.
         """
-        self.devices = (device,)
+        self.device = device
         self._library = library
         self._clock = clock
         self._sum = Trapezoid() if device.method is Method.DERIVED else None
@@ -67,15 +67,13 @@ class NvmlGpu:
             self.close()
             raise _as_os_error(error) from error
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules, integrated where the GPU has only a power sensor."""
         try:
             raw: int | None = self._raw()
         except self._library.NVMLError:
             raw = None  # the GPU fell off the bus, or its driver is being replaced
-        if self._sum is None:
-            return (raw,)
-        return (self._sum.add(raw, self._clock.monotonic_ns()),)
+        return raw if self._sum is None else self._sum.add(raw, self._clock.monotonic_ns())
 
     def _raw(self) -> int:
         """Return microjoules or microwatts."""
@@ -84,7 +82,7 @@ class NvmlGpu:
         return int(self._library.nvmlDeviceGetPowerUsage(self._handle)) * 1000
 
     def close(self) -> None:
-        """Release the library; see `EnergyCounter`."""
+        """Release the library."""
         if not self._open:
             return
         self._open = False

@@ -13,7 +13,7 @@ from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, write_zone
-from emlio_testing.energy_series import SECOND_NS
+from emlio_testing.energy_series import SECOND_NS, make_device
 
 TICK_NS = SECOND_NS // 10
 USE = NodeUse(cpu_busy_ns=3, cpu_steal_ns=1, cpu_total_ns=9, net_rx_bytes=None, net_tx_bytes=None, memory_bytes=7)
@@ -165,11 +165,11 @@ def test_the_middle_of_the_pass_is_the_moment_and_its_length_the_spread() -> Non
     clock = ManualClock(start_ns=1_000)
 
     class Slow:
-        devices = ()
+        device = make_device()
 
-        def read(self) -> tuple[int | None, ...]:
+        def read(self) -> int | None:
             clock.advance(60)
-            return ()
+            return 0
 
         def close(self) -> None: ...
 
