@@ -1,112 +1,78 @@
 import pytest
 
-from emlio.energy.values.counter import Counter, Event, Step
+from emlio.energy.values.counter import Counter, Event
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000
-RANGE_UJ = 1_000_000_000
+M = 1_000_000
+RANGE_UJ = 1_000 * M
 WATTS = 100.0
-
-
-def steps(counter: Counter, *raws: int | None, every_ns: int = SECOND) -> list[Step]:
-    return [counter.step(raw, number * every_ns) for number, raw in enumerate(raws)]
-
-
-def totals(found: list[Step]) -> list[int]:
-    return [step.total_uj for step in found]
-
-
-def events(found: list[Step]) -> list[Event]:
-    return [step.event for step in found]
+SHORT, UNLIMITED = {"range_uj": 1_000, "most_watts": None}, {"range_uj": None, "most_watts": None}
+NONE, WRAPPED, RESET, GLITCH, GAP = Event
 
 
 def counter() -> Counter:
     return Counter(range_uj=RANGE_UJ, most_watts=WATTS)
 
 
-def test_the_first_value_is_where_counting_begins() -> None:
-    found = steps(counter(), 500, 700, 700, 1_000)
-    assert totals(found) == [0, 200, 200, 500]
-    assert set(events(found)) == {Event.NONE}
+@pytest.mark.parametrize(
+    ("of", "raws", "totals", "events"),
+    [
+        pytest.param({}, [500, 700, 700, 1_000], [0, 200, 200, 500], [NONE] * 4, id="counting begins at the first"),
+        pytest.param({}, [RANGE_UJ - 30, 20], [0, 50], [NONE, WRAPPED], id="a wrap loses nothing"),
+        pytest.param({}, [500 * M, M, 3 * M], [0, 0, 2 * M], [NONE, RESET, NONE], id="no wrap explains a fall"),
+        pytest.param(UNLIMITED, [900, 100, 150], [0, 0, 50], [NONE, RESET, NONE], id="without a range no wraps"),
+        # Of the two ways to 950 the shorter one counts.
+        pytest.param(
+            SHORT, [900, 800, 950, 100], [0, 0, 50, 200], [NONE, RESET, NONE, WRAPPED], id="a long fall is a wrap"
+        ),
+        pytest.param(
+            {},
+            [0, 50 * M, 900 * M, 150 * M],
+            [0, 50 * M, 50 * M, 150 * M],
+            [NONE, NONE, GLITCH, NONE],
+            id="bad reading",
+        ),
+        pytest.param(
+            {}, [0, 500 * M, 550 * M, 600 * M], [0, 0, 50 * M, 100 * M], [NONE, GLITCH, NONE, NONE], id="a jump stays"
+        ),
+        pytest.param(
+            {}, [400 * M, 450 * M, 0, 550 * M], [0, 50 * M, 50 * M, 150 * M], [NONE, NONE, RESET, NONE], id="a zero"
+        ),
+        pytest.param(
+            {}, [0, 700 * M, 400 * M, 150 * M], [0, 0, 0, 150 * M], [NONE, GLITCH, RESET, NONE], id="two bad readings"
+        ),
+        pytest.param(
+            {}, [1_000, None, None, 4_000], [0, 0, 0, 3_000], [NONE, GAP, GAP, NONE], id="counted after a gap"
+        ),
+        pytest.param({}, [None, 700, 800], [0, 0, 100], [GAP, NONE, NONE], id="unreadable at first"),
+    ],
+)
+def test_a_total_has_what_was_used_and_marks_what_may_not_be(
+    of: dict[str, int | None], raws: list[int | None], totals: list[int], events: list[Event]
+) -> None:
+    counts = Counter(**{"range_uj": RANGE_UJ, "most_watts": WATTS, **of})
+    found = [counts.step(raw, number * SECOND) for number, raw in enumerate(raws)]
+    assert [step.total_uj for step in found] == totals
+    assert [step.event for step in found] == events
 
 
-def test_a_wrap_loses_nothing() -> None:
-    found = steps(counter(), RANGE_UJ - 30, 20)
-    assert found[1] == Step(total_uj=50, event=Event.WRAPPED)
-
-
-def test_a_fall_that_no_wrap_explains_is_a_reset_and_adds_nothing() -> None:
-    found = steps(counter(), 500_000_000, 1_000_000, 3_000_000)
-    assert totals(found) == [0, 0, 2_000_000]
-    assert events(found) == [Event.NONE, Event.RESET, Event.NONE]
-
-
-def test_a_counter_without_a_range_never_wraps() -> None:
-    found = steps(Counter(range_uj=None, most_watts=None), 900, 100, 150)
-    assert totals(found) == [0, 0, 50]
-    assert events(found) == [Event.NONE, Event.RESET, Event.NONE]
-
-
-def test_without_a_known_power_a_short_fall_is_a_reset_and_a_long_one_a_wrap() -> None:
-    unknown = Counter(range_uj=1_000, most_watts=None)
-    found = steps(unknown, 900, 800, 950, 100)
-    assert events(found) == [Event.NONE, Event.RESET, Event.NONE, Event.WRAPPED]
-    assert totals(found) == [0, 0, 50, 200]  # of the two ways to 950 the shorter
-
-
-def test_a_bad_reading_is_marked_and_the_counter_goes_on_from_before_it() -> None:
-    found = steps(counter(), 0, 50_000_000, 900_000_000, 150_000_000)
-    assert totals(found) == [0, 50_000_000, 50_000_000, 150_000_000]
-    assert events(found) == [Event.NONE, Event.NONE, Event.GLITCH, Event.NONE]
-
-
-def test_a_jump_that_stays_is_left_out() -> None:
-    found = steps(counter(), 0, 500_000_000, 550_000_000, 600_000_000)
-    assert totals(found) == [0, 0, 50_000_000, 100_000_000]
-    assert events(found) == [Event.NONE, Event.GLITCH, Event.NONE, Event.NONE]
-
-
-def test_one_reading_of_zero_is_not_counted_as_all_that_was_ever_used() -> None:
-    found = steps(counter(), 400_000_000, 450_000_000, 0, 550_000_000)
-    assert totals(found) == [0, 50_000_000, 50_000_000, 150_000_000]
-    assert events(found)[2] is Event.RESET
-
-
-def test_two_bad_readings_in_a_row_are_both_left_out() -> None:
-    found = steps(counter(), 0, 700_000_000, 400_000_000, 150_000_000)
-    assert totals(found) == [0, 0, 0, 150_000_000]
-    assert events(found)[1:3] == [Event.GLITCH, Event.RESET]
-
-
-def test_a_value_that_does_not_come_is_a_gap_and_what_was_used_is_counted_afterwards() -> None:
-    found = steps(counter(), 1_000, None, None, 4_000)
-    assert totals(found) == [0, 0, 0, 3_000]
-    assert events(found) == [Event.NONE, Event.GAP, Event.GAP, Event.NONE]
-
-
-def test_a_counter_that_cannot_be_read_at_first_begins_later() -> None:
-    found = steps(counter(), None, 700, 800)
-    assert totals(found) == [0, 0, 100]
-    assert events(found) == [Event.GAP, Event.NONE, Event.NONE]
-
-
-def test_a_stall_in_which_it_cannot_have_wrapped_twice_is_no_gap() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "after_ns", "used", "event"),
+    [
+        (RANGE_UJ - 1_000, 99 * M, 3 * SECOND, 99_001_000, WRAPPED),
+        pytest.param(1_000, 5_000, 20 * SECOND, 4_000, GAP, id="it may have wrapped unseen"),
+        # A GPU's counter shows 100 ms of work at once, however short the time since the last look.
+        (0, 10 * M, 1_000_000, 10 * M, NONE),
+    ],
+)
+def test_the_time_between_two_looks_says_what_can_be(
+    first: int, second: int, after_ns: int, used: int, event: Event
+) -> None:
     stalled = counter()
-    stalled.step(RANGE_UJ - 1_000, 0)
-    assert stalled.step(99_000_000, 3 * SECOND) == Step(total_uj=99_001_000, event=Event.WRAPPED)
-
-
-def test_a_stall_in_which_it_may_have_wrapped_unseen_is_a_gap() -> None:
-    stalled = counter()
-    stalled.step(1_000, 0)
-    assert stalled.step(5_000, 20 * SECOND) == Step(total_uj=4_000, event=Event.GAP)
-
-
-def test_a_counter_refreshed_just_before_a_second_look_is_believed() -> None:
-    """A GPU's counter shows 100 ms of work at once, however short the time since the last look."""
-    hasty = counter()
-    hasty.step(0, 0)
-    assert hasty.step(10_000_000, 1_000_000) == Step(total_uj=10_000_000, event=Event.NONE)
+    stalled.step(first, 0)
+    step = stalled.step(second, after_ns)
+    assert (step.total_uj, step.event) == (used, event)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,6 @@ def test_at_a_reading_the_total_is_what_was_read() -> None:
     assert (series.start_ns, series.end_ns) == (0, 2 * SECOND_NS)
 
 
-def test_between_readings_power_is_steady() -> None:
-    series = make_series([0], [100], [1_100])
-    assert series.energy_uj("package-0", SECOND_NS // 2, 3 * SECOND_NS // 2) == 50 + 500
-
-
 def test_outside_of_what_is_known_there_is_no_figure() -> None:
     series = make_series([None], [0], [100], [None])
     assert series.energy_uj("package-0", SECOND_NS, 2 * SECOND_NS) == 100

@@ -89,13 +89,6 @@ def test_more_than_the_sockets_can_draw_cannot_be_right() -> None:
     assert str(found) == "n, CPU: cannot be right: 353 W from package-0 and package-1, built for 250 W"
 
 
-def test_a_busy_processor_is_plausible() -> None:
-    """156.3 kJ in 2096.8 s."""
-    found = judge("n, CPU", [_used(_device("package-0", rated=125.0), 156_300, 60_000)], int(2096.8 * SECOND))
-    assert found.verdict is Verdict.PLAUSIBLE
-    assert found.reason == "75 W of 125 W rated, 74.5 W against 28.6 W at rest"
-
-
 @pytest.mark.parametrize(
     ("joules", "verdict"),
     [(4.9, Verdict.IMPOSSIBLE), (5.0, Verdict.PLAUSIBLE), (114.9, Verdict.PLAUSIBLE), (115.1, Verdict.IMPOSSIBLE)],
