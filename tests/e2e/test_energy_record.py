@@ -1,8 +1,4 @@
-"""`emlio energy record`, `show` and `export` as people use them, beside a counter that a host moves.
-
-Covers: what is recorded, its end by a signal and by -9, edges, metrics, exports. Does not cover: what it costs for hours; the
-sources of this machine.
-"""
+"""`emlio energy record` as people use it, beside a counter that a host moves: its end by a signal and by -9, metrics."""
 
 import json
 import os
