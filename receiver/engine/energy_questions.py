@@ -5,7 +5,7 @@ The missing part is requested again a moment later.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from emlio.clock import Clock
 from emlio.clocks.fit import ClockFit
@@ -19,7 +19,7 @@ from emlio.receiver.machine.source import Source
 from emlio.units import format_duration
 from emlio.wire.questions import Absent, AskEnergy, Energy, Told
 
-__all__ = ["EnergyQuestion", "Gathered", "Stretches", "energy_of", "energy_questions"]
+__all__ = ["EnergyQuestion", "Stretches", "energy_of", "energy_questions"]
 
 _AGAIN_NS = 300_000_000
 _WRITTEN_NS = 3_000_000_000
@@ -33,36 +33,23 @@ Stretches = Mapping[int, tuple[int, int]]
 asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """The answers to one question.
+def energy_of(daemon: str, parts: Sequence[Energy], absent: str, clock: ClockFit | None) -> StorageEnergy:
+    """Join the parts of an answer. Parts that do not fit each other count as absent.
 
-    Attributes:
+    Args:
         daemon: the daemon's address.
-        number: the number of its stream.
-        parts: the answers, in the order of time.
+        parts: in the order of time.
         absent: why there are none; may be empty.
+        clock: the clock of the daemon's node; None where it was not compared.
     """
-
-    daemon: str
-    number: int
-    parts: tuple[Energy, ...] = ()
-    absent: str = ""
-
-
-def energy_of(gathered: Gathered, clock: ClockFit | None) -> StorageEnergy:
-    """Join the parts. Parts that do not fit each other count as absent."""
-    if not gathered.parts:
-        return StorageEnergy(
-            daemon=gathered.daemon, clock=clock, absent=gathered.absent or "the daemon has not answered"
-        )
-    first = gathered.parts[0]
-    told = StorageEnergy(daemon=gathered.daemon, node=first.node, boot=first.boot, clock=clock)
+    if not parts:
+        return StorageEnergy(daemon=daemon, clock=clock, absent=absent or "the daemon has not answered")
+    told = StorageEnergy(daemon=daemon, node=parts[0].node, boot=parts[0].boot, clock=clock)
     try:
-        series = _series(gathered.parts)
+        series = _series(parts)
     except (ConfigError, RemoteProtocolError) as error:
         return replace(told, absent=f"the daemon sent an invalid answer: {error}")
-    return replace(told, devices=series.devices, readings=series.readings, interval_ns=first.interval_ns)
+    return replace(told, devices=series.devices, readings=series.readings, interval_ns=parts[0].interval_ns)
 
 
 def _series(parts: Sequence[Energy]) -> Series:
@@ -109,9 +96,9 @@ class EnergyQuestion(OpenQuestion):
         if stretch is None:
             self._finish("its clock could not be compared with this host's. It may run an older release of emlio")
 
-    def gathered(self) -> Gathered:
-        """Return the answers."""
-        return Gathered(daemon=self._daemon, number=self._number, parts=tuple(self._parts), absent=self._absent)
+    def energy(self, clocks: Mapping[int, ClockFit]) -> StorageEnergy:
+        """Return what the daemon has answered, with the clock of its number."""
+        return energy_of(self._daemon, self._parts, self._absent, clocks.get(self._number))
 
     def source(self) -> Source | None:
         """Return the daemon."""

@@ -16,7 +16,7 @@ from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
 from emlio.receiver.engine.asker import Asker, OpenQuestion
-from emlio.receiver.engine.energy_questions import Gathered, Stretches, energy_of, energy_questions
+from emlio.receiver.engine.energy_questions import EnergyQuestion, Stretches, energy_questions
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
@@ -140,9 +140,9 @@ class DaemonQuestions:
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
         answer = Promise()
         self._call(lambda: self._ask_energy(stretches, timeout_ns, answer))
-        gathered: tuple[Gathered, ...] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
+        asked: list[EnergyQuestion] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
         fits = self._fits()  # exchanges made meanwhile make them better
-        return tuple(energy_of(one, fits.get(one.number)) for one in gathered)
+        return tuple(one.energy(fits) for one in asked)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class DaemonQuestions:
 
     def _ask_energy(self, stretches: Stretches, timeout_ns: int, answer: Promise) -> None:
         questions = energy_questions(self._pool, self._clock, stretches, timeout_ns)
-        self.asker.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
+        self.asker.ask(questions, answer, lambda: questions)
 
     def _fits(self) -> dict[int, ClockFit]:
         return {number: fit_clock(exchanges) for number, _, exchanges in self._compared()}

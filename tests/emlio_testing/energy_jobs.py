@@ -11,8 +11,7 @@ from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, Sto
 from emlio.energy.job.note import JobNote, write_note
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.recording.store import Store
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Device, Domain
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.energy.values.spans import Span, Stage

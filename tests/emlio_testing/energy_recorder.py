@@ -27,11 +27,11 @@ class _Steady:
     """A counter that rises with constant power from the machine's start."""
 
     def __init__(self, watts: int) -> None:
-        self.devices = (make_device(),)
+        self.device = make_device()
         self._watts = watts
 
-    def read(self) -> tuple[int | None, ...]:
-        return (time.monotonic_ns() * self._watts // 1000,)
+    def read(self) -> int | None:
+        return time.monotonic_ns() * self._watts // 1000
 
     def close(self) -> None:
         """Do nothing: the source holds no resources."""
@@ -61,7 +61,7 @@ class SteadyRecorder:
         now_ns = clock.monotonic_ns()
         run = Run(
             node=node,
-            devices=source.devices,
+            devices=(source.device,),
             interval_ns=_EVERY_NS,
             begun_mono_ns=now_ns,
             begun_real_ns=time.time_ns(),

@@ -13,7 +13,7 @@ import msgspec
 
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.recording.edge import Edge
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.errors import ConfigError, TransportError
 from emlio.extras import how_to_install
 from emlio_bench.costs.settings import CostsSettings

@@ -22,7 +22,7 @@ from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import read_facts
 from emlio.energy.sources.probe import ProbeReport, probe
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
 from emlio_bench.counters.fit import LoadPoint, fit

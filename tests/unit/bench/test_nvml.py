@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from emlio.energy.recording.edge import Edge
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
 from emlio_bench.costs.nvml import LOADS, Agreement, GpuCounters, agreement_figures, gpus_of, measure, not_counted

@@ -6,7 +6,7 @@ import pytest
 
 from emlio.energy.export.wire_rows import device_of, reading_of, row_of_device, row_of_reading
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import RemoteProtocolError
 from emlio.wire.control import ControlMessage, Pong, decode_control, encode_control
 from emlio.wire.energy import DeviceRow, ReadingRow

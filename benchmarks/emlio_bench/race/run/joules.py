@@ -23,8 +23,7 @@ from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
 from emlio.energy.recording.edge import Edge
 from emlio.energy.recording.store import Store
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.total import DeviceEnergy, Total, total_of
@@ -233,11 +232,8 @@ def energy_of(series: Series, from_ns: int, to_ns: int, steps: Iterable[tuple[in
     if total.energy_uj is None:
         return None
     spans = [Span(stage=Stage.TRAIN, start_ns=start, end_ns=end, thread="consumer") for start, end in steps]
-    splits = blocked(window, spans, Baseline()).splits
-    train, read = (
-        _sum((split.device, share.energy_uj) for split in splits for share in split.shares if share.stage is stage)
-        for stage in (Stage.TRAIN, Stage.READ)
-    )
+    shares = {share.stage: share.parts for share in blocked(window, spans, Baseline())}
+    train, read = (_sum((part.device, part.energy_uj) for part in shares[stage]) for stage in (Stage.TRAIN, Stage.READ))
     told = Energy(joules=total.energy_uj / 1e6, method=_words(total))
     if train.energy_uj is None or read.energy_uj is None or train.energy_uj + read.energy_uj != total.energy_uj:
         return told  # the energy of some device is known for the whole but not for its parts

@@ -4,7 +4,7 @@ import pytest
 
 from emlio.clocks.fit import ClockFit, ClockLine
 from emlio.energy.export.wire_rows import row_of_device, row_of_reading
-from emlio.receiver.engine.energy_questions import Gathered, energy_of
+from emlio.receiver.engine.energy_questions import energy_of
 from emlio.wire.energy import ReadingRow
 from emlio.wire.questions import Energy
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
@@ -35,12 +35,8 @@ def _part(*seconds: int, **more: Any) -> Energy:
     return Energy(**(fields | more))
 
 
-def _gathered(*parts: Energy, absent: str = "") -> Gathered:
-    return Gathered(daemon="store1:5555", number=0, parts=parts, absent=absent)
-
-
 def test_parts_become_one_series_by_the_daemons_clock_ready_for_a_report() -> None:
-    found = energy_of(_gathered(_part(0, 1, 2), _part(3, 4)), CLOCK)
+    found = energy_of("store1:5555", [_part(0, 1, 2), _part(3, 4)], "", CLOCK)
     assert (found.daemon, found.node, found.boot, found.interval_ns) == ("store1:5555", "s1", "b", SECOND_NS)
     assert found.series is not None
     assert found.series.end_ns == AHEAD_NS + 4 * SECOND_NS
@@ -49,12 +45,12 @@ def test_parts_become_one_series_by_the_daemons_clock_ready_for_a_report() -> No
 
 
 def test_what_is_absent_keeps_its_reason() -> None:
-    found = energy_of(_gathered(absent="no recorder runs"), None)
+    found = energy_of("store1:5555", [], "no recorder runs", None)
     assert (found.series, found.clock, found.absent) == (None, None, "no recorder runs")
 
 
 def test_what_came_before_an_answer_failed_is_kept() -> None:
-    found = energy_of(_gathered(_part(0, 1), absent="it did not answer within 5 s"), CLOCK)
+    found = energy_of("store1:5555", [_part(0, 1)], "it did not answer within 5 s", CLOCK)
     assert found.series is not None
     assert len(found.series.readings) == 2
 
@@ -69,7 +65,7 @@ def test_what_came_before_an_answer_failed_is_kept() -> None:
     ],
 )
 def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[Energy, ...], what: str) -> None:
-    found = energy_of(_gathered(*parts), CLOCK)
+    found = energy_of("store1:5555", parts, "", CLOCK)
     assert found.series is None
     assert found.absent.startswith("the daemon sent an invalid answer")
     assert what in found.absent

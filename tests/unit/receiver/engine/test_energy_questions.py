@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from emlio.receiver.engine.energy_questions import Gathered, energy_questions
+from emlio.energy.job.journal import StorageEnergy
+from emlio.receiver.engine.energy_questions import energy_questions
 from emlio.receiver.threads.promise import Promise
 from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.questions import Absent, AskEnergy, Energy
@@ -34,7 +35,7 @@ class _Crew(AskedDaemons):
 
     def energy(self, stretches: Mapping[int, tuple[int, int]], timeout_s: int = 20) -> Promise:
         questions = energy_questions(self.pool, self.clock, stretches, timeout_s * _S)
-        return self.ask(questions, lambda: tuple(question.gathered() for question in questions))
+        return self.ask(questions, lambda: [question.energy({}) for question in questions])
 
     def last(self) -> AskEnergy:
         """What the last question that was sent is about."""
@@ -43,8 +44,8 @@ class _Crew(AskedDaemons):
         return about
 
 
-def _seconds(gathered: Gathered) -> list[int]:
-    return [row.seq for part in gathered.parts for row in part.readings]
+def _seconds(told: StorageEnergy) -> list[int]:
+    return [reading.seq for reading in told.readings]
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_a_recording_that_ended_before_the_stretch_did_is_not_waited_for(pool: _
 def test_a_daemon_that_has_no_recorder_says_why(pool: _Crew) -> None:
     answer = pool.energy({0: (10 * _S, 12 * _S)})
     pool.answer_next(Absent(text="no recorder"))
-    assert answer.result(0) == (Gathered(daemon="store0:5555", number=0, absent="no recorder"),)
+    assert answer.result(0) == [StorageEnergy(daemon="store0:5555", absent="no recorder")]
 
 
 def test_a_daemon_whose_clock_is_not_known_is_not_asked(pool: _Crew) -> None:
@@ -136,7 +137,7 @@ def test_a_node_that_started_anew_has_another_clock(pool: _Crew) -> None:
     answer = pool.energy({0: (10 * _S, 12 * _S)})
     pool.answer_next(_reply(10, more=True))
     pool.answer_next(_reply(11, 12, boot="another"))
-    assert answer.result(0)[0].parts == ()
+    assert answer.result(0)[0].readings == ()
     assert "its node restarted" in answer.result(0)[0].absent
 
 

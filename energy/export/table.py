@@ -1,16 +1,22 @@
-"""A recording as one long table, for spreadsheets and data frames."""
+"""A recording as one long table, in CSV or Parquet, for spreadsheets and data frames.
+
+Parquet is written by pyarrow (extra `parquet`).
+"""
 
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
+from emlio.extras import how_to_install
 
-__all__ = ["COLUMNS", "rows", "write_csv"]
+__all__ = ["COLUMNS", "rows", "write_csv", "write_parquet"]
 
 _READING = tuple(field.name for field in fields(Reading) if field.name not in ("totals", "events"))
 _DEVICE = ("domain", "source", "method")
@@ -60,4 +66,31 @@ def write_csv(path: Path, run: Run, number: int, readings: Iterable[Reading]) ->
                 count += 1
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+    return count
+
+
+_ROWS_A_GROUP = 100_000
+
+
+def write_parquet(path: Path, run: Run, number: int, readings: Iterable[Reading]) -> int:
+    """Write the table in row groups and return the number of rows."""
+    try:
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ConfigError(f"writing Parquet requires pyarrow: {how_to_install('parquet')}") from error
+    kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    left, count = rows(run, number, readings), 0
+    try:
+        with parquet.ParquetWriter(path, schema) as writer:
+            while group := list(islice(left, _ROWS_A_GROUP)):
+                columns = [
+                    arrow.array(column, kind.type)
+                    for column, kind in zip(zip(*group, strict=True), schema, strict=True)
+                ]
+                writer.write_table(arrow.table(columns, schema=schema))
+                count += len(group)
+    except OSError as error:
+        raise ConfigError(f"{path}: the Parquet file cannot be written: {error}") from error
     return count

@@ -1,6 +1,6 @@
 from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 DEVICES = (make_device(), make_device("GPU-1", Domain.GPU, source="nvml", method=Method.DERIVED))
@@ -12,13 +12,12 @@ def test_a_device_that_never_had_a_value_has_no_energy_and_one_that_rested_has_n
         tally.add(make_reading(seq, seq * SECOND_NS, 5, None, events=(Event.NONE, Event.GAP)))
     rested, silent = tally.devices
     assert (rested.energy_uj, rested.mean_watts, rested.last_uj) == (0, 0.0, 5)
-    assert (silent.energy_uj, silent.mean_watts, silent.last_uj, silent.unreadable) == (None, None, None, 3)
+    assert (silent.energy_uj, silent.mean_watts, silent.last_uj, silent.events) == (None, None, None, {Event.GAP: 3})
     assert not silent.lower_bound, "there is no figure that could be too low"
 
 
 def test_one_reading_is_no_stretch() -> None:
     tally = Tally(DEVICES)
-    assert (tally.duration_ns, tally.mean_spread_ns, tally.busy) == (0, None, None)
     tally.add(make_reading(0, 5, 7, 7))
     assert (tally.duration_ns, tally.devices[0].energy_uj) == (0, None)
 
@@ -27,12 +26,11 @@ def test_mean_power_is_over_the_time_in_which_the_device_could_be_read() -> None
     tally = Tally(DEVICES)
     tally.add(make_reading(0, 0, 0, None))
     tally.add(make_reading(1, 2 * SECOND_NS, 8_000_000, 0, missed=19))
-    tally.add(make_reading(2, 4 * SECOND_NS, 8_000_000, 6_000_000, edge=True, spread_ns=60_000))
+    tally.add(make_reading(2, 4 * SECOND_NS, 8_000_000, 6_000_000))
     package, gpu = tally.devices
     assert (package.mean_watts, gpu.mean_watts) == (2.0, 3.0)
     assert (package.duration_ns, gpu.duration_ns) == (4 * SECOND_NS, 2 * SECOND_NS)
-    assert (tally.readings, tally.missed, tally.edges) == (3, 19, 1)
-    assert (tally.most_spread_ns, tally.mean_spread_ns) == (60_000, 100_000 / 3)
+    assert (tally.readings, tally.missed) == (3, 19)
 
 
 def test_what_could_not_be_counted_makes_a_lower_bound() -> None:
@@ -45,10 +43,3 @@ def test_what_could_not_be_counted_makes_a_lower_bound() -> None:
     assert package.events == {Event.GAP: 1, Event.WRAPPED: 1}
     tally.add(make_reading(3, 3, 9, 9, events=(Event.RESET, Event.NONE)))
     assert package.lower_bound
-
-
-def test_what_the_node_did_is_told_where_it_is_known() -> None:
-    tally = Tally(())
-    tally.add(make_reading(0, 0, cpu_busy_ns=10, cpu_total_ns=100, net_rx_bytes=5))
-    tally.add(make_reading(1, 9, cpu_busy_ns=40, cpu_total_ns=160, net_rx_bytes=12, net_tx_bytes=3))
-    assert (tally.busy, tally.net_rx_bytes, tally.net_tx_bytes) == (0.5, 7, None)

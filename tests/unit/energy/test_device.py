@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
 GOOD: dict[str, Any] = {

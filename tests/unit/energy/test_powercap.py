@@ -9,7 +9,7 @@ from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.powercap import find_zones
 from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import ConfigError
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, machine_at, write_proc, write_zone
@@ -86,10 +86,10 @@ def test_a_total_holds_the_packages_and_the_memory_once(node: Node) -> None:
     node.two_sockets()
     sources = open_sources(node.probe())
     try:
-        devices = [device for source in sources for device in source.devices]
+        devices = [source.device for source in sources]
         counters = [Counter(range_uj=device.range_uj, most_watts=device.most_watts) for device in devices]
         for _ in range(101):
-            raws = [raw for source in sources for raw in source.read()]
+            raws = [source.read() for source in sources]
             now = node.clock.monotonic_ns()
             totals = [counter.step(raw, now).total_uj for counter, raw in zip(counters, raws, strict=True)]
             node.burner(100_000_000)
@@ -194,11 +194,11 @@ def test_a_value_that_is_not_there_for_a_moment_is_none(node: Node) -> None:
     counter = node.zone("intel-rapl:0", "package-0")
     source = named(node.probe(), "package-0").opened()
     try:
-        (before,) = source.read()
+        before = source.read()
         counter.write_text("")
-        assert source.read() == (None,)
+        assert source.read() is None
         counter.write_text("77")
-        assert (before is not None, source.read()) == (True, (77,))
+        assert (before is not None, source.read()) == (True, 77)
     finally:
         source.close()
         source.close()

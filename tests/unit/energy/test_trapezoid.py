@@ -6,12 +6,6 @@ from emlio.errors import ConfigError
 SECOND = 1_000_000_000
 
 
-def test_a_steady_power_makes_watts_times_seconds() -> None:
-    sum_of = Trapezoid()
-    assert sum_of.add(70_000_000, 5 * SECOND) == 0
-    assert sum_of.add(70_000_000, 6 * SECOND) == 70_000_000
-
-
 def test_between_two_samples_power_goes_in_a_line() -> None:
     sum_of = Trapezoid()
     sum_of.add(0, 0)
@@ -47,8 +41,3 @@ def test_what_cannot_be_a_sample_is_refused(power_uw: int, at_ns: int) -> None:
     sum_of.add(1, 5)
     with pytest.raises(ConfigError, match=r"must be at least 0, got -1|must not be older"):
         sum_of.add(power_uw, at_ns)
-
-
-def test_samples_must_be_allowed_some_distance() -> None:
-    with pytest.raises(ConfigError, match="longest time"):
-        Trapezoid(longest_ns=0)

@@ -1,4 +1,4 @@
-"""A node's energy in an epoch, and the text and the page that tell of it. The whole of both is in test_energy_golden."""
+"""A node's energy in an epoch, and the text and the page that tell of it. The whole of both is in test_golden."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +18,7 @@ from emlio.energy.report.page import page
 from emlio.energy.report.table import TextTable, figure
 from emlio.energy.report.text import epoch_headline, epoch_sentences, epoch_tables
 from emlio.energy.values.counter import Event
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError

@@ -11,7 +11,7 @@ from emlio.energy.job.note import JobNote, read_note, write_note
 from emlio.energy.job.stages import CpuUse, View
 from emlio.energy.report.power import job_traces
 from emlio.energy.report.text import job_text
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.spans import Stage
 from emlio.errors import ConfigError
 from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage

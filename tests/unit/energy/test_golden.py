@@ -8,11 +8,11 @@ from typing import Any
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.note import JobNote
 from emlio.energy.report.text import job_text
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
 from emlio_testing.energy_series import SECOND_NS, make_device
 
-_GOLDEN = Path(__file__).parents[1] / "golden"
+_GOLDEN = Path(__file__).parents[2] / "golden"
 _NOTE = JobNote(
     command=("python", "train.py"),
     node="gpu-1",

@@ -8,7 +8,7 @@ import pytest
 
 from emlio.energy.recording.store import Store
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run, boot_id
 from emlio.errors import ConfigError

@@ -2,12 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.sources.energy_counter import EnergyCounter
-from emlio.energy.sources.finding import State
+from emlio.energy.sources.finding import EnergyCounter, State
 from emlio.energy.sources.nvml import find_gpus
 from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter, Event
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Method
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
 
@@ -30,7 +29,7 @@ class Node:
         return probe(machine_at(self._folder, clock=self.clock, burner=self.burner, nvml=self.nvml))
 
     def gpus(self) -> tuple[EnergyCounter, ...]:
-        return tuple(source for source in open_sources(self.probe()) if source.devices[0].source == "nvml")
+        return tuple(source for source in open_sources(self.probe()) if source.device.source == "nvml")
 
 
 def states(report: ProbeReport) -> list[tuple[str, State, Method | None]]:
@@ -63,7 +62,7 @@ def test_a_gpu_without_a_counter_has_its_power_integrated(tmp_path: Path) -> Non
     try:
         for tick in range(201):
             gpu.power_mw = 60_000 if tick <= 100 else 60_000 + (tick - 100) * 400
-            (total,) = source.read()
+            total = source.read()
             node.clock.advance(SECOND // 10)
         assert total == 600_000_000 + 800_000_000
     finally:
@@ -74,14 +73,14 @@ def test_a_counter_that_starts_anew_in_the_middle_adds_nothing_and_is_marked(tmp
     gpu = FakeGpu("GPU-a")
     node = Node(tmp_path, gpu)
     (source,) = node.gpus()
-    device = source.devices[0]
+    device = source.device
     counter = Counter(range_uj=device.range_uj, most_watts=device.most_watts)
     events: list[Event] = []
     try:
         for tick in range(10):
             if tick == 5:
                 gpu.energy_mj = 0  # the driver was loaded anew
-            step = counter.step(source.read()[0], node.clock.monotonic_ns())
+            step = counter.step(source.read(), node.clock.monotonic_ns())
             events.append(step.event)
             node.burner(SECOND)
     finally:
@@ -108,9 +107,9 @@ def test_a_gpu_that_falls_off_the_bus_gives_none_and_may_come_back(tmp_path: Pat
     (source,) = Node(tmp_path, gpu).gpus()
     try:
         gpu.error = 15
-        assert source.read() == (None,)
+        assert source.read() is None
         gpu.error = 0
-        assert source.read() != (None,)
+        assert source.read() is not None
     finally:
         source.close()
 

@@ -1,8 +1,7 @@
 import time
 
-from emlio.energy.sources.liveness import burn, which_live
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.sources.machine import burn, which_live
+from emlio_testing.energy_series import make_device
 
 SECOND = 1_000_000_000
 
@@ -11,11 +10,11 @@ class Scripted:
     """A source that shows one value after the other, and the last for ever."""
 
     def __init__(self, *values: int | None) -> None:
-        self.devices = (Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED),)
+        self.device = make_device()
         self._values = list(values)
 
-    def read(self) -> tuple[int | None, ...]:
-        return (self._values.pop(0) if len(self._values) > 1 else self._values[0],)
+    def read(self) -> int | None:
+        return self._values.pop(0) if len(self._values) > 1 else self._values[0]
 
     def close(self) -> None:
         pass

@@ -7,7 +7,7 @@ import pytest
 from emlio.energy.recording.prometheus import energy_families
 from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.metrics.library import metrics_text
 from emlio_testing.energy_series import make_device, make_reading
 

@@ -8,8 +8,7 @@ import pytest
 from emlio.energy.sources.finding import State
 from emlio.energy.sources.perf import PerfEvent, find_events
 from emlio.energy.sources.probe import ProbeReport, probe
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import MovingCounters, machine_at, write_pmu, write_proc, write_zone
 
@@ -170,9 +169,9 @@ def test_counts_become_microjoules_exactly(tmp_path: Path) -> None:
     device = Device(name="package-0", domain=Domain.CPU, source="perf", method=Method.MEASURED)
     event = PerfEvent(device, os.open(path, os.O_RDONLY), Fraction("2.3283064365386962890625e-10"))
     try:
-        assert event.read() == (1_000_000,)
-        assert event.read() == ((2**31 + 1) * 1_000_000,)
-        assert event.read() == (None,)
+        assert event.read() == 1_000_000
+        assert event.read() == (2**31 + 1) * 1_000_000
+        assert event.read() is None
     finally:
         event.close()
         event.close()

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.export.csv_table import COLUMNS, write_csv
 from emlio.energy.export.influx import InfluxTarget, influx_lines
-from emlio.energy.export.parquet import write_parquet
+from emlio.energy.export.table import COLUMNS, write_csv, write_parquet
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
 from emlio_testing.energy_series import make_device, make_reading

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series
@@ -14,11 +14,6 @@ def test_at_a_reading_the_total_is_what_was_read() -> None:
     series = make_series([0], [70], [1_000])
     assert [series.total_uj("package-0", at * SECOND_NS) for at in range(3)] == [0, 70, 1_000]
     assert (series.start_ns, series.end_ns) == (0, 2 * SECOND_NS)
-
-
-def test_between_readings_power_is_steady() -> None:
-    series = make_series([0], [100], [1_100])
-    assert series.energy_uj("package-0", SECOND_NS // 2, 3 * SECOND_NS // 2) == 50 + 500
 
 
 def test_outside_of_what_is_known_there_is_no_figure() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from emlio.cli.energy import record
 from emlio.units import parse_duration_ns
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 UNIT = DEPLOY / "systemd" / "emlio-energy.service"
 RULES = DEPLOY / "udev" / "70-emlio-energy.rules"
 

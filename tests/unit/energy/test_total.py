@@ -1,7 +1,6 @@
 import pytest
 
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.plausibility import Judgement, Verdict, judge
 from emlio.energy.values.total import DeviceEnergy, Total, sum_of, total_of
 from emlio.errors import ConfigError
@@ -88,13 +87,6 @@ def test_more_than_the_sockets_can_draw_cannot_be_right() -> None:
     found = judge("n, CPU", parts, 1699 * SECOND)
     assert found.verdict is Verdict.IMPOSSIBLE
     assert str(found) == "n, CPU: cannot be right: 353 W from package-0 and package-1, built for 250 W"
-
-
-def test_a_busy_processor_is_plausible() -> None:
-    """156.3 kJ in 2096.8 s."""
-    found = judge("n, CPU", [_used(_device("package-0", rated=125.0), 156_300, 60_000)], int(2096.8 * SECOND))
-    assert found.verdict is Verdict.PLAUSIBLE
-    assert found.reason == "75 W of 125 W rated, 74.5 W against 28.6 W at rest"
 
 
 @pytest.mark.parametrize(
