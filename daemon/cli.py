@@ -4,9 +4,11 @@ Covers: building a `DaemonConfig` from argv, environment and a TOML file; exit c
 """
 
 import argparse
+import errno
 import logging
 import os
 import resource
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -17,14 +19,13 @@ from typing import Any
 from emlio import __version__, native
 from emlio.allocator import keep_no_large_pieces
 from emlio.arguments import like
-from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource
-from emlio.daemon.own_address import check_own_address
+from emlio.daemon.config import DATASETS_BESIDE, DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
 from emlio.logs import set_up_logging
 from emlio.settings import add_flags, ignored_variables, read_settings, read_toml
 
-__all__ = ["main", "parse_arguments"]
+__all__ = ["check_own_address", "main", "parse_arguments"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _VARIABLES_OF_LOADERS = ("KEY",)
@@ -39,6 +40,37 @@ A configuration file holds the same names, and the datasets as a table:
   imagenet = "/data/imagenet"
 SIGHUP reads the file again: datasets may come and go while others are served.
 """
+
+
+def check_own_address(endpoint: Endpoint) -> None:
+    """Check that this machine can listen there; other errors are left to the sockets.
+
+    For a name that it cannot resolve, libzmq reports only "No such device", after the datasets were
+    opened and perhaps scanned.
+
+    Raises:
+        ConfigError: the host has no address, or its address is not one of this machine.
+    """
+    host = endpoint.host
+    if host == "*" or host in {name for _, name in socket.if_nameindex()}:
+        return
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        address = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0][4]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except UnicodeError as error:  # an empty label, or one of more than 63 characters
+        raise _not_own(endpoint, "not a valid host name") from error
+    except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise _not_own(endpoint, error.strerror or str(error)) from error
+
+
+def _not_own(endpoint: Endpoint, reason: str) -> ConfigError:
+    return ConfigError(
+        f"--bind must be an address, name or network interface of this machine, got {endpoint}: {reason}. "
+        f"tcp://*:{endpoint.port} listens on all addresses"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the flags. An unknown flag ends the process; for a removed one the error has a hint."""
+    """Parse the flags. An unknown flag ends the process; the error may have a hint."""
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -79,8 +111,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    if name in REMOVED_OPTIONS:
-        return f"; --{name} was removed: {REMOVED_OPTIONS[name]}"
     if name in ("port", "host", "address", "listen"):
         return "; use --bind tcp://HOST:PORT"
     return like(f"--{name}", known)
@@ -115,7 +145,6 @@ def _read(arguments: argparse.Namespace) -> DaemonConfig:
             "data": tuple(sources),
             **({"datasets_dir": beside} if beside is not None and beside.is_dir() else {}),
         },
-        removed=REMOVED_OPTIONS,
     )
 
 
@@ -127,7 +156,6 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
         environment=os.environ,
         prefix="EMLIO_DAEMON_",
         foreign=_VARIABLES_OF_LOADERS,
-        removed=REMOVED_OPTIONS,
     )
     if ignored:
         set_up_logging(config.log)  # `main` does this only once it has the configuration

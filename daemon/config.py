@@ -24,16 +24,10 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["DATASETS_BESIDE", "REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+__all__ = ["DATASETS_BESIDE", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
 
 DATASETS_BESIDE: Final = "datasets.d"
 """The folder of descriptions beside a configuration file, if no other one is named."""
-
-REMOVED_OPTIONS: Final[Mapping[str, str]] = {
-    "data-ports": "one port carries the records of all ranks, set it with data-port",
-    "workers": "one thread sends the records of all ranks, delete the option",
-}
-"""Options of former versions, with what to do instead."""
 
 _MESSAGE_MOST = 4 << 20
 _MESSAGE_LEAST = 2 << 20
@@ -180,16 +174,13 @@ def _cache_size(value: Any) -> int:
     return size
 
 
-def _log(value: Any) -> str:
-    if value not in ("text", "json"):
-        raise ConfigError(f"must be text or json, got {value!r}")
-    return str(value)
+def _one_of(*choices: str) -> Any:
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise ConfigError(f"must be one of {', '.join(choices)}, got {value!r}")
+        return str(value)
 
-
-def _encryption(value: Any) -> str:
-    if value not in SETTINGS:
-        raise ConfigError(f"must be one of {', '.join(SETTINGS)}, got {value!r}")
-    return str(value)
+    return parse
 
 
 def parse_path(value: Any) -> Path:
@@ -233,7 +224,7 @@ class DaemonConfig:
         "auto",
         "encryption of records: aead (AES-GCM or ChaCha20-Poly1305, whichever is faster) or off; auto means aead if "
         "clients have keys, else off (default: auto)",
-        parse=_encryption,
+        parse=_one_of(*SETTINGS),
         metavar="auto|aead|off",
     )
     data_port: int = option(
@@ -350,7 +341,10 @@ class DaemonConfig:
         metavar="FILE",
     )
     log: str = option(
-        "text", "format of the log: text, or json for machines (default: text)", parse=_log, metavar="text|json"
+        "text",
+        "format of the log: text, or json for machines (default: text)",
+        parse=_one_of("text", "json"),
+        metavar="text|json",
     )
 
     def __post_init__(self) -> None:

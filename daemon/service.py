@@ -273,6 +273,8 @@ class Daemon:
 def _object_cache(config: DaemonConfig) -> BlockCache | None:
     """Return the cache for what is read from buckets, if there is to be one."""
     if not config.object_cache:
+        if config.object_cache_dir is not None:
+            _LOG.warning("--object-cache-dir has no effect without --object-cache SIZE: nothing is cached")
         return None
     beside = config.cache_dir or default_cache_dir(os.environ)
     return BlockCache(config.object_cache_dir or beside / "objects", config.object_cache)

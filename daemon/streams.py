@@ -19,13 +19,11 @@ from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.lanes.group import LaneGroup, lane_limit
 from emlio.daemon.lanes.sender import LaneSender
-from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
-from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory
+from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Stream, StreamFailure, held_bytes
 from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
@@ -78,6 +76,10 @@ class Streams:
     Used by the control thread.
 
     Attributes:
+        sender: sends over the lanes, and counts what is sent.
+        readers: read for the streams.
+        budget: the bytes of records that all sessions hold.
+        connected: counts the connected lanes.
         data_port: the port that ranks connect lanes to.
         lane_bytes: the bytes that may be under way on each lane.
     """
@@ -106,7 +108,7 @@ class Streams:
         self._clock = clock
         self._zap_thread = zap_thread
         self._pool = BufferPool(_with_tail(config.message_bytes(MAX_LANES)), config.memory // 4)
-        self._budget = MemoryBudget(config.memory)
+        self.budget = MemoryBudget(config.memory)
         self.data_port = socket.port
         self._most_messages = min(config.high_water_mark, MOST_LANE_MESSAGES)
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
@@ -116,22 +118,22 @@ class Streams:
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
-        self._connected = ConnectedLanes()
-        self._sender = LaneSender(
-            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self._connected.give_back
+        self.connected = ConnectedLanes()
+        self.sender = LaneSender(
+            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self.connected.give_back
         )
         zap_thread.when_admitted(self._admitted)
-        self._readers = Readers(
+        self.readers = Readers(
             threads=config.readers,
-            memory_bytes=lambda: self._budget.bound_bytes,
-            on_ready=self._sender.signal,
+            memory_bytes=lambda: self.budget.bound_bytes,
+            on_ready=self.sender.signal,
             on_failure=on_failure,
         )
 
     def start(self) -> None:
         """Start the threads."""
-        self._sender.start()
-        self._readers.start()
+        self.sender.start()
+        self.readers.start()
 
     def begin(self, session: int, secret: bytes, owner: bytes) -> str | None:
         """Begin a session and admit its lanes; return its group, or None if the group is taken."""
@@ -141,14 +143,14 @@ class Streams:
             limit_bytes=self.lane_bytes,
             most_messages=self._most_messages,
         )
-        if group.label in self._groups or not self._connected.expect(group.label, owner):
+        if group.label in self._groups or not self.connected.expect(group.label, owner):
             return None
         self._groups[group.label] = 0
         client = self._clients.get(owner) or ClientMemory()
         self._clients[owner] = client
-        self._memories[group.label] = SessionMemory(self._budget, client)
+        self._memories[group.label] = SessionMemory(self.budget, client)
         self._set_aside()
-        self._sender.register(group)  # before any of its lanes can be admitted
+        self.sender.register(group)  # before any of its lanes can be admitted
         self._zap_thread.expect(group.label, secret)
         return group.label
 
@@ -159,14 +161,14 @@ class Streams:
             memory.end()
         self._set_aside()
         self._zap_thread.forget(group)
-        self._connected.forget(group)
-        self._sender.close_group(group)
+        self.connected.forget(group)
+        self.sender.close_group(group)
 
     def _admitted(self, group: str, number: int) -> str | None:
         """Count a lane that showed its token; return the reason if it is refused."""
-        reason = self._connected.take(group)
+        reason = self.connected.take(group)
         if reason is None:
-            self._sender.admitted(group, number)
+            self.sender.admitted(group, number)
             self._set_aside()
         return reason
 
@@ -219,7 +221,7 @@ class Streams:
             clock=self._clock,
             opening=opening_of(lanes, message_bytes, self._most_messages),
             most_bytes=partial(self._most_message_bytes, machine.hello.job),
-            chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
+            chunk=max(_PLANNED // max(self.readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
             session=machine.session,
@@ -243,8 +245,8 @@ class Streams:
                 else None
             ),
         )
-        self._sender.attach(stream, group, lanes=lanes, credit=order.credit)
-        self._readers.add(stream)
+        self.sender.attach(stream, group, lanes=lanes, credit=order.credit)
+        self.readers.add(stream)
         return stream
 
     def _set_aside(self) -> None:
@@ -252,13 +254,13 @@ class Streams:
 
         With thousands of connections it is a large part. May be called by any thread.
         """
-        lanes = max(self._ordered, self._connected.lanes)
-        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
-        self._pool.keep(self._budget.bound_bytes // 4)
+        lanes = max(self._ordered, self.connected.lanes)
+        self.budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
+        self._pool.keep(self.budget.bound_bytes // 4)
 
     def _most_message_bytes(self, job: str) -> int:
         """Return a size at which each stream of a job can have some messages within its part of the daemon's memory."""
-        return max(self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * self._readers.parts(job)), _LEAST_MESSAGE_BYTES)
+        return max(self.budget.bound_bytes // (_MESSAGES_IN_MEMORY * self.readers.parts(job)), _LEAST_MESSAGE_BYTES)
 
     def lanes_of(self, asked: int, world_size: int) -> int:
         """Return the number of lanes for a rank.
@@ -269,68 +271,20 @@ class Streams:
             return self._config.lanes
         return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
-    def finish(self, stream: Stream) -> None:
-        """Read no more for the stream; what was read is still sent."""
-        self._readers.finish(stream)
-
     def stop(self, stream: Stream) -> None:
         """End the stream; what is still being read for it is dropped."""
-        self._readers.remove(stream)
-        self._sender.detach(stream)
-
-    def end_dataset(self, served: ServedDataset) -> bool:
-        """End the threads of a dataset without streams; return whether all of them have ended."""
-        return self._readers.end(served.key)
-
-    def is_settled(self, stream: Stream, group: str) -> bool:
-        """Return whether the rank has read all that was sent, and allows no more."""
-        return self._sender.is_settled(stream, group)
-
-    def unread_bytes(self, group: str) -> int:
-        """Return the bytes sent to a rank and not known to have been read."""
-        return self._sender.unread_bytes(group)
-
-    def totals(self, stream: Stream) -> StreamTotals:
-        """Return the stream's totals so far."""
-        return self._sender.totals(stream)
-
-    def figures(self, group: str) -> SessionFigures:
-        """Return the figures of a session."""
-        return self._sender.figures(group)
-
-    def dataset_totals(self) -> dict[str, StreamTotals]:
-        """Return the totals of all streams, former ones too, by the name of their dataset."""
-        return self._sender.dataset_totals()
+        self.readers.remove(stream)
+        self.sender.detach(stream)
 
     def session_bytes(self, group: str) -> int:
         """Return the bytes of records that a session holds."""
         memory = self._memories.get(group)
         return memory.held_bytes if memory is not None else 0
 
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of records that all sessions hold."""
-        return self._budget.held_bytes
-
-    @property
-    def bound_bytes(self) -> int:
-        """The bytes of records that may be held now."""
-        return self._budget.bound_bytes
-
-    @property
-    def connected_lanes(self) -> int:
-        """The number of connected lanes."""
-        return self._connected.lanes
-
-    @property
-    def lanes_lost(self) -> int:
-        """The number of lanes that were lost since the start."""
-        return self._sender.lanes_lost
-
     def close(self) -> None:
         """Stop all threads and close all lanes."""
-        self._readers.close()
-        self._sender.close()
+        self.readers.close()
+        self.sender.close()
 
 
 def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:

@@ -14,7 +14,6 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
@@ -95,7 +94,6 @@ def read_settings(
     table: Mapping[str, Any],
     table_name: str,
     others: Mapping[str, Any],
-    removed: Mapping[str, str] = MappingProxyType({}),
 ) -> _Settings:
     """Build `settings`. Every error names the flag, the variable or the key with the bad value.
 
@@ -107,17 +105,11 @@ def read_settings(
         table: a table of a TOML file.
         table_name: the name of the table in errors.
         others: fields that are not options.
-        removed: options of former versions, with what to do instead.
     """
     known = {field.name.replace("_", "-") for field in _options(settings)}
     unknown = sorted(set(table) - known)
     if unknown:
-        hints = [f"{key} was removed: {removed[key]}" for key in unknown if key in removed]
-        raise ConfigError(
-            "; ".join(
-                [f"{table_name}: unknown keys {', '.join(unknown)}", *hints, f"known: {', '.join(sorted(known))}"]
-            )
-        )
+        raise ConfigError(f"{table_name}: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(known))}")
     values = dict(others)
     for field in _options(settings):
         flag, variable = field.name.replace("_", "-"), prefix + field.name.upper()
@@ -142,7 +134,6 @@ def ignored_variables(
     environment: Mapping[str, str],
     prefix: str,
     foreign: Collection[str] = (),
-    removed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return a warning for each variable that has the prefix and sets nothing.
 
@@ -153,7 +144,6 @@ def ignored_variables(
         environment: all environment variables.
         prefix: the prefix of the variables of its options.
         foreign: names after the prefix that another program reads.
-        removed: options of former versions, with what to do instead.
     """
     known = [field.name.upper() for field in _options(settings)]
     others = {field.name.upper() for field in dataclasses.fields(settings)}.difference(known)
@@ -164,10 +154,7 @@ def ignored_variables(
             continue
         if _FROM_KUBERNETES.fullmatch(name) or (name == "PORT" and _FROM_KUBERNETES_PORT.match(environment[variable])):
             continue
-        option_name = name.lower().replace("_", "-")
-        if option_name in removed:
-            advice = f"{option_name} was removed: {removed[option_name]}"
-        elif name in others:
+        if name in others:
             advice = "set it with a flag or in a configuration file"
         else:
             advice = f"the most similar setting is {prefix}{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}"

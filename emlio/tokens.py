@@ -1,7 +1,7 @@
 """The configuration of token batches: a limit on tokens, or packing into rows of one length.
 
 Covers: the value given to a loader, checked. Does not cover: cutting batches
-(emlio.planner.token_plan), filling arrays (emlio.receiver.tokens.batches).
+(emlio.planner.tokens.plan), filling arrays (emlio.receiver.tokens.batches).
 """
 
 from dataclasses import dataclass

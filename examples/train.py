@@ -73,7 +73,7 @@ class Training:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """All ranks take part, rank 0 writes; nobody goes on before the file is there."""
+        """All ranks take part, rank 0 writes; none continues before the file is there."""
         if self._options.checkpoint is None:
             return
         states = self._ranks.collect(random_state(self._ranks.device))

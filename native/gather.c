@@ -39,7 +39,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         before.sa_handler(number);
     } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
         /* As if there were no handler: what touches the memory does so again and ends the process. One that was sent by
-           somebody is sent again. */
+           a process is sent again. */
         struct sigaction usual;
         memset(&usual, 0, sizeof usual);
         usual.sa_handler = SIG_DFL;
@@ -75,8 +75,8 @@ EXPORTED int32_t emlio_guard_holds(void) { return holds(); }
 
    Of each run: the address of its file's mapping and the mapping's length, where the run starts in it, its size, its place.
 
-   Returns how many were copied before the first that cannot be read: all of them if all is well. GUARD_IS_GONE if somebody
-   else takes SIGBUS now. IMPOSSIBLE if a run does not lie in its mapping or in `out`; some may then have been copied. */
+   Returns how many were copied before the first that cannot be read: all of them if all is well. GUARD_IS_GONE if another
+   handler takes SIGBUS now. IMPOSSIBLE if a run does not lie in its mapping or in `out`; some may then have been copied. */
 EXPORTED int64_t emlio_gather(const int64_t *mappings, const int64_t *lengths, const int64_t *starts, const int64_t *sizes,
                               const int64_t *places, int64_t n, uint8_t *out, uint64_t out_bytes) {
     if (!holds()) return GUARD_IS_GONE;

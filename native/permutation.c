@@ -93,7 +93,7 @@ IN_AVX2 __m256i if_negative(__m256i value, __m256i size) {
 }
 
 /* AVX2 multiplies 32 bits by 32 bits. Of a round's first product 64 bits are needed, of its second the upper half of
-   these. Words beyond n, up to a multiple of LANES, are permuted too; nobody reads them. */
+   these. Words beyond n, up to a multiple of LANES, are permuted too; they are not read. */
 __attribute__((target("avx2"), always_inline)) static inline void short_pass_of(const emlio_permutation *by,
                                                                                uint64_t *restrict words,
                                                                                const uint64_t *restrict spreads, int n,

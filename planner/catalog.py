@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.permutation import LARGEST
+from emlio.wire.control import ShardRow
 
 __all__ = ["Catalog", "ShardEntry"]
 
@@ -39,6 +40,16 @@ class ShardEntry:
     records: int
     size_bytes: int
     digest: str
+
+    @staticmethod
+    def of(row: ShardRow) -> "ShardEntry":
+        """Return the shard that a row of a list of shards describes."""
+        return ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
+
+    @property
+    def row(self) -> ShardRow:
+        """The shard's row in a list of shards."""
+        return ShardRow(name=self.name, records=self.records, size_bytes=self.size_bytes, digest=self.digest)
 
     def __post_init__(self) -> None:
         if not self.name:

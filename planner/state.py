@@ -7,7 +7,7 @@ counting what was handed out (the loader).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.mixture.sampling import MixtureSampling
@@ -15,7 +15,7 @@ from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.plan import Plan
 from emlio.planner.sampling import mark_in_words, sampling_mark
 
-__all__ = ["PlanState", "check_same_order", "state_value"]
+__all__ = ["PlanState", "integer_of", "order_of", "text_of", "value_of"]
 
 _NEWER = "If the dataset has a newer generation, name in the address the one that the state is of, as in NAME@1"
 _MIXED = "A mixture must have the datasets, and the order of them, with which the state was saved"
@@ -42,15 +42,16 @@ class PlanState:
     sampling: str = ""
 
     def __post_init__(self) -> None:
-        for name, value in (("seed", self.seed), ("epoch", self.epoch), ("consumed", self.consumed)):
+        for name in ("seed", "epoch", "consumed"):
+            value: int = getattr(self, name)
             if not 0 <= value < 2**63:
                 raise ConfigError(f"a state's {name} must be in [0, 2**63), got {value}")
         if not 0 < len(self.fingerprint) <= 128:
             raise ConfigError(f"a state's fingerprint must have 1 to 128 characters, got {len(self.fingerprint)}")
 
-    def to_json(self) -> dict[str, str | int]:
+    def to_json(self) -> dict[str, Any]:
         """Return a dictionary of less than 1 KB for json.dumps."""
-        document: dict[str, str | int] = {
+        document = {
             "version": PLAN_VERSION,
             "fingerprint": self.fingerprint,
             "seed": self.seed,
@@ -68,17 +69,10 @@ class PlanState:
             PlanError: it was written by another version of the plan, whose order differs.
             ConfigError: a key is missing or of the wrong type.
         """
-        version = _integer(document, "version")
+        version = integer_of(document, "version")
         if version != PLAN_VERSION:
             raise PlanError(f"a state must be of plan version {PLAN_VERSION}, got version {version}")
-        return cls(
-            fingerprint=_text(document, "fingerprint"),
-            seed=_integer(document, "seed"),
-            shuffle=Shuffle.parse(_text(document, "shuffle")),
-            epoch=_integer(document, "epoch"),
-            consumed=_integer(document, "consumed"),
-            sampling=_text(document, "sampling") if "sampling" in document else "",
-        )
+        return cls(**order_of(document))
 
     def check(self, plan: Plan) -> None:
         """Check that a job with this plan may continue from here.
@@ -87,39 +81,49 @@ class PlanState:
             PlanError: the state is of another dataset, seed or shuffle; the error names both
                 values.
         """
-        check_same_order(self.fingerprint, self.seed, self.shuffle, self.sampling, plan)
+        catalog, spec = plan.catalog, plan.spec
+        if self.fingerprint != catalog.fingerprint:
+            raise PlanError(
+                f"state of another dataset: its fingerprint is {self.fingerprint}, this dataset's is "
+                f"{catalog.fingerprint}. " + (_MIXED if isinstance(spec.sampling, MixtureSampling) else _NEWER)
+            )
+        if self.seed != spec.seed:
+            raise PlanError(
+                f"state of another order: it was saved with seed={self.seed}, this loader has seed={spec.seed}"
+            )
+        if self.shuffle != spec.shuffle:
+            raise PlanError(
+                f"state of another order: it was saved with {self.shuffle.argument}, this loader has "
+                f"{spec.shuffle.argument}"
+            )
+        if self.sampling != sampling_mark(spec.sampling):
+            raise PlanError(
+                f"state of another choice of records: it was saved with {mark_in_words(self.sampling)}, this loader "
+                f"has {mark_in_words(sampling_mark(spec.sampling))}"
+            )
         if self.consumed > plan.places:
             raise PlanError(
                 f"a state must have consumed at most the {plan.places} records of an epoch, got {self.consumed}"
             )
 
 
-def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, sampling: str, plan: Plan) -> None:
-    """Check that a state's dataset, seed, shuffle and sampling are those of the plan.
+def order_of(document: Mapping[str, object]) -> dict[str, Any]:
+    """Return what the states of all kinds of batches have in common, read from a saved one.
 
     Raises:
-        PlanError: one differs; the error names both values.
+        ConfigError: a key is missing or of the wrong type.
     """
-    catalog, spec = plan.catalog, plan.spec
-    if fingerprint != catalog.fingerprint:
-        raise PlanError(
-            f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}. "
-            + (_MIXED if isinstance(spec.sampling, MixtureSampling) else _NEWER)
-        )
-    if seed != spec.seed:
-        raise PlanError(f"state of another order: it was saved with seed={seed}, this loader has seed={spec.seed}")
-    if shuffle != spec.shuffle:
-        raise PlanError(
-            f"state of another order: it was saved with {shuffle.argument}, this loader has {spec.shuffle.argument}"
-        )
-    if sampling != sampling_mark(spec.sampling):
-        raise PlanError(
-            f"state of another choice of records: it was saved with {mark_in_words(sampling)}, this loader has "
-            f"{mark_in_words(sampling_mark(spec.sampling))}"
-        )
+    return {
+        "fingerprint": text_of(document, "fingerprint"),
+        "seed": integer_of(document, "seed"),
+        "shuffle": Shuffle.parse(text_of(document, "shuffle")),
+        "epoch": integer_of(document, "epoch"),
+        "consumed": integer_of(document, "consumed"),
+        "sampling": text_of(document, "sampling") if "sampling" in document else "",
+    }
 
 
-def state_value(document: Mapping[str, object], key: str) -> object:
+def value_of(document: Mapping[str, object], key: str) -> object:
     """Return one value of a saved state.
 
     Raises:
@@ -132,15 +136,17 @@ def state_value(document: Mapping[str, object], key: str) -> object:
     return document[key]
 
 
-def _integer(document: Mapping[str, object], key: str) -> int:
-    value = state_value(document, key)
+def integer_of(document: Mapping[str, object], key: str) -> int:
+    """Return a whole number of a saved state, see `value_of`."""
+    value = value_of(document, key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"a state's {key!r} must be an integer, got {value!r}")
     return value
 
 
-def _text(document: Mapping[str, object], key: str) -> str:
-    value = state_value(document, key)
+def text_of(document: Mapping[str, object], key: str) -> str:
+    """Return a text of a saved state, see `value_of`."""
+    value = value_of(document, key)
     if not isinstance(value, str):
         raise ConfigError(f"a state's {key!r} must be a string, got {value!r}")
     return value

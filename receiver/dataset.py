@@ -25,7 +25,7 @@ from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.looking.singles import SingleRecords, all_ids_of, id_of
-from emlio.receiver.observer import Unobserved
+from emlio.receiver.observer import LoaderObserver
 from emlio.receiver.records.bad_records import BadRecordPolicy, OnError
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
@@ -100,14 +100,8 @@ class EmlioDataset:
             raw=flag("raw", raw),
             fields=fields,
             ids=ids,
-            seeds=False,
             transform=transform,
-            collate_fn=None,
-            threads=None,
-            dali=None,
-            tokens=None,
             to="numpy",
-            device=None,
         )
         if recovery.on_error != OnError.RAISE:
             raise ConfigError(
@@ -222,7 +216,7 @@ class EmlioDataset:
 
     def _connect(self) -> _Connection:
         config, policy = self._config(), BadRecordPolicy("raise")
-        shell = LoaderShell.make(_undecoded(), policy, config, Unobserved(), progress=False)
+        shell = LoaderShell.make(BatchOptions(raw=True), policy, config, LoaderObserver(), progress=False)
         finalizer = shell.close_with(self)
         try:
             plan, _ = shell.start(policy)
@@ -273,20 +267,3 @@ class EmlioDataset:
         self.__dict__.update(state)
         self._made = None
         self._locks = {}
-
-
-def _undecoded() -> BatchOptions:
-    """Return the options of batches that are never made."""
-    return BatchOptions(
-        raw=True,
-        fields=None,
-        ids=False,
-        seeds=False,
-        transform=None,
-        collate_fn=None,
-        threads=None,
-        dali=None,
-        tokens=None,
-        to=None,
-        device=None,
-    )

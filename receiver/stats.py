@@ -36,7 +36,7 @@ _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderStats:
+class LoaderStats(ReceivingFigures):
     """Totals since the loader was made. Times are of this process unless stated otherwise.
 
     Attributes:
@@ -89,8 +89,6 @@ class LoaderStats:
     batches: int
     records: int
     handed_bytes: int
-    received_bytes: int
-    local_bytes: int
     ahead_bytes: int
     wait_ns: int
     busy_ns: int
@@ -99,23 +97,10 @@ class LoaderStats:
     records_receive_ns: int
     assemble_ns: int
     receive_ns: int
-    network_blocked_ns: int
-    credit_withheld_ns: int
-    storage_starved_ns: int
-    away_ns: int
     first_batch_ns: int | None
-    round_trip_ns: int | None
-    lanes: int
-    window_bytes: int
-    peak_window_bytes: int
-    bad_records: int
     skipped_records: int
     replaced_records: int
     repeated_records: int
-    lost_daemons: int = 0
-    reopened_streams: int = 0
-    moved_shards: int = 0
-    protection: str = ""
     native: bool = True
     with_replacement: bool = False
     datasets: Mapping[str, int] = field(default_factory=dict[str, int])

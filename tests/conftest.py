@@ -86,6 +86,14 @@ def _left(before: _Holdings) -> list[str]:
     return threads + descriptors + children
 
 
+@pytest.fixture
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache folder, of this test alone."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def pyzmq_has_what_it_keeps() -> None:
     """A thread and sockets that pyzmq makes for a process's first message without a copy: no test can give them back."""

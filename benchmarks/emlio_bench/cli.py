@@ -1,8 +1,4 @@
-"""The command `emlio-bench`.
-
-Covers: turning argv into a command's settings, printing and keeping its report, exit codes. With
-emlio_bench.gpu.cli it is the only file of the benchmarks that prints. Does not cover: measuring.
-"""
+"""The command `emlio-bench`."""
 
 import argparse
 import os
@@ -16,6 +12,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from emlio import __version__
+from emlio.cli import drop_output
 from emlio.errors import ConfigError, EmlioError
 from emlio.settings import add_flags, read_settings
 from emlio_bench.costs import run as costs
@@ -23,11 +20,9 @@ from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
 from emlio_bench.formats import run as formats
-from emlio_bench.harness.command import Command, World
-from emlio_bench.harness.comparison import compare
+from emlio_bench.harness.command import Command, CommonSettings, World
 from emlio_bench.harness.report import missed_bounds, text_page, write_report
 from emlio_bench.harness.results import Results, merge, read_results, write_results
-from emlio_bench.harness.settings import CommonSettings
 from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
@@ -41,10 +36,7 @@ COMMANDS: Final[dict[str, Command]] = {
     subject.COMMAND.name: subject.COMMAND
     for subject in (costs, counters, decode, delivery, formats, mixtures, paper, race, recovery)
 }
-_OF_RESULTS: Final = {
-    "compare": "two runs of the same benchmark on the same machine: folders or --json files A and B",
-    "report": "the results in a folder or --json file A as Markdown with a picture, into the folder B",
-}
+_REPORT: Final = "the results in a folder or --json file A as Markdown with a picture, into the folder B"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,10 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in sorted(COMMANDS.items()):
         add_flags(commands.add_parser(name, help=command.text, description=command.text), command.settings)
-    for name, words in _OF_RESULTS.items():
-        of_results = commands.add_parser(name, help=words, description=words)
-        for place in ("A", "B"):
-            of_results.add_argument(place, type=Path)
+    report = commands.add_parser("report", help=_REPORT, description=_REPORT)
+    for place in ("A", "B"):
+        report.add_argument(place, type=Path)
     return parser
 
 
@@ -65,17 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 on success, 1 if a figure missed its bound or no run came to its end, 2 after an error, 70 after any other exception,
-        130 after an interruption.
+        130 after an interruption, 141 after a broken pipe.
     """
     arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
     # On SIGTERM it must end its children first, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        if arguments.command == "compare":
-            print(compare(read_results(arguments.A), read_results(arguments.B)))
-            return 0
         if arguments.command == "report":
-            print(_keep(read_results(arguments.A), arguments.B))
+            print(_keep(read_results(arguments.A), arguments.B), flush=True)
             return 0
         command = COMMANDS[arguments.command]
         settings = _settings(command.settings, vars(arguments))
@@ -86,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"emlio-bench {arguments.command}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        drop_output()
+        return 141
     except Exception:  # noqa: BLE001  # Python's own exit status would say that a figure missed its bound
         with suppress(OSError):  # the reader of stderr may have gone
             traceback.print_exc()
@@ -111,7 +102,7 @@ def _world(*, yes: bool) -> World:
 
 
 def _asker(*, yes: bool) -> Callable[[], bool]:
-    """Return what asks the user whether to install. Without a terminal there is nobody to ask, and it goes on."""
+    """Return what asks the user whether to install. Without a terminal it does not ask."""
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return lambda: True
 

@@ -33,7 +33,7 @@ class Permissions:
     def __init__(self, folder: AllowFolder | None) -> None:
         """See the class; without a folder, clients need no key and may read every dataset."""
         self._folder = folder
-        # Before the first `emlio allow` there is no folder: nobody is admitted, and `look` says so.
+        # Before the first `emlio allow` there is no folder: no client is admitted, and `look` says so.
         self._list = folder.load() if folder is not None and os.path.lexists(folder.path) else AllowList()
         self._before = self._list
         # Even an idle daemon must notice a new client.

@@ -8,6 +8,7 @@ Covers: each client's quota of lanes and of memory for catalogs. Does not cover:
 """
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,24 +17,65 @@ from emlio.daemon.access.descriptors import Descriptors
 from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.answers import code_of_files
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.sent_catalogs import SentCatalogs
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.datasets.plans import AgreedPlan
-from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
+from emlio.daemon.limits import MOST_CATALOG_BYTES, MOST_CATALOG_BYTES_EACH, MOST_LANES, MOST_LANES_EACH
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError, TransportError
+from emlio.planner.catalog import Catalog
+from emlio.planner.choice.text import Content
 from emlio.session.instructions import DaemonInstruction, Judge, StartStream, StopStream
 from emlio.session.states import DaemonState
 from emlio.wire.contents import ContentPart
 from emlio.wire.control import CatalogPart, Open, PlanOffer
 
-__all__ = ["SessionCommands"]
+__all__ = ["SentCatalogs", "SessionCommands"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 
 CarryOut = Callable[[Client, Sequence[DaemonInstruction]], None]
+
+
+class SentCatalogs:
+    """The memory for the catalogs and sets of records that ranks send.
+
+    Each counts from its first part until nothing refers to it any more. Used by the control thread;
+    they may be freed in any thread.
+    """
+
+    def __init__(self, *, most: int = MOST_CATALOG_BYTES, most_each: int = MOST_CATALOG_BYTES_EACH) -> None:
+        """See the class.
+
+        Args:
+            most: the bytes of all catalogs as they were sent, and of all sets.
+            most_each: those of one client.
+        """
+        self._quota = ClientQuota(most=most, most_each=most_each)
+        self._coming: dict[bytes, tuple[bytes, int]] = {}
+
+    def came(self, connection: bytes, whose: bytes, size_bytes: int) -> bool:
+        """Count a part that came; return False if there is no memory for it."""
+        if not self._quota.take(whose, size_bytes):
+            return False
+        _, before = self._coming.get(connection, (whose, 0))
+        self._coming[connection] = whose, before + size_bytes
+        return True
+
+    def becomes(self, connection: bytes, made: Catalog | Content) -> None:
+        """Note that the parts of this connection became this catalog or set, and count while it lives."""
+        whose, size_bytes = self._coming.pop(connection, (b"", 0))
+        if size_bytes:
+            # A catalog takes no weak references. Its array of ids lives as long as the catalog.
+            kept = made.bases if isinstance(made, Catalog) else made
+            weakref.finalize(kept, self._quota.give_back, whose, size_bytes).atexit = False
+
+    def gone(self, connection: bytes) -> None:
+        """Note that parts of this connection were dropped, unless they became something."""
+        whose, size_bytes = self._coming.pop(connection, (b"", 0))
+        if size_bytes:
+            self._quota.give_back(whose, size_bytes)
 
 
 class SessionCommands:

@@ -4,7 +4,8 @@ Does not cover: the protocol (emlio.session.daemon), rules between ranks (emlio.
 loaders that wait for a session (emlio.daemon.control.arrivals).
 """
 
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from emlio.allocator import give_back_freed_memory
@@ -19,9 +20,10 @@ from emlio.daemon.control.questions.subjects import Subjects
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.session_log import SessionLog
 from emlio.daemon.control.sessions import Sessions
-from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.lanes.sender import LaneSender
+from emlio.daemon.lanes.stream_totals import StreamTotals
 from emlio.daemon.network.transport import ControlSocket, Received, Sent
 from emlio.daemon.ranks.claims import Admit, Caller, Decision, End, Probe, TurnAway
 from emlio.daemon.ranks.comparison import Agree, Differ, Verdict
@@ -45,18 +47,74 @@ from emlio.wire.control import (
     ControlMessage,
     Ping,
     PlanOffer,
+    Pong,
     Refused,
     ShardsReply,
     encode_control,
 )
 
-__all__ = ["SessionHost", "Tidying"]
+__all__ = ["SessionHost", "StreamReports", "Tidying"]
 
 _LEAVING = "this daemon is shutting down"
 
 _TIDY_NS = 5_000_000_000
 """The delay after a session: others may end, and libzmq frees a connection's memory later.
 Returning memory takes milliseconds."""
+
+
+_LOG = logging.getLogger("emlio.daemon")
+
+
+class StreamReports:
+    """Makes the reports on streams. Used by the control thread."""
+
+    def __init__(self, sender: LaneSender, clock: Clock) -> None:
+        self._sender = sender
+        self._clock = clock
+
+    def pong(self, client: Client, nonce: int, heard_ns: int = 0) -> Pong:
+        """Return the totals of the client's stream, if it has one, and the time, if the ping asked.
+
+        Args:
+            client: the client that gets the report.
+            nonce: the ping's nonce; 0 if there was no ping.
+            heard_ns: the time at which the ping came out of the socket.
+        """
+        totals = self._sender.totals(client.stream) if client.stream is not None else StreamTotals()
+        return Pong(
+            nonce=nonce,
+            sent_bytes=totals.sent_bytes,
+            blocked_ns=totals.blocked_ns,
+            starved_ns=totals.starved_ns,
+            withheld_ns=totals.withheld_ns,
+            heard_ns=heard_ns,
+            said_ns=self._clock.monotonic_ns() if heard_ns else 0,
+        )
+
+    def all_settled(self, clients: Iterable[Client]) -> bool:
+        """Return whether all ranks have read what was sent, and allow no more."""
+        return all(client.stream is None or self._sender.is_settled(client.stream, client.group) for client in clients)
+
+    def last(self, client: Client) -> Pong | None:
+        """Return the total of sent bytes, so that the rank can wait for them.
+
+        None for a client without a stream.
+        """
+        stream = client.stream
+        if stream is None:
+            return None
+        sent, unread = self._sender.totals(stream).sent_bytes, self._sender.unread_bytes(client.group)
+        if unread:
+            _LOG.warning(
+                "%s was not drained: the rank did not read %s bytes in time",
+                client.label,
+                f"{unread:,}",
+                extra={"unread_bytes": unread, **client.facts},
+            )
+            sent = 0  # data in the lanes is dropped when they are closed: nothing can be promised
+        else:
+            _LOG.info("%s was drained: %s bytes sent", client.label, f"{sent:,}", extra={"bytes": sent, **client.facts})
+        return Pong(nonce=0, sent_bytes=sent)
 
 
 class Tidying:
@@ -114,7 +172,7 @@ class SessionHost:
         self._sessions = Sessions(config, admission, streams, identity, clock, data_offset=offset)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._orders = SessionCommands(datasets, inspections, streams, admission, call, self.carry_out, self._compare)
-        self._reports = StreamReports(streams, clock)
+        self._reports = StreamReports(streams.sender, clock)
         self._questions = QuestionService(Subjects(config, clock), self._send_to, call, self.carry_out)
         # No session's deadline is earlier. Messages only move deadlines later: not all need a look each time.
         self._tick_ns: int | None = None
@@ -162,7 +220,7 @@ class SessionHost:
         self._decide(self._rules.dismiss("draining", _LEAVING))
         for client in self.clients.values():
             if client.stream is not None:
-                self._streams.finish(client.stream)
+                self._streams.readers.finish(client.stream)
         self.log.draining(len(self.clients))
 
     @property
@@ -196,7 +254,7 @@ class SessionHost:
             unused = (
                 self._inspections.forget(served)
                 and self._questions.forget_dataset(served)
-                and self._streams.end_dataset(served)
+                and self._streams.readers.end(served.key)
             )
             if unused and self._datasets.end(served):
                 self.log.closed(served)
@@ -310,7 +368,7 @@ class SessionHost:
                 case Ended(reason=reason, failure=failure):
                     if self.clients.pop(client.identity, None) is not None:
                         self._tidying.ended(self._clock.monotonic_ns(), others=bool(self.clients))
-                        self.log.ended(client, reason, failure, self._streams.figures(client.group))
+                        self.log.ended(client, reason, failure, self._streams.sender.figures(client.group))
                         self._sessions.end(client)
                         self._orders.forget(client)
                         self._questions.forget(client)

@@ -3,6 +3,7 @@
 Does not cover: sessions (emlio.daemon.control.session_host).
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,6 @@ from emlio.daemon.control.status.service import StatusService
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.failures import Failures
-from emlio.daemon.last_resort import INTERNAL, guarded
 from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Waiter
 from emlio.daemon.network.zap_thread import ZapThread
@@ -37,7 +37,20 @@ from emlio.wire.control import (
     decode_control,
 )
 
-__all__ = ["Control", "DutyCycle"]
+__all__ = ["INTERNAL", "Control", "DutyCycle", "guarded"]
+
+_LOG = logging.getLogger("emlio.daemon")
+
+INTERNAL = "internal error, see the daemon's log"
+
+
+def guarded(action: Callable[[], None], instead: Callable[[], None] = lambda: None) -> None:
+    """Run `action` in the control thread; if it raises, log the error and run `instead`."""
+    try:
+        action()
+    except Exception:  # noqa: BLE001  # a defect must not end the thread that all sessions share
+        _LOG.exception("internal error in the control thread")
+        instead()
 
 
 class DutyCycle:
@@ -138,7 +151,8 @@ class Control:
 
     def figures(self) -> DaemonFigures:
         """Return the figures for metrics. Only for the control thread, see `call`."""
-        return self._status.figures(self._host.clients.values(), begun=self._host.log.begun)
+        clients, begun = self._host.clients.values(), self._host.log.begun
+        return self._status.report.figures(clients, begun=begun, draining=self._admission.is_draining)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""

@@ -9,24 +9,41 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from emlio.daemon.datasets.findings import findings
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.dataset_name import DatasetName
+from emlio.formats.tfrecord.shard_names import rival_families
 from emlio.index.dataset import Dataset
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.reading.io_choice import IoModes
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
 
-__all__ = ["Datasets"]
+__all__ = ["Datasets", "findings"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _LINGER_NS = 20_000_000_000
 
 Stuck = Callable[[Path, Collection[Borrower]], None]
+
+
+_NAMED = 5
+
+
+def findings(dataset: Dataset) -> list[str]:
+    """Return one line for the log about each finding."""
+    found = [
+        f"dataset {dataset.name}: {dataset.place} seems to hold its records more than once, in "
+        f"{' and in '.join(families)}. If these are copies of the same data, serve a folder with only one of them"
+        for families in rival_families(shard.name for shard in dataset.shards)
+    ]
+    if dataset.missing:
+        named = ", ".join(dataset.files.missing(name) for name in dataset.missing[:_NAMED])
+        more = f" and {len(dataset.missing) - _NAMED} more" if len(dataset.missing) > _NAMED else ""
+        found.append(f"dataset {dataset.name}: shards missing in {dataset.place}: {named}{more}")
+    return found
 
 
 def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
@@ -83,12 +100,7 @@ class Datasets:
         """
         self._stuck = stop
         for served in self.generations.all:
-            served.files.on_stuck = stop
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all datasets that are served."""
-        return self.generations.names
+            served.files.when_stuck(stop)
 
     def add(self, dataset: Dataset) -> ServedDataset:
         """Serve a dataset; a generation of the same number serves only running jobs from now on."""
@@ -101,7 +113,7 @@ class Datasets:
         mode = self._io.of(DatasetName.parse(dataset.name).name)
         served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode)
         _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
-        served.files.on_stuck = self._stuck
+        served.files.when_stuck(self._stuck)
         self.generations.add(served)
         return served
 

@@ -2,7 +2,7 @@
 
 A *current* generation is one that the configuration names. A *former* one is not named any more, or
 its folder was indexed again and holds other files now. Former generations serve the jobs that began
-with them, and nobody else.
+with them, and no others.
 
 All ranks of a job must get the same generation, also if another one is published while they join.
 So the first rank decides: as long as a job has a session, its other ranks get the generation of the
@@ -10,7 +10,7 @@ first one. A rank that comes back names the fingerprint of what it had, and gets
 
 Covers: those decisions, and when a former generation can be closed. Does not cover: opening and
 closing (emlio.daemon.datasets.collection), which generation a rank asks for when its daemons have
-different ones (emlio.receiver.assignment.generations).
+different ones (emlio.receiver.machine.generation).
 """
 
 from collections.abc import Collection

@@ -196,12 +196,7 @@ class Plans:
             return shared
         if rows is None:
             return None
-        catalog = Catalog(
-            shards=tuple(
-                ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
-                for row in rows
-            )
-        )
+        catalog = Catalog(shards=tuple(map(ShardEntry.of, rows)))
         if catalog.fingerprint != fingerprint:
             raise PlanError(
                 f"a catalog must have the fingerprint of the offered plan, {fingerprint}, got {catalog.fingerprint}"

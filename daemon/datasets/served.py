@@ -17,12 +17,12 @@ from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine
 from emlio.store.opened.leases import Leases
-from emlio.wire.control import ShardRow, ShardsReply, encode_control
+from emlio.wire.control import ShardsReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.questions import AskSizes, RecordRow, Sizes
 
@@ -67,10 +67,7 @@ class ServedDataset:
         self.key = key or dataset.name
         self.sessions = 0
         self.was_used = False
-        self.rows = tuple(
-            ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
-            for entry in dataset.entries
-        )
+        self.rows = tuple(entry.row for entry in dataset.entries)
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.io = choose_io(io, dataset)

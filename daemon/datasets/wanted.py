@@ -41,7 +41,7 @@ class WantedDataset:
     description: Description | None = None
 
     def is_like(self, other: "WantedDataset") -> bool:
-        """Return whether both mean the same folder, and nobody asked for it anew."""
+        """Return whether both mean the same folder, and neither asks to index it again."""
         mine, theirs = self.description, other.description
         stamps = [one.stamp if one is not None else None for one in (mine, theirs)]
         return self.source == other.source and stamps[0] == stamps[1]

@@ -13,7 +13,6 @@ from functools import partial
 from threading import Lock, Thread
 from typing import Final
 
-from emlio.daemon.lanes.frames import frames_of, most_bytes
 from emlio.daemon.lanes.group import Lane, LaneGroup, LaneState
 from emlio.daemon.lanes.outlet import Outlet, Waits
 from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
@@ -26,8 +25,9 @@ from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.thread_name import show_thread_name
 from emlio.waker import Waker
 from emlio.wire.credit import Credit
+from emlio.wire.data import data_tail, header_apart, tail_room
 
-__all__ = ["LaneSender"]
+__all__ = ["LaneSender", "frames_of", "most_bytes"]
 
 _LOG = logging.getLogger("emlio.daemon.sender")
 
@@ -50,6 +50,22 @@ _TRY_COST_NS: Final = 5_000
 _TRIES_PART: Final = 4
 """Failed attempts take at most one part in so many of the thread's time. Otherwise a client that
 connects thousands of lanes and finishes no handshake would take all of it."""
+
+
+def most_bytes(outgoing: Outgoing) -> int:
+    """Return an upper bound on the bytes of the message's frames."""
+    return outgoing.payload_bytes + tail_room(outgoing.message.count)
+
+
+def frames_of(outgoing: Outgoing, lane: int, sequence: int) -> tuple[memoryview | bytes, ...]:
+    """Return the frames, in order.
+
+    They refer to the message's own memory: after it was sent, it may not be given to another lane.
+    """
+    if outgoing.apart:
+        payload = outgoing.payload
+        return header_apart(outgoing.head, outgoing.head_crc, payload, lane, sequence), payload
+    return (outgoing.with_tail(data_tail(outgoing.head, outgoing.head_crc, lane, sequence)),)
 
 
 class LaneSender:

@@ -1,7 +1,7 @@
 """The totals of a stream: the bytes sent and the times waited. And of a session's streams together.
 
 Does not cover: counting (emlio.daemon.lanes.sender), reporting
-(emlio.daemon.control.stream_reports).
+(emlio.daemon.control.session_host).
 """
 
 from dataclasses import dataclass, field

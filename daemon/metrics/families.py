@@ -51,9 +51,6 @@ class DaemonFamilies:
         for name in sorted({*figures.generations, *figures.totals, *figures.sessions}):
             if len(self._known) < MOST_DATASETS:
                 self._known.setdefault(name)
-        waiting = self._sums({(name, one): count for (name, one), count in figures.waiting.items()})
-        totals = figures.totals
-        network = {name: one.blocked_ns - one.withheld_ns for name, one in totals.items()}
         return self._rising.apply(
             [
                 gauge(
@@ -64,52 +61,8 @@ class DaemonFamilies:
                     "daemon",
                 ),
                 gauge("emlio_daemon_draining", "1 while it takes no new sessions.", _one(figures.draining)),
-                gauge("emlio_daemon_datasets_opening", "Datasets being opened.", _one(len(figures.opening))),
-                gauge(
-                    "emlio_daemon_generations",
-                    "Generations that new jobs get.",
-                    self._each(figures.generations),
-                    _LABEL,
-                ),
-                gauge(
-                    "emlio_daemon_dataset_records",
-                    "Records of the newest generation here.",
-                    self._each(figures.records),
-                    _LABEL,
-                ),
-                gauge(
-                    "emlio_daemon_dataset_bytes",
-                    "Bytes of the newest generation here.",
-                    self._each(figures.size_bytes),
-                    _LABEL,
-                ),
-                gauge("emlio_daemon_sessions", "Sessions of ranks.", self._each(figures.sessions), _LABEL),
-                gauge(
-                    "emlio_daemon_sessions_waiting",
-                    "Sessions by what their stream waits for now.",
-                    [((name, one or _NOTHING), waiting[name, one]) for name in self._names() for one in _WAITS],
-                    _LABEL,
-                    "waits_for",
-                ),
-                counter("emlio_daemon_sessions_begun", "Sessions that began.", _one(figures.sessions_begun)),
-                counter(
-                    "emlio_daemon_sent_bytes",
-                    "Bytes of records given to lanes.",
-                    self._each({name: one.sent_bytes for name, one in totals.items()}),
-                    _LABEL,
-                ),
-                counter(
-                    "emlio_daemon_wait_seconds",
-                    "Time for which streams waited, summed over ranks: for credit of the rank, for the network, "
-                    "for storage.",
-                    [
-                        *self._waited("rank", {name: one.withheld_ns for name, one in totals.items()}),
-                        *self._waited("network", network),
-                        *self._waited("storage", {name: one.starved_ns for name, one in totals.items()}),
-                    ],
-                    _LABEL,
-                    "waits_for",
-                ),
+                *self._of_datasets(figures),
+                *self._of_streams(figures),
                 gauge("emlio_daemon_held_bytes", "Bytes of records in memory.", _one(figures.held_bytes)),
                 gauge("emlio_daemon_held_bytes_limit", "The most that may be in memory.", _one(figures.bound_bytes)),
                 gauge("emlio_daemon_lanes", "Connected lanes.", _one(figures.lanes)),
@@ -124,6 +77,51 @@ class DaemonFamilies:
                 ),
             ]
         )
+
+    def _of_datasets(self, figures: DaemonFigures) -> list[Family]:
+        newest = "of the newest generation here."
+        return [
+            gauge("emlio_daemon_datasets_opening", "Datasets being opened.", _one(len(figures.opening))),
+            gauge(
+                "emlio_daemon_generations", "Generations that new jobs get.", self._each(figures.generations), _LABEL
+            ),
+            gauge("emlio_daemon_dataset_records", f"Records {newest}", self._each(figures.records), _LABEL),
+            gauge("emlio_daemon_dataset_bytes", f"Bytes {newest}", self._each(figures.size_bytes), _LABEL),
+        ]
+
+    def _of_streams(self, figures: DaemonFigures) -> list[Family]:
+        waiting = self._sums({(name, one): count for (name, one), count in figures.waiting.items()})
+        totals = figures.totals
+        network = {name: one.blocked_ns - one.withheld_ns for name, one in totals.items()}
+        return [
+            gauge("emlio_daemon_sessions", "Sessions of ranks.", self._each(figures.sessions), _LABEL),
+            gauge(
+                "emlio_daemon_sessions_waiting",
+                "Sessions by what their stream waits for now.",
+                [((name, one or _NOTHING), waiting[name, one]) for name in self._names() for one in _WAITS],
+                _LABEL,
+                "waits_for",
+            ),
+            counter("emlio_daemon_sessions_begun", "Sessions that began.", _one(figures.sessions_begun)),
+            counter(
+                "emlio_daemon_sent_bytes",
+                "Bytes of records given to lanes.",
+                self._each({name: one.sent_bytes for name, one in totals.items()}),
+                _LABEL,
+            ),
+            counter(
+                "emlio_daemon_wait_seconds",
+                "Time for which streams waited, summed over ranks: for credit of the rank, for the network, "
+                "for storage.",
+                [
+                    *self._waited("rank", {name: one.withheld_ns for name, one in totals.items()}),
+                    *self._waited("network", network),
+                    *self._waited("storage", {name: one.starved_ns for name, one in totals.items()}),
+                ],
+                _LABEL,
+                "waits_for",
+            ),
+        ]
 
     def _names(self) -> list[str]:
         return [*self._known, *([_OTHERS] if len(self._known) >= MOST_DATASETS else [])]

@@ -5,6 +5,7 @@ emlio.daemon.network.authentication_socket and emlio.daemon.network.lane_socket 
 threads, the content of messages.
 """
 
+import ctypes
 import logging
 import os
 from collections.abc import Iterable
@@ -18,7 +19,6 @@ from emlio.daemon.access.gate import CONTROL_PORT_NAME
 from emlio.daemon.config import Endpoint
 from emlio.daemon.limits import MOST_ANSWERS, MOST_QUEUED_MESSAGES, UNREAD_MS
 from emlio.daemon.network.authentication_socket import AuthenticationSocket
-from emlio.daemon.network.connection_names import draw_connection_names
 from emlio.daemon.network.lane_socket import LaneSocket, set_lane_options
 from emlio.errors import TransportError
 from emlio.keys.curve import KeyPair
@@ -27,7 +27,7 @@ from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES
 from emlio.wire.status import LOCAL_STATUS
 
-__all__ = ["ControlSocket", "Network", "Received", "Sent", "Waiter"]
+__all__ = ["ControlSocket", "Network", "Received", "Sent", "Waiter", "draw_connection_names"]
 
 _LOG = logging.getLogger("emlio.daemon")
 
@@ -38,6 +38,16 @@ slow down data."""
 _HANDSHAKE_MS = 5_000
 """A connection that has not authenticated itself by then is closed. Three round trips of 300 ms
 take a second."""
+
+
+def draw_connection_names() -> None:
+    """Make libzmq number its connections from a random start; call it before the first socket.
+
+    libzmq begins with one of the C library's random numbers, which it does not seed: every process
+    would begin with the same one. A peer that took the name of the next connection would end this
+    process, as libzmq asserts that names differ.
+    """
+    ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

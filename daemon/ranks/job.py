@@ -112,7 +112,7 @@ class Rank:
         gone: the last one of each terms that was used and closed, while the rank has this process. It says
             nothing where the process was killed: that comes back, maybe with other options.
         made: the terms of all its loaders, and the farthest place at which one was closed.
-        torn: the terms of loaders whose sessions ended though nobody closed them.
+        torn: the terms of loaders whose sessions ended without being closed.
         begun: where the rank began with these terms, see `Loader.origin`; `former_begun` is its predecessor's.
         ledger: what other ranks compare with.
     """

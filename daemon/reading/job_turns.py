@@ -36,7 +36,7 @@ class JobTurns(Generic[_T]):
         waiting = self._waiting.get(job)
         if waiting is None:
             if not self._waiting:
-                self._given.clear()  # there was enough for all: nobody is owed anything
+                self._given.clear()  # there was enough for all: no job is owed anything
                 self._least = 0
             # What a job did not ask for is not made up for.
             self._given[job] = max(self._given.get(job, 0), self._least)

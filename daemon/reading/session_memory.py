@@ -20,21 +20,78 @@ nothing is held any more, both rules let it go on. Rule 2 covers the usual case 
 died unnoticed: what is queued for it is at most the share, so the following stream goes on beside
 it.
 
-Covers: the count and the rules. Does not cover: a stream's own bytes (emlio.daemon.reading.stream),
-the sum of all (emlio.daemon.reading.memory_budget).
+Covers: the count, the rules, the sum of all sessions. Does not cover: a stream's own bytes
+(emlio.daemon.reading.stream).
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
-from threading import RLock
+from threading import Lock, RLock
 
-from emlio.daemon.reading.memory_budget import MemoryBudget
-
-__all__ = ["ClientMemory", "SessionMemory", "Taken"]
+__all__ = ["ClientMemory", "MemoryBudget", "SessionMemory", "Taken"]
 
 _LEFT_PART = 2
 """Ended sessions of a client may hold one part in so many of the memory before its other sessions
 wait."""
+
+
+_LEAST_PART = 4
+
+
+class MemoryBudget:
+    """The sum of the bytes held, and its limit.
+
+    A stream's share of the memory shrinks when other streams begin, but what it holds leaves only as
+    fast as its rank reads. So shares alone do not limit the sum: a new stream gets less than its share
+    until the others have come down to theirs.
+
+    Thread-safe. It calls no other object, so it may be used under any lock.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """See the class.
+
+        Args:
+            most_bytes: the limit.
+        """
+        self._most_bytes = self._bound_bytes = most_bytes
+        self._held_bytes = 0
+        self._lock = Lock()
+
+    @property
+    def bound_bytes(self) -> int:
+        """The bytes that may be held now.
+
+        This is the limit without what is set aside, and never less than a quarter of the limit.
+        """
+        return self._bound_bytes
+
+    def set_aside(self, size_bytes: int) -> None:
+        """Set aside this much of the memory for something else."""
+        self._bound_bytes = max(self._most_bytes - size_bytes, self._most_bytes // _LEAST_PART)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that all streams hold."""
+        return self._held_bytes
+
+    def take(self, size_bytes: int, *, always: bool) -> bool:
+        """Count bytes as held if they fit; return whether they are counted.
+
+        Args:
+            size_bytes: the additional bytes.
+            always: whether to count them in any case, as for the only message of a stream.
+        """
+        with self._lock:
+            if not always and self._held_bytes + size_bytes > self._bound_bytes:
+                return False
+            self._held_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Note that so many bytes are free again."""
+        with self._lock:
+            self._held_bytes -= size_bytes
 
 
 class Taken(Enum):

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
-from emlio.daemon.reading.search import Search
 from emlio.daemon.reading.session_memory import SessionMemory, Taken
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
@@ -26,7 +25,7 @@ from emlio.reading.message_planner import MessagePlan
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header, tail_room
 from emlio.wire.seal import TAG_BYTES, StreamSeal
 
-__all__ = ["Outgoing", "Stream", "StreamFailure", "held_bytes"]
+__all__ = ["FREE_NS", "Outgoing", "Search", "Stream", "StreamFailure", "held_bytes"]
 
 _MESSAGE_OVERHEAD_BYTES = 4608
 _RECORD_OVERHEAD_BYTES = 44
@@ -36,6 +35,38 @@ tiny record, with a margin. Per record: five numbers in arrays, and a size."""
 _EPOCHS_AHEAD = 2
 """A stream of few records is read at most so many epochs ahead of what the lanes took: a later
 epoch may never be asked for."""
+
+
+FREE_NS = 1_000_000_000
+"""The time for which a search runs freely; it looks at ten million records in that time."""
+
+_RESTS = 9
+"""After that it rests nine times as long as it works. It still looks at a million records a second,
+more than a rank takes."""
+
+
+class Search:
+    """The search for the next record of one stream.
+
+    A stream may own few of the plan's records, and a rank may offer a catalog of which almost nothing
+    is held here. Such a search is work without a result, so it must not keep a thread busy forever.
+
+    Attributes:
+        rest_ns: the time that it rests now.
+    """
+
+    def __init__(self) -> None:
+        self.rest_ns = 0
+        self._took_ns = 0
+
+    def missed(self, took_ns: int) -> None:
+        """Note that a stretch of the plan held no record, and the time it took."""
+        self._took_ns += took_ns
+        self.rest_ns = _RESTS * took_ns if self._took_ns > FREE_NS else 0
+
+    def found(self) -> None:
+        """Note that a record was found: the next search begins anew."""
+        self._took_ns = self.rest_ns = 0
 
 
 def held_bytes(payload_bytes: int, records: int) -> int:

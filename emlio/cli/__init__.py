@@ -1,8 +1,7 @@
 """The command `emlio`: one sub-command per file of this package.
 
-Covers: finding the sub-command, errors as one line, exit codes. A sub-command's module is imported
-only when it is used, so that `emlio --help` is fast and a storage node needs only the modules that
-it uses.
+A sub-command's module is imported only when it is used, so that `emlio --help` is fast and a
+storage node needs only the modules that it uses.
 """
 
 import argparse
@@ -100,11 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"emlio {arguments.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        _drop_output()
+        drop_output()
         return 141
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """Send what standard output still holds to nowhere, or the interpreter reports it as an error at its end."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

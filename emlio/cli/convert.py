@@ -1,7 +1,4 @@
-"""`emlio convert`: make a dataset from data in another format.
-
-Covers: the command's arguments and output. Does not cover: converting (emlio.prepare.convert).
-"""
+"""`emlio convert`: make a dataset from data in another format."""
 
 import argparse
 import sys

@@ -1,7 +1,4 @@
-"""`emlio index`: index a dataset's shards ahead of time, so that a daemon need not.
-
-Covers: the command's arguments and output. Does not cover: indexing (emlio.index).
-"""
+"""`emlio index`: index a dataset's shards ahead of time, so that a daemon need not."""
 
 import argparse
 import sys

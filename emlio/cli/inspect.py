@@ -1,7 +1,4 @@
-"""`emlio inspect`: show a dataset's content and verify it.
-
-Covers: the command's arguments and output. Does not cover: the checks (emlio.reading).
-"""
+"""`emlio inspect`: show a dataset's content and verify it."""
 
 import argparse
 import sys
@@ -10,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from emlio.errors import CorruptRecordError
+from emlio.errors import CorruptRecordError, DatasetError
 from emlio.formats.contents import TFRECORD, FieldType
 from emlio.index.dataset import Dataset
 from emlio.index.opening import DatasetPath, open_dataset
@@ -57,6 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     ) as dataset:
         bad = _verify(dataset) if arguments.verify else None
         pictures = find_bad_pictures(dataset, progress=True) if arguments.decode else None
+        if pictures is not None and not pictures.features and bad is None:
+            raise DatasetError(
+                f"dataset directory {dataset.place}: nothing to decode, no picture in the sampled records"
+            )
         if pictures is not None:
             bad = _joined(bad or (), pictures.bad)
         summary = summarise(dataset)
@@ -67,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(_as_text(summary)))
         if bad is not None:
             print(f"  checked      {counted(summary.records, 'record')}, {len(bad):,} bad")
-        if pictures is not None:
+        if pictures is not None and not pictures.features:
+            print("  decoded      nothing: no picture in the sampled records")
+        elif pictures is not None:
             names = _list(list(pictures.features))
             print(f"  decoded      {counted(pictures.pictures, 'picture')} of {names}, {len(pictures.bad):,} bad")
         if drawn:
@@ -113,8 +116,7 @@ def _as_text(summary: Summary) -> Iterator[str]:
     yield summary.directory
     framed = summary.format == TFRECORD.format
     mapped = f", {'mapped' if summary.mapped else 'without mappings'}" if framed else ""
-    if not framed:
-        yield f"  format       {summary.format}"
+    yield f"  format       {summary.format}"
     yield f"  shards       {summary.shards:,} ({format_size(summary.size_bytes)}){mapped}"
     if summary.missing:
         yield f"  missing      {len(summary.missing):,}: {_list(list(summary.missing))}"

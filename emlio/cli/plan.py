@@ -1,7 +1,4 @@
-"""`emlio plan`: show what a job would read, and in which order, without reading it.
-
-Covers: the command's arguments and output. Does not cover: the plan (emlio.planner).
-"""
+"""`emlio plan`: show what a job would read, and in which order, without reading it."""
 
 import argparse
 import dataclasses
@@ -17,6 +14,7 @@ import numpy as np
 from emlio.cli.plan_choice import add_choice_arguments, choice_of, hold, settle
 from emlio.cli.planned_mixture import MixedDataset, PlannedMixture, add_mixture_arguments
 from emlio.errors import ConfigError
+from emlio.formats.contents import Contents
 from emlio.index.opening import DatasetPath, open_dataset
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.mixture.merged import own_name
@@ -141,7 +139,7 @@ def _mixed_holdings(arguments: argparse.Namespace, mixed: PlannedMixture) -> Hol
 def _holdings(arguments: argparse.Namespace, choice: Sampling) -> "tuple[Holdings, list[Holding]]":
     """Return the daemons' shards, and what of real ones the choice depends on."""
     if bool(arguments.directories) == (arguments.records is not None):
-        raise ConfigError("give either dataset directories or --records, not both and not neither")
+        raise ConfigError("give either dataset directories or --records")
     if arguments.records is not None:
         if arguments.records < 1:
             raise ConfigError(f"--records must be at least 1, got {arguments.records}")
@@ -156,12 +154,14 @@ def _holdings(arguments: argparse.Namespace, choice: Sampling) -> "tuple[Holding
         return merge_holdings({"imagined": imagined}), []
     holdings: list[Holding] = []
     held: dict[str, tuple[ShardEntry, ...]] = {}
+    contents: Contents | None = None
     for directory in arguments.directories:
         place = DatasetPath.parse(directory)
         with open_dataset(
             place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
         ) as dataset:
             held[directory] = dataset.entries
+            contents = dataset.contents if contents is None else contents.joined(dataset.contents, directory)
             if choice != EVERYTHING:
                 holdings.append(hold(directory, dataset, choice, arguments))
     return merge_holdings(held), holdings

@@ -1,8 +1,4 @@
-"""The arguments of `emlio plan` that choose records.
-
-Covers: subsets, repeats and weights on the command line, matches of predicates in local directories. Does not cover: the
-plan (emlio.cli.plan), the choices themselves (emlio.planner.choice).
-"""
+"""The arguments of `emlio plan` that choose records."""
 
 import argparse
 import re
@@ -14,8 +10,7 @@ from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.fraction import Fraction
 from emlio.planner.sampling import EVERYTHING, Sampling
-from emlio.reading.columns.matches import find_matches
-from emlio.wire.control import ShardRow
+from emlio.reading.columns import find_matches
 
 # The training side's modules are imported where a choice is made: a storage node does without them.
 if TYPE_CHECKING:
@@ -69,10 +64,7 @@ def hold(directory: str, dataset: Dataset, sampling: Sampling, arguments: argpar
     from emlio.receiver.assignment.agreement import Holding, questions_of
 
     found = [find_matches(dataset, question, cache_dir=arguments.cache_dir) for question in questions_of(sampling)]
-    rows = tuple(
-        ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
-        for entry in dataset.entries
-    )
+    rows = tuple(entry.row for entry in dataset.entries)
     return Holding(
         peer=directory,
         rows=rows,

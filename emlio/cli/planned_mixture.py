@@ -1,8 +1,4 @@
-"""The mixture that `emlio plan` is asked to show.
-
-Covers: its arguments, the datasets' shards, counts of an epoch and a step. Does not cover: the rest of the command
-(emlio.cli.plan).
-"""
+"""The mixture that `emlio plan` is asked to show."""
 
 import argparse
 import dataclasses

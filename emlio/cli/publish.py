@@ -1,8 +1,4 @@
-"""`emlio publish`: serve a folder as a dataset, or as its next generation, at a daemon that runs.
-
-Covers: writing the description, waiting for what the daemon makes of it. Does not cover: the daemon
-(emlio.daemon.control.reloads), the form of a description (emlio.daemon.datasets.descriptions).
-"""
+"""`emlio publish`: serve a folder as a dataset, or as its next generation, at a daemon that runs."""
 
 import argparse
 import json

@@ -1,7 +1,4 @@
-"""`emlio synth`: make a synthetic dataset.
-
-Covers: the command's arguments and output. Does not cover: making it (emlio.prepare.synth).
-"""
+"""`emlio synth`: make a synthetic dataset."""
 
 import argparse
 import re

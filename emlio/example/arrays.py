@@ -1,9 +1,4 @@
-"""Arrays that are stored as three features: NAME/data, NAME/dtype and, unless they are scalars, NAME/shape.
-
-Covers: which features are the parts of an array, arrays of the columns of a batch, the records whose
-parts do not fit. Does not cover: writing them (emlio.prepare.targets.example_form), other columns
-(emlio.example.columns).
-"""
+"""Arrays that are stored as three features: NAME/data, NAME/dtype and, unless they are scalars, NAME/shape."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -1,12 +1,8 @@
-"""Conversion of a batch's records to one column per feature.
-
-Covers: received buffers in, stacked numbers and views of bytes out; the caller chooses each
-record's place in the batch. Payload bytes are never copied, only numbers are. Does not cover: the
-meaning of a column's bytes, checksums.
-"""
+"""Conversion of a batch's records to one column per feature."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +58,11 @@ class Piece:
             raise ConfigError(f"a piece's records must be inside its buffer of {len(self.buffer)} bytes")
         if self.notes is not None and self.notes.shape != (len(self.starts), 2):
             raise ConfigError(f"a piece's notes must be a begin and an end per record, got {self.notes.shape}")
+
+    def chosen(self, kept: npt.NDArray[Any], slots: npt.NDArray[np.int64]) -> "Piece":
+        """Return the records that a mask or positions choose, at other places."""
+        notes = None if self.notes is None else self.notes[kept]
+        return replace(self, starts=self.starts[kept], ends=self.ends[kept], slots=slots, notes=notes)
 
     def part(self, begin: int, end: int, slots: npt.NDArray[np.int64]) -> "Piece":
         """Return the records from `begin` up to `end` at other places.

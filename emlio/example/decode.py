@@ -7,9 +7,6 @@ The message has exactly three levels (number = field, all length-delimited unles
     entry    1: name   2: Feature
     Feature  1: BytesList | 2: FloatList | 3: Int64List  the last kind counts; equal kinds are joined
     lists    1: value, repeated                          numbers packed (one run) or tagged one by one
-
-Covers: what protobuf accepts, except groups, which no writer of Examples produces. Other fields are
-skipped. Does not cover: many records at once (emlio.example.columns).
 """
 
 import struct

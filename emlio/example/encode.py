@@ -1,9 +1,4 @@
-"""Encoder of tf.train.Example.
-
-Covers: the kinds bytes, float32 and int64, in the form of protobuf's deterministic serialisation:
-keys sorted, numbers packed. Does not cover: SequenceExample, arrays of more than one dimension (an
-Example has no shape).
-"""
+"""Encoder of tf.train.Example."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
@@ -119,9 +114,8 @@ def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryvie
     if all(isinstance(item, Integral) for item in items):
         whole = [int(cast("int", item)) for item in items]
         if min(whole) < -(1 << 63) or max(whole) >> 63 > 0:
-            raise ConfigError(
-                f"feature {name!r}: whole numbers must be in [-2**63, 2**63), got {min(whole)}, {max(whole)}"
-            )
+            strange = next(number for number in whole if not -(1 << 63) <= number < 1 << 63)
+            raise ConfigError(f"feature {name!r}: whole numbers must be in [-2**63, 2**63), got {strange}")
         if len(whole) < _LONG_RUN:
             return _INTS, _packed(b"".join([_varint(number & _UINT64) for number in whole]))
         return _INTS, _packed(pack_varints(np.array(whole, np.int64)))

@@ -2,13 +2,9 @@
 
 `ColumnDecoder.decode` raises an error for the first record that is not like the others. Here each record is judged by itself, so
 that only those that cannot be read are blamed, whatever the others are.
-
-Covers: the kinds of each record's features, records that cannot be read; removing records from pieces. Does not cover: the
-handling of a batch with faults; the fast path, which does not use this module.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -58,13 +54,7 @@ def without(pieces: Sequence[Piece], places: Collection[int]) -> list[Piece]:
     left = [piece.slots[keep] for piece, keep in zip(pieces, kept, strict=True)]
     in_order = np.sort(np.concatenate(left)) if left else gone
     return [
-        replace(
-            piece,
-            starts=piece.starts[keep],
-            ends=piece.ends[keep],
-            slots=np.searchsorted(in_order, piece.slots[keep]).astype(np.int64),
-            notes=None if piece.notes is None else piece.notes[keep],
-        )
+        piece.chosen(keep, np.searchsorted(in_order, piece.slots[keep]).astype(np.int64))
         for piece, keep in zip(pieces, kept, strict=True)
         if keep.any()
     ]

@@ -1,8 +1,4 @@
-"""One column under construction, from records parsed one by one and records parsed together.
-
-Covers: placing values by their record's place in the batch, stacking, one kind per column. Does not
-cover: parsing.
-"""
+"""One column under construction, from records parsed one by one and records parsed together."""
 
 from typing import TypeAlias, cast
 

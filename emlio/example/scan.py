@@ -7,8 +7,6 @@ records. The walk accepts only the form that every serialiser writes (name befor
 numbers packed, nothing unknown). A record in any other form is returned as odd, for the scalar
 parser to read or refuse. So no error is raised here, and an accepted record is read exactly as by
 the scalar parser.
-
-Covers: the positions of the requested features' values. Does not cover: converting them to columns.
 """
 
 from collections.abc import Sequence

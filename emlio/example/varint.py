@@ -2,9 +2,6 @@
 
 A varint holds 7 bits per byte, lowest first; every byte but the last has its top bit set. A
 negative int64 takes ten bytes.
-
-Covers: converting runs of int64 to bytes and back, with numpy. Does not cover: single tags and
-lengths, which are parsed where they occur.
 """
 
 import numpy as np

@@ -1,6 +1,1 @@
-"""The formats of records that are served as they lie.
-
-Covers: recognising a format among the files of a folder, the ranges of its records, and their
-columns at the rank. Pure: files are read by functions that the caller gives. Does not cover:
-folders and stored indexes (emlio.index), reading records in order to send them (emlio.reading).
-"""
+"""The formats of records that are served in place."""

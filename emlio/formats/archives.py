@@ -2,9 +2,6 @@
 
 A daemon that unpacks archives sends each as one whose arrays are stored without compression. That
 takes more bytes on the way and less of the training host's processors.
-
-Covers: reading an archive, making one without compression. Does not cover: labels and paths
-(emlio.formats.whole_file), arrays (emlio.formats.npy_header).
 """
 
 import io
@@ -170,7 +167,9 @@ def _arrays(view: memoryview) -> Mapping[str, Any]:
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
     with archive.open(member) as packed:
-        data = packed.read(member.file_size + 1)
+        data = bytearray(
+            packed.read(member.file_size + 1)
+        )  # writable, as other arrays are: PyTorch warns of one that is not
     try:
         return read_npy(memoryview(data))
     except DatasetError as error:
@@ -180,7 +179,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[An
 archive_files = Archives(
     name="npz",
     words="a tree of .npz files, some arrays each",
-    extension=".npz",
+    extensions=(".npz",),
     read=_arrays,
     schema={},
     options={"inflate": "storage for a daemon that unpacks them, rank by default"},

@@ -1,39 +1,49 @@
-"""Rows of large NumPy arrays: each row of each .npy file is a record.
-
-Covers: the rows of arrays of one type and one shape of row. Does not cover: arrays that are records
-(emlio.formats.whole_file).
-"""
+"""Rows of large NumPy arrays: each row of each .npy file is a record."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
 from emlio.formats.record_form import RowForm
 
-__all__ = ["ArrayRows", "array_rows", "check_numbers", "header_of"]
+__all__ = ["MOST_SIDE_BY_SIDE", "array_rows", "check_numbers", "header_of", "side_by_side"]
+
+MOST_SIDE_BY_SIDE: Final = 8
+"""More files are records themselves, even if their lengths are equal."""
+
+_PAIR: Final = ["x.npy", "y.npy"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayRows:
-    """See `Format`.
+def side_by_side(headers: Mapping[str, NpyHeader]) -> str:
+    """Return the advice for arrays that have equally many rows, but are not all alike; "" for others.
 
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
+    Args:
+        headers: of all arrays of a folder, by their names in it.
     """
+    rows = {header.shape[:1] for header in headers.values()}
+    if not 2 <= len(headers) <= MOST_SIDE_BY_SIDE or len(rows) != 1 or any("/" in name for name in headers):
+        return ""
+    (count,) = rows
+    forms = {(header.shape, header.dtype.newbyteorder("=")) for header in headers.values()}
+    # Arrays of one shape may well be records: clips of sound, embeddings.
+    if not count or count[0] < 2 or (len(forms) == 1 and sorted(map(str.lower, headers)) != _PAIR):
+        return ""
+    *names, last = sorted(headers)
+    return (
+        f"each file is one record, but {', '.join(names)} and {last} have {count[0]:,} rows each. If a row of each makes a "
+        "record, convert them: emlio convert DIR OUT --from npy-columns"
+    )
 
-    name: str = "npy-rows"
-    words: str = "a tree of .npy files, each row a record; must be asked for"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+class ArrayRows(Format):
+    """See `Format`."""
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -41,13 +51,11 @@ class ArrayRows:
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(".npy"))
-        if not found:
-            raise DatasetError(f"dataset directory {where}: must hold .npy files, holds none")
+        found = self.own_files(files, where)
         first = header_of(files, found[0][1])
         for _, number in found:
             header = header_of(files, number)
-            name = files.names[number]
+            name = str(files.path(number))
             check_numbers(header, int(files.sizes[number]), name)
             if not header.shape or (header.fortran and len(header.shape) > 1):
                 raise DatasetError(
@@ -100,7 +108,7 @@ def header_of(files: Files, number: int) -> NpyHeader:
     try:
         return read_npy_header(files.read(number, 0, MOST_HEADER_BYTES + 16))
     except DatasetError as error:
-        raise DatasetError(f"{files.names[number]}: {error}") from error
+        raise DatasetError(f"{files.path(number)}: {error}") from error
 
 
 def check_numbers(header: NpyHeader, size_bytes: int, name: str) -> None:
@@ -116,4 +124,6 @@ def check_numbers(header: NpyHeader, size_bytes: int, name: str) -> None:
         )
 
 
-array_rows = ArrayRows()
+array_rows = ArrayRows(
+    name="npy-rows", words="a tree of .npy files, each row a record; must be asked for", extensions=(".npy",)
+)

@@ -1,8 +1,4 @@
-"""The contents of a dataset: its format, and what is known of its records.
-
-Covers: the value, which a daemon tells its ranks. Does not cover: how records become columns (each
-format's own file).
-"""
+"""The contents of a dataset: its format, and what is known of its records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

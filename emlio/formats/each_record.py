@@ -1,9 +1,4 @@
-"""Columns of records that are read one by one, whatever their format.
-
-Covers: the columns of a batch from a function that reads one record, numbers and arrays of one
-shape stacked, names by which presets ask for an image and its label. Does not cover: reading one
-record (each format's own file).
-"""
+"""Columns of records that are read one by one, whatever their format."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

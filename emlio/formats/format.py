@@ -1,17 +1,15 @@
-"""The contract that all formats fulfil.
+"""The contract that all formats fulfil."""
 
-Covers: the contract, that of formats read by groups, their values. Does not cover: which formats there are
-(emlio.formats.registry).
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import IO, Protocol, runtime_checkable
+from typing import IO, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.record_form import RowForm
 
@@ -106,7 +104,7 @@ class Ranges:
     Attributes:
         starts: (n,) the byte at which each begins.
         ends: (n,) the byte after its last one.
-        digest: of their content, if the format has one; by default shards are told apart by names,
+        digest: of their content, if the format has one; by default it is made of a shard's names,
             sizes and ranges.
         groups: (groups, 2) if records are no ranges of the file but of what a `GroupFormat` makes of
             it, group by group: the first record of each, and its place as the format knows it.
@@ -120,34 +118,54 @@ class Ranges:
     framed: bool = False
 
 
-class Format(Protocol):
+_TEXTS: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
+"""Endings of files that lie beside shards: a README, a licence, what Hugging Face's datasets stores."""
+
+_MOST_TEXTS: Final = 16
+"""More of them are records, whatever their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(ABC):
     """One format. Holds no state, so that threads may share it.
 
     Attributes:
         name: as users write it.
         words: what it is, for lists of formats.
         options: the options that it takes, with what each means.
+        extensions: what the names of its files end with, in lower case; none if other things tell.
+        texts: whether a few texts beside its files are about them, such as a README, and no records.
     """
 
-    @property
-    def name(self) -> str:
-        """See the class."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """See the class."""
-        ...
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """See the class."""
-        ...
+    name: str
+    words: str
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    extensions: tuple[str, ...] = ()
+    texts: bool = False
 
     def claims(self, files: Files) -> bool:
-        """Return whether a folder with these files is taken for one of this format."""
-        ...
+        """Return whether a folder with these files is taken for one of this format.
 
+        By default if half of them are its, or all but a few texts.
+        """
+        count, about = (sum(files.endings.get(one, 0) for one in kinds) for kinds in (self.extensions, _TEXTS))
+        about = about if self.texts and about <= _MOST_TEXTS else 0
+        return count > 0 and (2 * count >= len(files.names) or count + about == len(files.names))
+
+    def own_files(self, files: Files, where: str) -> list[tuple[str, int]]:
+        """Return the names and numbers of the files with its extensions, sorted.
+
+        Raises:
+            DatasetError: there is none.
+        """
+        found = sorted(
+            (name, number) for number, name in enumerate(files.names) if name.lower().endswith(self.extensions)
+        )
+        if not found:
+            raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
+        return found
+
+    @abstractmethod
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """Return the shards of a folder.
 
@@ -159,16 +177,16 @@ class Format(Protocol):
         Raises:
             DatasetError: it has none, or its files are invalid.
         """
-        ...
 
+    @abstractmethod
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """Return the records of a shard that is one file.
 
         Raises:
             DatasetError: the file is invalid.
         """
-        ...
 
+    @abstractmethod
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RowForm:
         """Return what makes columns of records, at the rank.
 
@@ -180,7 +198,6 @@ class Format(Protocol):
             ConfigError: there is no such column.
             DatasetError: the contents' settings are not valid.
         """
-        ...
 
 
 @runtime_checkable
@@ -189,6 +206,10 @@ class TopFormat(Protocol):
 
     def owns(self, name: str) -> bool:
         """Return whether a file of this name may be of the format."""
+        ...
+
+    def describes(self, name: str) -> bool:
+        """Return whether such a file holds no records, but says something about them."""
         ...
 
 

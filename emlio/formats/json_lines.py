@@ -1,11 +1,7 @@
-"""JSON lines: each line that is not empty is a record. Lines end with LF, or CR in a file without LF.
-
-Covers: finding lines, parsing them. Does not cover: compressed files.
-"""
+"""JSON lines: each line that is not empty is a record. Lines end with LF, or CR in a file without LF."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,13 +11,11 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
-from emlio.formats.whole_file import mostly
 
 __all__ = ["JsonLines", "json_lines"]
 
-_EXTENSIONS: Final = (".jsonl", ".ndjson")
 _BLOCK_BYTES: Final = 4 << 20
 _NEWLINE: Final = 10
 _RETURN: Final = 13
@@ -36,29 +30,12 @@ _EXACT: Final = 1 << 53
 """Whole numbers up to here are exact as floats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonLines:
-    """See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "jsonl"
-    words: str = "JSON lines, an object each"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def claims(self, files: Files) -> bool:
-        """See `Format`."""
-        return mostly(files, *_EXTENSIONS)
+class JsonLines(Format):
+    """See `Format`."""
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(_EXTENSIONS))
-        if not found:
-            raise DatasetError(f"dataset directory {where}: must hold .jsonl files, holds none")
+        found = self.own_files(files, where)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
             schema=_sampled_schema(files, [number for _, number in found]),
@@ -102,7 +79,7 @@ def _line_ends(files: Files, number: int, begin: int, end: int) -> tuple[npt.NDA
             at, written = at + len(block), written + int(counts[-1])
     size = int(files.sizes[number])
     if at != size:
-        raise DatasetError(f"{files.names[number]}: had {size} bytes and has {at} now: another process is changing it")
+        raise DatasetError(f"{files.path(number)}: had {size} bytes and has {at} now: another process is changing it")
     return np.concatenate(newlines), np.concatenate([*filled, np.array([max(written, begin)], np.int64)])
 
 
@@ -163,4 +140,4 @@ def _kind(value: object) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "json")
 
 
-json_lines = JsonLines()
+json_lines = JsonLines(name="jsonl", words="JSON lines, an object each", extensions=(".jsonl", ".ndjson"), texts=True)

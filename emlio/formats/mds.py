@@ -4,14 +4,10 @@
     sample:  uint32 length of each column without a fixed one | the columns' bytes
 
 All numbers are little-endian.
-
-Covers: shards that lie uncompressed. Does not cover: the encodings of columns
-(emlio.formats.mds_encodings).
 """
 
 import struct
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import InvalidOperation
 from typing import Annotated, Any, Final
 
@@ -21,7 +17,7 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.mds_encodings import IMAGES, decoder_of, field_type, size_of
 from emlio.formats.record_form import RowForm
 
@@ -70,19 +66,8 @@ class _Columns(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mds:
-    """See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "mds"
-    words: str = "MosaicML's MDS shards with an index.json"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+class Mds(Format):
+    """See `Format`."""
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -138,12 +123,12 @@ class Mds:
         table = _LENGTH.size * (samples + 1)
         data = files.read(number, _LENGTH.size, table)
         if len(data) < table:
-            raise DatasetError(f"{shard.name}: must have the begins of {samples} samples, ends at byte {size}")
+            raise DatasetError(f"{files.path(number)}: must have the begins of {samples} samples, ends at byte {size}")
         bounds = np.frombuffer(data, "<u4").astype(np.int64)
         begin = _LENGTH.size + table
         if int(bounds[0]) < begin or int(bounds[-1]) != size or (np.diff(bounds) < 0).any():
             raise DatasetError(
-                f"{shard.name}: its samples must follow each other from byte {begin} or later to {size}, they go from "
+                f"{files.path(number)}: its samples must follow each other from byte {begin} or later to {size}, they go from "
                 f"{int(bounds[0])} to {int(bounds[-1])}"
             )
         return Ranges(starts=bounds[:-1], ends=bounds[1:])
@@ -250,7 +235,7 @@ def _check_shard(files: Files, number: int, shard: _Shard) -> None:
 def _samples(files: Files, number: int) -> int:
     head = files.read(number, 0, _LENGTH.size)
     if len(head) < _LENGTH.size:
-        raise DatasetError(f"{files.names[number]}: must begin with the number of its samples, has {len(head)} bytes")
+        raise DatasetError(f"{files.path(number)}: must begin with the number of its samples, has {len(head)} bytes")
     samples: int = _LENGTH.unpack(head)[0]
     return samples
 
@@ -333,4 +318,4 @@ def _roles(columns: _Columns, fields: Sequence[str]) -> set[str]:
     return {name for role, name in _role_columns(columns).items() if role in fields}
 
 
-mds = Mds()
+mds = Mds(name="mds", words="MosaicML's MDS shards with an index.json")

@@ -1,8 +1,4 @@
-"""The encodings of MDS columns.
-
-Covers: their sizes, their types, decoding values. Does not cover: pickles, which are never read;
-lists of images; shards (emlio.formats.mds).
-"""
+"""The encodings of MDS columns. Pickles are never read."""
 
 import json
 import math

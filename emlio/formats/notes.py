@@ -1,9 +1,6 @@
 """Notes on records that a rank is told beside their bytes, such as a file's label and path.
 
-    4 bytes CRC32C of the rest | n lengths of 4 bytes, little-endian | the notes
-
-Covers: the block that follows the records of a message. Does not cover: what the notes of a format
-say (emlio.formats.whole_file).
+4 bytes CRC32C of the rest | n lengths of 4 bytes, little-endian | the notes
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Arrays in NumPy's .npy form, without a copy and without pickles.
-
-Covers: the header, an array on the file's bytes. Does not cover: archives (emlio.formats.whole_file).
-"""
+"""Arrays in NumPy's .npy form, without a copy and without pickles."""
 
 import io
 from dataclasses import dataclass

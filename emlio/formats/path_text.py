@@ -1,7 +1,4 @@
-"""Paths as text, whatever bytes the file system has, the same on all hosts.
-
-Covers: both directions, as Python does it where names are UTF-8. Does not cover: opening paths.
-"""
+"""Paths as text, whatever bytes the file system has, the same on all hosts."""
 
 __all__ = ["path_bytes", "path_text"]
 

@@ -1,7 +1,4 @@
-"""Records without a frame of their own, one after the other, with a checksum for each beside them.
-
-Covers: checking a run of them. Does not cover: framed records (emlio.tfrecord).
-"""
+"""Records without a frame of their own, one after the other, with a checksum for each beside them."""
 
 import numpy as np
 import numpy.typing as npt

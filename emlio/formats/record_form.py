@@ -1,9 +1,4 @@
-"""The contract of what makes columns of a batch's records, and bytes as they are.
-
-Covers: the contract, records of any format as their bytes, one by one or as the rows of one array, what
-is told of them. Does not cover: the forms of the formats (their own files), the treatment of records that
-cannot be decoded (emlio.receiver.batches.assemble).
-"""
+"""The contract of what makes columns of a batch's records, and bytes as they are."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast, overload

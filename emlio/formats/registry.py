@@ -48,14 +48,38 @@ def find_format(files: Files, where: str) -> Format:
         where: the folder, for errors.
 
     Raises:
-        DatasetError: it has no files, or most are of a form that cannot be read.
+        DatasetError: it has no files, most are of a form that cannot be read, or files with many records are few among
+            others, but hold most bytes.
     """
     found = next((each for each in FORMATS if not isinstance(each, TopFormat) and each.claims(files)), None)
     if found is any_files:
         refuse_containers(files, where)
+        _refuse_shards(files, where)
     if found is not None:
         return found
     raise DatasetError(f"dataset directory {where}: must hold a dataset, holds no files")
+
+
+_OF_SHARDS = {
+    ".tar": tars.name,
+    **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
+    **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
+    **dict.fromkeys(json_lines.extensions, json_lines.name),
+}
+"""Formats of files with many records, by the endings of the files."""
+
+
+def _refuse_shards(files: Files, where: str) -> None:
+    """Check that files with many records do not hold most of the bytes of a folder that would be served file by file."""
+    there = [ending for ending in _OF_SHARDS if ending in files.endings]
+    if not there:
+        return
+    numbers = [number for number, name in enumerate(files.names) if name.lower().endswith(tuple(there))]
+    if 2 * int(files.sizes[numbers].sum()) > int(files.sizes.sum()):
+        raise DatasetError(
+            f"{where}: must hold files of one kind, holds {', '.join(there)} files such as {files.names[numbers[0]]} among "
+            f"others. Choose a format, such as format={_OF_SHARDS[there[0]]}; to serve each file as one record, say format=files"
+        )
 
 
 _ALSO_CALLED = {

@@ -1,16 +1,14 @@
 """WebDataset tars: members that share a name up to the first dot are a record.
 
 A record is the range from its first member's header to its last member's end, so a rank finds names
-and lengths in the record itself, and checks each header's own checksum.
-
-Covers: uncompressed tars in the forms of POSIX and GNU, with long names. Does not cover: compressed
-tars, whose members have no place in the file; sparse members.
+and lengths in the record itself, and checks each header's own checksum. Tars may have the forms of
+POSIX and GNU, with long names; members of compressed tars have no place in the file, and sparse
+ones are refused.
 """
 
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +16,8 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType, sampled
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
-from emlio.formats.whole_file import mostly
 from emlio.images.header import IMAGE_EXTENSIONS
 
 __all__ = ["WebDatasetTars", "key_and_extension", "tars"]
@@ -50,30 +47,12 @@ _AFTER_END_BYTES: Final = 1 << 16
 """The bytes after the end mark in which a second tar is looked for: tools pad to 10 KiB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebDatasetTars:
-    """See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "tar"
-    words: str = "WebDataset tars, the members of one name a record"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def claims(self, files: Files) -> bool:
-        """See `Format`."""
-        return mostly(files, ".tar")
+class WebDatasetTars(Format):
+    """See `Format`."""
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        numbers = [number for number, name in enumerate(files.names) if name.lower().endswith(".tar")]
-        if not numbers:
-            raise DatasetError(f"dataset directory {where}: must hold .tar files, holds none")
-        shards = sorted((files.names[number], number) for number in numbers)
+        shards = self.own_files(files, where)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in shards),
             schema=_sampled_schema(files, [number for _, number in shards]),
@@ -82,6 +61,7 @@ class WebDatasetTars:
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`."""
         (number,) = shard.files
+        path = files.path(number)
         starts: list[int] = []
         ends: list[int] = []
         key: str | None = None
@@ -92,7 +72,7 @@ class WebDatasetTars:
                     # The module keeps every member, gigabytes for millions of them.
                     vars(archive)["members"].clear()
                     if member.issparse():
-                        raise DatasetError(f"{shard.name}: {member.name}: must not be sparse; pack it without --sparse")
+                        raise DatasetError(f"{path}: {member.name}: must not be sparse; pack it without --sparse")
                     if not member.isreg():
                         continue
                     of, extension = key_and_extension(member.name)
@@ -104,14 +84,14 @@ class WebDatasetTars:
                         ends.append(0)
                     if extension in seen:
                         raise DatasetError(
-                            f"{shard.name}: record {len(starts) - 1}: must have each member once, {member.name} is there "
+                            f"{path}: record {len(starts) - 1}: must have each member once, {member.name} is there "
                             "twice"
                         )
                     seen.add(extension)
                     ends[-1] = member.offset_data + member.size
                 end = archive.offset
         except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
-            raise DatasetError(f"{shard.name}: must be an uncompressed tar file: {error}") from error
+            raise DatasetError(f"{path}: must be an uncompressed tar file: {error}") from error
         _check_end(files, number, end, max(ends, default=0))
         return Ranges(starts=np.array(starts, np.int64), ends=np.array(ends, np.int64))
 
@@ -174,7 +154,7 @@ def _check_end(files: Files, number: int, end: int, last: int) -> None:
     Raises:
         DatasetError: it is cut off or corrupt, or another tar follows.
     """
-    name, size = files.names[number], int(files.sizes[number])
+    name, size = files.path(number), int(files.sizes[number])
     if last > size:
         raise DatasetError(f"{name}: its last record must end within its {size} bytes, ends at {last}: it is cut off")
     mark = files.read(number, end, _BLOCK)
@@ -311,4 +291,6 @@ def _aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-tars = WebDatasetTars()
+tars = WebDatasetTars(
+    name="tar", words="WebDataset tars, the members of one name a record", extensions=(".tar",), texts=True
+)

@@ -12,7 +12,7 @@ batches of tokens (emlio.receiver.tokens).
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.contents import Contents, FieldType
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.token_form import TOKENS, token_form, token_settings
 
@@ -33,19 +33,8 @@ _CODES: Final = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: 
 _FLAT: Final = ("uint8", "uint16", "uint32", "int16", "int32", "int64")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedTokens:
-    """Megatron-LM's files: a document is a record. See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "megatron"
-    words: str = "Megatron-LM's .bin and .idx files, a document a record"
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+class IndexedTokens(Format):
+    """Megatron-LM's files: a document is a record. See `Format`."""
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -79,7 +68,7 @@ class IndexedTokens:
         bounds = index.documents
         if len(bounds) < 1 or int(bounds[0]) != 0 or int(bounds[-1]) != len(ends) or (np.diff(bounds) < 0).any():
             raise DatasetError(
-                f"{files.names[number]}: its documents must divide its {len(ends)} sequences, they go from "
+                f"{files.path(number)}: its documents must divide its {len(ends)} sequences, they go from "
                 f"{bounds[:1].tolist()} to {bounds[-1:].tolist()}"
             )
         # The tools that make such files write the sequences one after the other, so that a type of tokens, or a file, that
@@ -88,13 +77,13 @@ class IndexedTokens:
         if strange.size:
             at = int(strange[0])
             raise DatasetError(
-                f"{files.names[number]}: sequence {at} must begin at byte {int(ends[at] - lengths_bytes[at])}, where the "
+                f"{files.path(number)}: sequence {at} must begin at byte {int(ends[at] - lengths_bytes[at])}, where the "
                 f"one before ends, it has {int(index.lengths[at])} tokens at byte {int(index.pointers[at])}"
             )
         size, end = int(files.sizes[data]), int(ends[-1]) if len(ends) else 0
         if end != size:
             raise DatasetError(
-                f"{files.names[number]}: does not fit {shard.name}: its {len(ends)} sequences of {index.dtype} must fill "
+                f"{files.path(number)}: does not fit {files.names[data]}: its {len(ends)} sequences of {index.dtype} must fill "
                 f"the file's {size} bytes, they end at {end}"
             )
         firsts, lasts = bounds[:-1], bounds[1:]
@@ -106,24 +95,8 @@ class IndexedTokens:
         return token_form(contents, fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatTokens:
-    """Flat arrays of tokens: a window of them is a record. See `Format`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = "tokens"
-    words: str = "flat .bin or .npy files of tokens, a window a record; must be asked for"
-    options: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "window": "L: records of L + 1 tokens, one every L",
-            "dtype": "of the tokens in .bin files: " + ", ".join(_FLAT),
-        }
-    )
+class FlatTokens(Format):
+    """Flat arrays of tokens: a window of them is a record. See `Format`."""
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -157,7 +130,7 @@ class FlatTokens:
 
     def _flat(self, files: Files, number: int, given: str | None) -> "tuple[np.dtype[Any], int, int]":
         """Return the type of a file's tokens, the byte where they begin, and how many there are."""
-        name, size = files.names[number], int(files.sizes[number])
+        name, size = str(files.path(number)), int(files.sizes[number])
         if name.endswith(".npy"):
             header = header_of(files, number)
             check_numbers(header, size, name)
@@ -217,7 +190,7 @@ class _Index:
 
 
 def _index(files: Files, number: int) -> _Index:
-    name, size = files.names[number], int(files.sizes[number])
+    name, size = str(files.path(number)), int(files.sizes[number])
     data = files.read(number, 0, size)
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise DatasetError(f"{name}: must be an index of Megatron-LM, begins with {data[:9]!r}")
@@ -245,5 +218,12 @@ def _index(files: Files, number: int) -> _Index:
     )
 
 
-indexed_tokens = IndexedTokens()
-flat_tokens = FlatTokens()
+indexed_tokens = IndexedTokens(name="megatron", words="Megatron-LM's .bin and .idx files, a document a record")
+flat_tokens = FlatTokens(
+    name="tokens",
+    words="flat .bin or .npy files of tokens, a window a record; must be asked for",
+    options={
+        "window": "L: records of L + 1 tokens, one every L",
+        "dtype": "of the tokens in .bin files: " + ", ".join(_FLAT),
+    },
+)

@@ -1,8 +1,4 @@
-"""Records that are arrays of tokens and nothing else, whatever files they lie in.
-
-Covers: the type of their tokens as daemons tell it, their column. Does not cover: files of tokens
-(emlio.formats.token_files), batches of tokens (emlio.receiver.tokens).
-"""
+"""Records that are arrays of tokens and nothing else, whatever files they lie in."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -4,15 +4,12 @@ A rank is told the path of each file in its folder, and its label where the fold
 for each class.
 
     4 bytes label, little-endian, -1 for none | the path
-
-Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.npz` files
-(emlio.formats.archives), rows of large arrays (emlio.formats.array_rows), pictures inside files.
 """
 
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,13 +19,13 @@ from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.folders.names import ABOUT, splits_at_top
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RowForm
 from emlio.images.header import IMAGE_EXTENSIONS
 
-__all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly", "with_path"]
+__all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "with_path"]
 
 _PER_SHARD = 4096
 """Files of one shard: few enough that daemons share the work, and that the catalog is short."""
@@ -41,41 +38,33 @@ _NO_LABEL = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeFiles:
+class WholeFiles(Format):
     """A format in which each file is a record. See `Format`.
 
     Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-        extension: of its files; any if empty.
         read: returns the columns of a file's bytes, besides label and path.
         schema: of these columns.
         image: the column that holds an encoded image, if one does.
     """
 
-    name: str
-    words: str
-    extension: str
     read: Callable[[memoryview], Mapping[str, Any]]
     schema: Mapping[str, FieldType]
     image: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
-        if not self.extension:
-            return bool(len(files.names))
-        return mostly(files, self.extension)
+        return Format.claims(self, files) if self.extensions else bool(len(files.names))
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
         names = files.names
         numbers: Sequence[int] = range(len(names))
-        if self.extension:
-            numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
+        if self.extensions:
+            numbers = [number for number in numbers if names[number].lower().endswith(self.extensions)]
         if not numbers:
-            raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
+            raise DatasetError(
+                f"dataset directory {where}: must hold {', '.join(self.extensions) or 'files'}, holds none"
+            )
         # Classes lie below splits that are served as one.
         tops = (names[number].partition("/")[0] for number in numbers if "/" in names[number])
         depth = int(bool(splits_at_top(tops)))
@@ -136,12 +125,6 @@ def _labelled(settings: bytes) -> bool:
         return bool(told["labels"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DatasetError(f"files must be told with or without labels, got {settings!r}") from error
-
-
-def mostly(files: Files, *extensions: str) -> bool:
-    """Return whether at least half of the files have one of these extensions."""
-    count = sum(files.endings.get(extension, 0) for extension in extensions)
-    return count > 0 and 2 * count >= len(files.names)
 
 
 def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
@@ -217,7 +200,6 @@ def _array(view: memoryview) -> Mapping[str, Any]:
 any_files = WholeFiles(
     name="files",
     words="any tree of files; with a folder for each class, they have labels",
-    extension="",
     read=_data,
     schema={"data": FieldType("bytes")},
     image="data",
@@ -225,7 +207,7 @@ any_files = WholeFiles(
 array_files = WholeFiles(
     name="npy",
     words="a tree of .npy files, an array each",
-    extension=".npy",
+    extensions=(".npy",),
     read=_array,
     schema={"array": FieldType("array")},
 )

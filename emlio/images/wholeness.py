@@ -11,11 +11,10 @@ DALI does not decode.
 
 import re
 import struct
+from dataclasses import dataclass
+from typing import Final
 
-from emlio.images.jpeg_wholeness import jpeg_fault
-from emlio.images.tiff_wholeness import TIFF_MAGICS, tiff_fault
-
-__all__ = ["image_fault"]
+__all__ = ["TIFF_MAGICS", "image_fault", "jpeg_fault", "tiff_fault"]
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -31,6 +30,150 @@ _JPEG2000_PIXELS = re.compile(rb"\xff\x93")
 _JPEG2000_END = re.compile(rb"\xff\xd9")
 _BMP_OLD_HEADER_BYTES = 12
 _BMP_UNCOMPRESSED = frozenset({0, 3, 6})
+
+
+TIFF_MAGICS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
+
+_VALUE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
+_WHOLE_NUMBERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
+_WIDTH, _HEIGHT = 256, 257
+_PARTS = ((273, 279), (324, 325))
+"""Tags of the positions of strips and tiles, and of their sizes."""
+_TAGS_READ = frozenset({_WIDTH, _HEIGHT, *(tag for pair in _PARTS for tag in pair)})
+
+
+_SEGMENT = struct.Struct(">BBH")
+_FRAME = struct.Struct(">HHB")
+_LENGTH = struct.Struct(">H")
+_END_OF_IMAGE: Final = 0xD9
+_START_OF_SCAN: Final = 0xDA
+# Start-of-frame markers. DHT (C4), JPG (C8) and DAC (CC) lie in the same range but are not frames.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_WITH_LENGTH = frozenset({*range(0xC0, 0xD0), *range(0xDA, 0xFF)})
+# Among compressed pixels FF 00 stands for FF, FF D0 to FF D7 are restart markers, and FF FF is a
+# fill byte.
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+
+
+def jpeg_fault(encoded: bytes | memoryview) -> str | None:
+    """Return why the bytes of a JPEG are not a complete one; None if they are.
+
+    Bytes after the end are ignored: cameras and editors append data there.
+    """
+    size = len(encoded)
+    at = 2
+    has_frame = False
+    while at + 4 <= size:
+        first, marker, length = _SEGMENT.unpack_from(encoded, at)
+        if first != 0xFF:
+            return f"a JPEG's header must have a marker at byte {at}, has {first:#04x}"
+        if marker == 0xFF:  # a fill byte
+            at += 1
+            continue
+        if marker not in _WITH_LENGTH:
+            if marker == _END_OF_IMAGE:
+                return f"a JPEG must hold pixels, this one ends at byte {at} without any"
+            at += 2
+            continue
+        if length < 2:
+            return f"a JPEG's segment must be at least 2 bytes long, the one at byte {at} says {length}"
+        if marker in _FRAMES:
+            if length < 11 or at + 10 > size:
+                return f"a JPEG's frame header must hold its size, the one at byte {at} is too short"
+            height, width, components = _FRAME.unpack_from(encoded, at + 5)
+            if not (height and width and components):
+                return f"a JPEG must have pixels, its header says {width}x{height} of {components} components"
+            has_frame = True
+        at += 2 + length
+        if marker == _START_OF_SCAN:
+            if not has_frame:
+                return "a JPEG must have a frame header before its pixels, this one has none"
+            if at + 2 <= size and encoded[size - 2] == 0xFF and encoded[size - 1] == _END_OF_IMAGE:
+                return None
+            return _scans_fault(encoded, at)
+    return f"a JPEG must have pixels after its header, this one is cut off in the header after {size} bytes"
+
+
+def _scans_fault(encoded: bytes | memoryview, at: int) -> str | None:
+    """Search for the end marker from the first scan on.
+
+    Segments between scans are skipped, since their content may look like a marker.
+    """
+    size = len(encoded)
+    while (found := _NEXT_MARKER.search(encoded, at)) is not None:
+        at = found.start()
+        marker = encoded[at + 1]
+        if marker == _END_OF_IMAGE:
+            return None
+        at += 2
+        if marker in _WITH_LENGTH:
+            if at + 2 > size:
+                break
+            at += _LENGTH.unpack_from(encoded, at)[0]
+    return f"a JPEG must end with its end marker, this one is cut off after {size} bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """The layout of a file's fields, in format characters of the module struct."""
+
+    order: str
+    directory_at: int
+    word: str
+    word_bytes: int
+    entries: str
+    entries_bytes: int
+
+
+def tiff_fault(encoded: bytes | memoryview) -> str | None:
+    """Return why the bytes of a TIFF do not hold its complete first image; None if they do."""
+    size = len(encoded)
+    order = "<" if encoded[0] == ord("I") else ">"
+    if ord("+") in (encoded[2], encoded[3]):
+        form = _Form(order=order, directory_at=8, word="Q", word_bytes=8, entries="Q", entries_bytes=8)
+    else:
+        form = _Form(order=order, directory_at=4, word="I", word_bytes=4, entries="H", entries_bytes=2)
+    if form.directory_at + form.word_bytes > size:
+        return f"a TIFF must have a header with its directory's position, this one is cut off after {size} bytes"
+    (at,) = struct.unpack_from(order + form.word, encoded, form.directory_at)
+    if at + form.entries_bytes > size:
+        return f"a TIFF's directory must be inside its {size} bytes, this one's is at byte {at}"
+    (entries,) = struct.unpack_from(order + form.entries, encoded, at)
+    at += form.entries_bytes
+    entry_bytes = 4 + 2 * form.word_bytes
+    if at + entries * entry_bytes > size:
+        return f"a TIFF's directory must be inside its {size} bytes, this one's has {entries} entries from byte {at} on"
+    tags: dict[int, list[int]] = {}
+    for entry_at in range(at, at + entries * entry_bytes, entry_bytes):
+        tag, kind, count = struct.unpack_from(f"{order}HH{form.word}", encoded, entry_at)
+        values_at = entry_at + 4 + form.word_bytes
+        values_bytes = _VALUE_SIZES.get(kind, 0) * count
+        if values_bytes > form.word_bytes:
+            (values_at,) = struct.unpack_from(order + form.word, encoded, values_at)
+        if values_at + values_bytes > size:
+            return (
+                f"a TIFF's tags must be inside its {size} bytes, this one's tag {tag} ends at "
+                f"{values_at + values_bytes}"
+            )
+        if kind in _WHOLE_NUMBERS and tag in _TAGS_READ:
+            tags[tag] = list(struct.unpack_from(f"{order}{count}{_WHOLE_NUMBERS[kind]}", encoded, values_at))
+    return _parts_fault(tags, size)
+
+
+def _parts_fault(tags: dict[int, list[int]], size: int) -> str | None:
+    if not (any(tags.get(_WIDTH, ())) and any(tags.get(_HEIGHT, ()))):
+        return "a TIFF must have pixels, this one's directory has no width or no height"
+    for starts_tag, sizes_tag in _PARTS:
+        starts = tags.get(starts_tag)
+        if starts:
+            sizes = tags.get(sizes_tag, [1] * len(starts))  # very old writers omit the sizes
+            if len(sizes) != len(starts):
+                return (
+                    f"a TIFF must have a size for each strip or tile, this one has {len(starts)} and {len(sizes)} sizes"
+                )
+            end = max(map(sum, zip(starts, sizes, strict=True)))
+            return None if end <= size else f"a TIFF's pixels must be inside its {size} bytes, this one's end at {end}"
+    return "a TIFF's directory must have the position of its pixels, this one's has none"
 
 
 def image_fault(encoded: bytes | memoryview) -> str | None:

@@ -1,5 +1,1 @@
-"""Datasets on this host's disks.
-
-Covers: finding, indexing, describing and verifying shards. Does not cover: reading records in order
-to send them (emlio.reading).
-"""
+"""Datasets on this host's disks."""

@@ -1,8 +1,4 @@
-"""Making an index: the format of a dataset, and where its records lie.
-
-Covers: finding the format, indexing shards, the index's parts. Does not cover: what is taken over from an
-earlier index (emlio.index.earlier_index), the formats themselves (emlio.formats).
-"""
+"""Making an index: the format of a dataset, and where its records lie."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.array_rows import header_of
+from emlio.formats.array_rows import MOST_SIDE_BY_SIDE, header_of, side_by_side
 from emlio.formats.folders.names import (
     CHOOSING,
     chosen_files,
@@ -27,7 +23,6 @@ from emlio.formats.folders.names import (
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles, TopFormat
 from emlio.formats.mds import mds
 from emlio.formats.registry import FORMATS, find_format, format_named
-from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from emlio.formats.whole_file import any_files, array_files
 from emlio.index.earlier_index import EarlierIndex, kept_checksums
 from emlio.index.groups import group_columns, has_groups
@@ -83,7 +78,7 @@ def _needed(store: Store, options: Mapping[str, str], where: str) -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A shard's records; `ranges` are None where each file is one as it lies."""
+    """A shard's records; `ranges` are None where each file is one record."""
 
     shard: ShardFiles
     ranges: Ranges | None
@@ -117,7 +112,7 @@ def make_index(
     strange = sorted(given.keys() - chosen.options.keys())
     if strange:
         known = ", ".join(f"{option} ({what})" for option, what in {**chosen.options, **CHOOSING}.items())
-        raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
+        raise ConfigError(f"{where}: format {chosen.name} takes the options {known}; got {strange[0]}")
     layout = _chosen_shards(chosen.layout(store, given, where), store, options, where)
     if not (layout.shards[0].whole_files or chosen.name == mds.name):  # an index names the shards that belong together
         require_one_split((store.names[shard.files[0]] for shard in layout.shards), options, where)
@@ -172,7 +167,7 @@ def _tell_unpacked(name: str, chosen: Format, store: Store, layout: Layout) -> N
         _LOG.warning("dataset %s: each of its %s files is a record, as a whole. %s", name, ending, hint)
 
 
-def _left_out(store: Store, layout: Layout, options: Mapping[str, str]) -> tuple[int, str]:
+def _left_out(chosen: Format, store: Store, layout: Layout, options: Mapping[str, str]) -> tuple[int, str]:
     """Return how many chosen files belong to no shard, and one of them: they may be records by mistake."""
     numbers = chosen_files(store.names, options, "")
     used = np.zeros(len(store), np.bool_)
@@ -181,8 +176,10 @@ def _left_out(store: Store, layout: Layout, options: Mapping[str, str]) -> tuple
         used[numbers] = False
     for shard in layout.shards:
         used[np.asarray(shard.files)] = True
-    unused = np.flatnonzero(~used)
-    there = store.names[int(unused[0])] if unused.size else next(iter(store.junk), "")
+    unused = np.flatnonzero(~used).tolist()
+    if isinstance(chosen, TopFormat):
+        unused = [number for number in unused if not chosen.describes(store.names[number])]
+    there = store.names[unused[0]] if unused else next(iter(store.junk), "")
     return len(unused) + len(store.junk), there
 
 
@@ -300,7 +297,7 @@ def _packed(
         framed=any(one.framed for one in ranges),
         told=layout.told,
         missing=list(layout.missing),
-        left_out=(0, "") if isinstance(chosen, TopFormat) else _left_out(store, layout, options),
+        left_out=_left_out(chosen, store, layout, options),
     )
     arrays: dict[str, npt.NDArray[Any]] = {
         **store.columns(numbers),

@@ -4,18 +4,81 @@ Hosts may share the cache folder, such as a home over NFS, and have different da
 path. So an index that lies on a network file system belongs to one host. That also keeps a host from
 removing arrays that another one has mapped, which a network file system does not survive. On a disk
 of the host its name does not count: that of a container changes with each start.
-
-Covers: the folder. Does not cover: what lies in it (emlio.index.range_index).
 """
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-
-from emlio.store.mounts import is_shared, mount_table
+from typing import Final
 
 __all__ = ["cache_folder", "default_cache_dir"]
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_SHARED: Final = frozenset(
+    (
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "fuse",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "wekafs",
+    )
+)
+_FUSE: Final = "fuse."
+_OWN_FUSE: Final = frozenset(("fuse.fuse-overlayfs",))
+"""FUSE file systems on a disk of the host. Most others bring files over a network."""
+
+
+def mount_table() -> str:
+    """Return the kernel's table; nothing where there is none."""
+    try:
+        return _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def is_shared(path: Path, table: str) -> bool:
+    """Return whether a path lies on a file system that several hosts may have mounted.
+
+    Args:
+        path: it need not exist.
+        table: see `mount_table`.
+    """
+    real = Path(os.path.realpath(path))
+    depth, kind = -1, ""
+    for line in table.splitlines():
+        words = line.split(" ")
+        if len(words) < 5 or "-" not in words[5:-1]:
+            continue
+        point = Path(_plain(words[4]))
+        # A later mount hides an earlier one at the same place.
+        if real.is_relative_to(point) and len(point.parts) >= depth:
+            depth, kind = len(point.parts), words[words.index("-", 5) + 1]
+    return kind in _SHARED or (kind.startswith(_FUSE) and kind not in _OWN_FUSE)
+
+
+def _plain(word: str) -> str:
+    """Return a path as it is; the table writes a space as a backslash and 040."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
 
 
 def default_cache_dir(environment: Mapping[str, str]) -> Path:

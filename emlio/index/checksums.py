@@ -6,9 +6,6 @@ record whose checksum is 0 is computed each time, and protected on its way only.
 
 An entry of the table is the checksum and 32 bits that follow from it. An entry that is damaged itself is not known, so that
 a sound record is not taken for a corrupt one.
-
-Covers: the table of a dataset, filled while it is read. Does not cover: its file
-(emlio.index.range_index), checking records (emlio.formats.plain).
 """
 
 from typing import Final

@@ -1,14 +1,9 @@
-"""An open dataset, in a folder or in a bucket: its shards, and where their records lie.
-
-Covers: the values. Does not cover: opening one (emlio.index.opening), reading records
-(emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
-"""
+"""An open dataset, in a folder or in a bucket: its shards, and where their records lie."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -193,9 +188,7 @@ class Dataset:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

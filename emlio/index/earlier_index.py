@@ -1,8 +1,4 @@
-"""An index that was made earlier, as far as it still holds.
-
-Covers: whether its files have changed, ranges and checksums that are taken over. Does not cover: whether
-files came or went (emlio.store.folder_store), making an index (emlio.index.building).
-"""
+"""An index that was made earlier, as far as it still holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The groups of files whose records are no ranges of them, such as the row groups of tables.
-
-Covers: storing them in an index, finding the group of a record. Does not cover: making records of a
-group (the formats), reading (emlio.reading.group_engine).
-"""
+"""The groups of files whose records are no ranges of them, such as the row groups of tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

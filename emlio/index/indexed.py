@@ -9,7 +9,10 @@ start looks at all of them. Objects in a bucket are listed at each start.
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,6 @@ import numpy.typing as npt
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.whole_file import file_notes
 from emlio.index.building import chosen_format, make_index
-from emlio.index.change_notes import ChangeNotes
 from emlio.index.checksums import Checksums
 from emlio.index.dataset import Dataset, Notes, Shard
 from emlio.index.earlier_index import ranged_files_unchanged
@@ -29,11 +31,51 @@ from emlio.progress import Progress
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.object_table import ObjectTable
 from emlio.store.folder import Folder
-from emlio.store.folder_store import FolderStore, unchanged, walk, walk_file
+from emlio.store.folder_store import FolderStore, unchanged, walk, walk_files
 from emlio.store.store import Store
 from emlio.units import counted
 
-__all__ = ["open_folder", "open_objects"]
+__all__ = ["ChangeNotes", "open_folder", "open_objects"]
+
+
+class ChangeNotes:
+    """The notes beside one index that a file was found changed. Thread-safe, and for several processes.
+
+        INDEX.changed          a note, written while the dataset is served
+        INDEX.changed-NUMBER   a note that a rebuild of the index has taken up
+
+    A rebuild may fail, and files may change while it runs. So it takes up the notes that it finds under
+    names of their own, and removes exactly those when the new index is stored.
+    """
+
+    def __init__(self, place: Path) -> None:
+        """See the class.
+
+        Args:
+            place: the file of the index.
+        """
+        self._note = place.with_suffix(".changed")
+
+    def add(self) -> None:
+        """Note a change. Where the folder cannot be written, it is not noted."""
+        with suppress(OSError):
+            self._note.touch()
+
+    def take_up(self) -> list[Path]:
+        """Return the notes that there are; a change from here on is noted anew."""
+        with suppress(OSError):
+            os.rename(self._note, f"{self._note}-{secrets.token_hex(6)}")
+        try:
+            return sorted(self._note.parent.glob(f"{self._note.name}*"))
+        except OSError:
+            return []
+
+    def remove(self, taken_up: Iterable[Path]) -> None:
+        """Remove notes: an index was made since they were taken up."""
+        for note in taken_up:
+            with suppress(OSError):
+                note.unlink()
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,7 +126,7 @@ def open_folder(
             return opened(kept)
 
     def found(owns: Callable[[str], bool] | None) -> FolderStore:
-        return _walk(name, folder, owns, progress=progress) if only is None else walk_file(folder, only)
+        return _walk(name, folder, owns, progress=progress) if only is None else walk_files(folder, [only])
 
     chosen, store = chosen_format(found, options, str(folder.path))
     index = make_index(name, chosen, store, place, options, kept, progress=progress)
@@ -103,17 +145,15 @@ def open_objects(
     rebuild: bool = False,
 ) -> Dataset:
     """Open a dataset in a bucket, given all its objects; see `open_folder`."""
-    table, bucket = store.table, store.bucket
+    table = store.table
     place = _index_place(cache, options)
     index = None if rebuild else load_index(place)
     if index is not None and not index.arrays.keys() >= _OF_OBJECTS:
         index = None
     if index is None or not _is_current(index, table):
-        chosen, some = chosen_format(
-            lambda owns: store if owns is None else store.top(owns), options, str(bucket.address)
-        )
+        chosen, some = chosen_format(lambda owns: store if owns is None else store.top(owns), options, store.shown)
         index = make_index(name, chosen, some, place, options, index, progress=progress)
-    return _indexed(name, BucketStore(bucket, ObjectTable.stored(bucket.address, index.arrays)), index)
+    return _indexed(name, store.stored(index.arrays), index)
 
 
 def _is_current(index: RangeIndex, table: ObjectTable) -> bool:

@@ -1,8 +1,4 @@
-"""Opening a dataset, given its place and options.
-
-Covers: places and their options, splits. Does not cover: finding its format, indexing it
-(emlio.index.building).
-"""
+"""Opening a dataset, given its place and options."""
 
 import os
 import re
@@ -26,11 +22,10 @@ from emlio.keys.key import holds_secret
 from emlio.progress import Progress
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import BlockCache
-from emlio.store.bucket.bucket_store import Bucket, BucketStore
+from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.library import make_client
 from emlio.store.bucket.requests import Requests
-from emlio.store.folder import Folder, Kind
-from emlio.store.unfinished import UNFINISHED, is_unfinished
+from emlio.store.folder import UNFINISHED, Folder, Kind, is_unfinished
 
 __all__ = ["DatasetPath", "advice", "list_objects", "open_dataset", "split_below"]
 
@@ -80,7 +75,7 @@ class DatasetPath:
             ConfigError: it is an address.
         """
         if isinstance(self.directory, ObjectAddress):
-            raise ConfigError(f"must be a folder of this host for this, got {self.directory}")
+            raise ConfigError(f"a bucket cannot be used for this: it needs a folder of this host, got {self.directory}")
         return self.directory
 
     @staticmethod
@@ -95,6 +90,8 @@ class DatasetPath:
             _check_options(address.options, str(address))
             return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
+        if not directory:  # as of a variable of the shell that is not set; a path would be the current folder
+            raise ConfigError(f"a dataset must be a directory of this host or objects in a bucket, got {text!r}")
         if "://" in text and not os.path.exists(directory):
             shown = "what may hold a secret key" if holds_secret(text) else repr(text)
             raise ConfigError(
@@ -258,9 +255,9 @@ def _open_address(
     progress: bool,
     rebuild: bool,
 ) -> Dataset:
-    bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
+    requests = Requests(address, make_client(address))
     try:
-        store = list_objects(name, bucket, progress=progress)
+        store = list_objects(name, requests, object_cache, progress=progress)
         tops = list(dict.fromkeys(one.partition("/")[0] for one in store.names if "/" in one))
         files = {one: number for number, one in enumerate(store.names) if one.count("/") < 2}
         inside, given = split_folder(
@@ -274,30 +271,24 @@ def _open_address(
         if inside:
             if address.listing:
                 raise DatasetError(f"{address}: must be the list of one split, for example of {inside} alone")
-            bucket.close()
+            requests.close()
             address = replace(address, prefix=f"{address.prefix}/{inside}".strip("/"))
-            bucket = Bucket(address, Requests(address, make_client(address)), object_cache)
-            store = list_objects(name, bucket, progress=progress)
+            requests = Requests(address, make_client(address))
+            store = list_objects(name, requests, object_cache, progress=progress)
         cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
         return open_objects(name, store, cache, given, progress=progress, rebuild=rebuild)
     except BaseException:
-        bucket.close()
+        requests.close()
         raise
 
 
-def list_objects(name: str, bucket: Bucket, *, progress: bool = False) -> BucketStore:
-    """Return all objects of a bucket.
-
-    Raises:
-        DatasetError: there are none, or they cannot be listed.
-    """
+def list_objects(
+    name: str, requests: Requests, cache: BlockCache | None = None, *, progress: bool = False
+) -> BucketStore:
+    """Return all objects of a place; see `BucketStore.list`."""
     line = Progress(f"listing {name}", None) if progress else None
     try:
-        table = bucket.objects(line.add if line is not None else lambda _: None)
+        return BucketStore.list(requests, cache, line.add if line is not None else lambda _: None)
     finally:
         if line is not None:
             line.close()
-    if not len(table):
-        reason = f"holds only files such as {table.junk[0]!r}" if table.junk else bucket.why_empty()
-        raise DatasetError(f"{bucket.address}: must hold a dataset, {reason}")
-    return BucketStore(bucket, table)

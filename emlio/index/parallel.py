@@ -1,8 +1,4 @@
-"""Parallel work on many shards.
-
-Covers: threads, progress in bytes, stopping all threads when one fails or the user interrupts. Does
-not cover: the work.
-"""
+"""Parallel work on many shards."""
 
 import threading
 from collections.abc import Callable, Sequence

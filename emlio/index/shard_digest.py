@@ -2,9 +2,6 @@
 
 All bytes would take too long. Some of them tell apart nearly all contents that are as long, such as
 arrays of one shape.
-
-Covers: the digest, and looking again at a file whose ctime has changed. Does not cover: which files
-belong to a shard (emlio.formats), the checksums of records (emlio.index.checksums).
 """
 
 import hashlib
@@ -45,7 +42,7 @@ def shard_digest(
         files: those that the shard's numbers are of.
         labels: of these files, if they have some.
         shard: the shard.
-        ranges: of its records; None if each file is one as it lies.
+        ranges: of its records; None if each file is one record.
     """
     if ranges is not None and ranges.digest:
         return ranges.digest

@@ -1,7 +1,4 @@
-"""A summary of a dataset, as one value.
-
-Covers: the figures that `emlio inspect` shows. Does not cover: printing them, checking records.
-"""
+"""A summary of a dataset, as one value."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.formats.array_rows import header_of
+from emlio.formats.array_rows import MOST_SIDE_BY_SIDE, header_of, side_by_side
 from emlio.formats.contents import FieldType
-from emlio.formats.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from emlio.formats.tfrecord.mapping import ShardMapping
 from emlio.formats.tfrecord.tfrecords import mapping_of
 from emlio.formats.whole_file import array_files
@@ -97,7 +93,7 @@ def summarise(dataset: Dataset) -> Summary:
             min=int(sizes[0]),
             mean=float(sizes.mean()),
             p50=int(sizes[(len(sizes) - 1) // 2]),
-            p99=int(sizes[(len(sizes) - 1) * 99 // 100]),
+            p99=int(sizes[-(len(sizes) // 100) - 1]),
             max=int(sizes[-1]),
         ),
         fingerprint=Catalog(shards=dataset.entries).fingerprint,

@@ -1,9 +1,5 @@
 """The folder of client keys, re-read whenever it changes.
 
-Covers: parsing files into rules, detecting changes at the cost of one stat per file, handling files
-that become invalid. Does not cover: regular polling (the daemon), the meaning of a rule
-(emlio.keys.allow_list).
-
 An invalid file admits no client, and neither do two files with the same key; other files are not
 affected. If the folder is missing, writable by others, or holds too many files, no client is
 admitted.

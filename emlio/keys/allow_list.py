@@ -1,8 +1,4 @@
-"""The keys that may connect, and the datasets that each may read.
-
-Covers: a client's rule and its text, names of clients, the list of rules. Does not cover: the files
-(emlio.keys.allow_folder), and enforcing the list (the daemon).
-"""
+"""The keys that may connect, and the datasets that each may read."""
 
 import re
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""Key pairs for ZeroMQ's CURVE.
-
-Covers: making a pair, deriving the public key of a secret one. This is the only file of the package
-that imports zmq. Does not cover: how keys are written and stored.
-"""
+"""Key pairs for ZeroMQ's CURVE."""
 
 from dataclasses import dataclass
 from typing import Self

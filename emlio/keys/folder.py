@@ -1,12 +1,9 @@
 """The key folder: this host's key pair, the clients it lets in, the daemons it knows.
 
-Covers: where the folder is, reading and changing its content. Does not cover: detecting changes
-while a daemon runs (emlio.keys.allow_folder).
-
-    secret.key        this host's secret key; only its owner may read it
-    public.key        its public part, which is given to others
-    clients/NAME.key  a public key that may connect, and the datasets it may read
-    daemons           HOST[:PORT] KEY on each line
+secret.key        this host's secret key; only its owner may read it
+public.key        its public part, which is given to others
+clients/NAME.key  a public key that may connect, and the datasets it may read
+daemons           HOST[:PORT] KEY on each line
 """
 
 import os

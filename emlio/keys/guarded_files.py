@@ -2,10 +2,6 @@
 
 A file is read only if no other user can have written it, and it is written atomically.
 
-Covers: links, size limits, new files that replace nothing, one writer at a time. Does not cover:
-ownership and write permissions (emlio.keys.owners), the files' content (emlio.keys.key, allow_list,
-known_daemons).
-
 Errors say which command to type where one helps. A secret file must also be unreadable for other
 users.
 """

@@ -1,8 +1,5 @@
 """Public and secret keys as values, and their text form.
 
-Covers: the text of a key, its checksum, libzmq's form, what may be shown. Does not cover: making
-keys and deriving public ones (emlio.keys.curve), files.
-
 A key is 32 bytes. libzmq writes them in Z85, which uses characters that are special in shells, URLs
 and grep: `$ & # * ? { } < >`. EMLIO writes them as
 

@@ -1,8 +1,5 @@
 """The daemons this host knows, and the keys they must have.
 
-Covers: the text form of a daemon's address, the list, its text, adding to the text. Does not cover:
-the file (emlio.keys.folder), and connecting (the loader).
-
 A line is `HOST KEY` for every daemon of a host, or `HOST:PORT KEY` for one; a line with the port
 takes precedence.
 """

@@ -1,8 +1,4 @@
-"""Lines of short text files that users edit.
-
-Covers: splitting bytes into non-empty, numbered lines; errors that name file and line. Does not
-cover: the meaning of a line; reading files.
-"""
+"""Lines of short text files that users edit."""
 
 from dataclasses import dataclass
 

@@ -2,9 +2,6 @@
 
 The checks look at the owner and mode of the file and of all folders above it.
 
-Covers: the rules, applied to metadata that is read path by path. Does not cover: reading and
-writing (emlio.keys.guarded_files).
-
 The rules are those of sshd's StrictModes: a trusted file, and each folder on the way to it, belongs
 to the user or to root, and only its owner can write to it. A user who can write to a folder can
 replace its entries. Folders above the user's own home are not checked: a user who can replace

@@ -165,7 +165,11 @@ class _Server(WSGIServer):
             return
         thread = Thread(target=self._serve, args=(request, client_address), name="emlio-scrape", daemon=True)
         self._open[request] = thread, time.monotonic()
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left
+            del self._open[request]
+            self.shutdown_request(request)
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:

@@ -31,7 +31,7 @@ def guard() -> bool:
 
 
 def is_guarded() -> bool:
-    """Return whether this process has the guard, and nobody took the signal since."""
+    """Return whether this process has the guard, and still handles the signal."""
     library = guard_library()
     return library is not None and bool(library.emlio_guard_holds())
 

@@ -29,7 +29,7 @@ def place_rows(
         ends: where it ends.
         slots: the number of its row.
         rows: (height, width), contiguous.
-        lengths: (height,), gets the length of each range; None if nobody wants it.
+        lengths: (height,), gets the length of each range; None if it is not wanted.
 
     Returns:
         False without the library, and if a range does not lie in the payload or does not fit into its row.

@@ -1,17 +1,13 @@
-"""Conversion from any source to shuffled, verified shards.
-
-Covers: order, cutting, handling unreadable items, the report. Does not cover: formats of sources
-(emlio.prepare.sources), the directory and the files (emlio.prepare.targets).
-"""
+"""Conversion from any source to shuffled, verified shards."""
 
 import hashlib
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,24 +18,24 @@ from emlio.images.decoding import as_png, can_decode, decoding_fault
 from emlio.images.header import NOT_DECODED, picture_extension
 from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
-from emlio.prepare.example_pictures import ExamplePictures
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.choice import guess_kind, open_source, source_kinds, split_source, usual_name
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.sources.settings import SourceSettings
-from emlio.prepare.targets.cut import cut
-from emlio.prepare.targets.example_form import example_record
-from emlio.prepare.targets.example_sample import sample_of_example
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.sample_keys import SampleKeys
-from emlio.prepare.targets.shard_set import Recipe, write_shards
-from emlio.prepare.targets.tar_members import picture_columns
-from emlio.prepare.targets.tar_record import TarRecords
-from emlio.prepare.targets.tar_set import write_tars
+from emlio.prepare.targets.example_form import example_record, sample_of_example
+from emlio.prepare.targets.shard_set import Recipe, cut, write_shards
+from emlio.prepare.targets.tally import Record
+from emlio.prepare.targets.tar_record import TarRecords, picture_columns
+from emlio.prepare.targets.tar_set import SampleKeys, write_tars
 from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, sole_writer
+from emlio.reading.pictures import Value, picture_features, values_of_record
+from emlio.reading.random_reader import spread
 from emlio.store.atomic_file import write_atomically
 
-__all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
+__all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert"]
+
+_SAMPLED_RECORDS: Final = 30
+
 
 DEFAULT_SHARD_BYTES = 256 << 20
 """Large enough that opening a shard costs little, small enough to balance a few hundred of them
@@ -75,7 +71,7 @@ class ConvertOptions:
         to: the form of the new dataset: TFRecord files, or WebDataset tars.
         keys: the keys of the samples of a WebDataset: "source" takes paths, or the keys of tars,
             where the source has any; "numbers" takes the numbers of the items.
-        source_options: those of a format that is served as it lies.
+        source_options: those of a format that is served in place.
         settings: what else is said of the source, such as a tokenizer.
         shard_bytes: the approximate size of a shard; None where `shards` is given.
         shards: how many shards to make, or None.
@@ -233,7 +229,7 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     if options.transcode:
         description["transcode"] = True
     if options.check != "decode" or not can_decode():
-        # Shards whose pictures nobody decoded are not those of a run that decodes.
+        # Shards whose pictures were not decoded differ from those of a run that decodes.
         description["check"] = "header"
     if options.to != "tfrecord":
         description |= {"to": options.to, "keys": options.keys, "columns": _TAR_VERSION}
@@ -298,6 +294,38 @@ def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
         return places
     key = hashlib.blake2b(f"emlio.convert/{_VERSION}/{seed}".encode(), digest_size=32).digest()
     return Permutation(records, key).forward(places)
+
+
+class ExamplePictures:
+    """The pictures in the records of one source. Thread-safe."""
+
+    def __init__(self, source: RecordSource) -> None:
+        """Read a few records to learn which features hold pictures; no feature, if records are not copied."""
+        self._features = picture_features(_sampled_values(source))
+
+    def check(self, sample: Sample) -> None:
+        """Decode the pictures of a record.
+
+        Raises:
+            DatasetError: one cannot be decoded.
+        """
+        if sample.record is None or not self._features:
+            return
+        for name, value in values_of_record(memoryview(sample.record)):
+            if name not in self._features or picture_extension(value) in NOT_DECODED:
+                continue
+            fault = decoding_fault(value)
+            if fault is not None:
+                raise DatasetError(f"{name}: {fault}; --check header takes it all the same")
+
+
+def _sampled_values(source: RecordSource) -> Iterator[Sequence[Value]]:
+    for place in spread(len(source.listing.sizes_bytes), _SAMPLED_RECORDS):
+        with suppress(DatasetError):  # raised, or listed, when the record is copied
+            record = source.record(place).record
+            if record is None:
+                return
+            yield values_of_record(memoryview(record))
 
 
 def _records(

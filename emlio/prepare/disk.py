@@ -1,8 +1,4 @@
-"""A disk that is full, or broken.
-
-Covers: the error for a file that cannot be written, failing before anything is written. Does not
-cover: writing.
-"""
+"""A disk that is full, or broken."""
 
 import os
 import shutil

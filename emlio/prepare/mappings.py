@@ -1,8 +1,4 @@
-"""Mapping files: writing one, and those of shards that have none.
-
-Covers: describing a directory's shards as they are now. Does not cover: converting, which writes its
-own mappings and knows more, such as the number of records per label.
-"""
+"""Mapping files: writing one, and those of shards that have none."""
 
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,8 +1,4 @@
-"""One item of a source, before it has the form of a target.
-
-Covers: the value. Does not cover: making it (emlio.prepare.sources), its forms
-(emlio.prepare.targets).
-"""
+"""One item of a source, before it has the form of a target."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,5 @@
 """Synthetic datasets for trials and benchmarks: the same options give the same bytes.
 
-Covers: options, the three kinds of records, writing them. Does not cover: the pictures
-(emlio.prepare.synthetic.image), the directory and the files (emlio.prepare.targets.shard_set).
-
     images   JPEGs like ImageNet's in size and decoding cost, with its feature names. Some hundred
              pictures are drawn and repeated; each record has its own label, file name, and number
              in a JPEG comment, so no two are equal. The pixels depend on the releases of NumPy and
@@ -17,28 +14,111 @@ compress, but they repeat.
 
 import hashlib
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 from emlio.draws import draw, random_bytes
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
 from emlio.formats.tfrecord.mapping import Feature
-from emlio.prepare.synthetic.files import PlainRecord, write_files
-from emlio.prepare.synthetic.picture_pool import PicturePool, numbered_picture, pool_size
-from emlio.prepare.targets.cut import cut
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.synthetic import PicturePool, numbered_picture, pool_size
+from emlio.prepare.targets.shard_set import Recipe, cut, write_shards
+from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer
+from emlio.progress import Progress
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 
 __all__ = ["SYNTH_FORMS", "SYNTH_KINDS", "SynthOptions", "synthesise"]
+
+PlainRecord = tuple[int, int, tuple[Buffer, ...]]
+"""A record's number, its label, its bytes in parts."""
+
+_MARK: Final = ".emlio-synth"
+"""Lies in a folder that was written here: hidden, so that it is no record."""
+
+_AT_ONCE: Final = 4096
+
+
+def write_files(
+    out: Path,
+    count: int,
+    records: Callable[[int, int], Iterator[PlainRecord]],
+    extension: str,
+    *,
+    workers: int,
+    force: bool,
+    progress: bool,
+) -> None:
+    """Write a file for each record.
+
+    Args:
+        out: the folder; made if it does not exist.
+        count: how many records.
+        records: returns records by number, from the first to before the last.
+        extension: of the files' names.
+        workers: how many threads write.
+        force: replace what an earlier call wrote.
+        progress: show a line.
+
+    Raises:
+        ConfigError: the folder holds anything else.
+        DatasetError: the disk is full or broken.
+    """
+    _prepare(out, force=force)
+    made: set[int] = set()
+    line = Progress(f"writing {out.name}", count) if progress else None
+
+    def write(first: int) -> int:
+        after = min(first + _AT_ONCE, count)
+        for number, label, parts in records(first, after):
+            folder = out / f"{label:04d}"
+            if label not in made:
+                folder.mkdir(exist_ok=True)
+                made.add(label)
+            descriptor = os.open(
+                f"{folder}/{number:09d}.{extension}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666
+            )
+            try:
+                os.writev(descriptor, parts)
+            finally:
+                os.close(descriptor)
+        return after - first
+
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="emlio-synth") as pool:
+            for done in pool.map(write, range(0, count, _AT_ONCE)):
+                if line is not None:
+                    line.add(done)
+    except OSError as error:
+        raise DatasetError(f"{out}: a file cannot be written: {error.strerror or error}") from error
+    finally:
+        if line is not None:
+            line.close()
+
+
+def _prepare(out: Path, *, force: bool) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        there = [entry.name for entry in os.scandir(out)]
+        if there and (_MARK not in there or not force):
+            ours = "a dataset that emlio synth made; --force replaces it" if _MARK in there else f"{sorted(there)[0]}"
+            raise ConfigError(f"{out}: must be a new or empty folder, holds {ours}")
+        for name in there:
+            if name != _MARK:
+                shutil.rmtree(out / name)
+        (out / _MARK).touch()
+    except OSError as error:
+        raise DatasetError(f"{out}: cannot be used: {error.strerror or error}") from error
+
 
 SYNTH_KINDS: Final = ("example", "images", "opaque")
 SYNTH_FORMS: Final = ("files", "tfrecord")
@@ -95,7 +175,7 @@ class SynthOptions:
                 "--as files must be given for --kind images or opaque: examples are records of TFRecord files"
             )
         if (self.records is None) == (self.size_bytes is None):
-            raise ConfigError("give either --records or --size, not both and not neither")
+            raise ConfigError("give either --records or --size")
         if self.records is not None and not 1 <= self.records <= _MOST_RECORDS:
             raise ConfigError(f"--records must be from 1 to {_MOST_RECORDS:,}, got {self.records:,}")
         if self.kind == "images" and (self.record_bytes is not None or self.spread):

@@ -1,9 +1,4 @@
-"""The public writer of datasets.
-
-Covers: records one by one into shards of a size, going on after an interruption, parts in several
-processes, threads. Does not cover: values and columns (emlio.prepare.writing.columns), files of an
-unfinished dataset (emlio.prepare.writing.part_files), their final names (emlio.prepare.writing.finish).
-"""
+"""The public writer of datasets."""
 
 import logging
 import os
@@ -19,11 +14,15 @@ from typing_extensions import Buffer
 
 from emlio.arguments import as_whole, flag, suggests_arguments
 from emlio.errors import ClosedError, ConfigError
-from emlio.prepare.targets.cut import LEAST_SHARD_BYTES, MOST_SHARDS
-from emlio.prepare.targets.tally import LABEL_FEATURE
+from emlio.formats.tfrecord.mapping import content_digest
+from emlio.prepare.targets.shard_file import ShardFile
+from emlio.prepare.targets.shard_set import LEAST_SHARD_BYTES, MOST_SHARDS
+from emlio.prepare.targets.tally import LABEL_FEATURE, Record, Tally
 from emlio.prepare.targets.target import UNPACKED_NAME
+from emlio.prepare.targets.tfrecord_shard import TfrecordShard
 from emlio.prepare.writing.begin import Begun, begin
 from emlio.prepare.writing.columns import (
+    RAW,
     Columns,
     EncodedRecord,
     check_features,
@@ -34,7 +33,6 @@ from emlio.prepare.writing.columns import (
 from emlio.prepare.writing.finish import finish_if_complete
 from emlio.prepare.writing.label_names import parse_label_names
 from emlio.prepare.writing.locks import FileLock, FolderLock, locked, owner_of
-from emlio.prepare.writing.open_shard import OpenShard
 from emlio.prepare.writing.part_files import LOCK, PartFiles, PartShard, write_document
 from emlio.store.bucket.address import ObjectAddress
 from emlio.tfrecord import FRAME_BYTES
@@ -42,6 +40,7 @@ from emlio.units import parse_size
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
 __all__ = ["Writer"]
+
 
 _LOG = logging.getLogger("emlio.prepare")
 
@@ -121,7 +120,7 @@ class Writer:
         self._part_lock: FileLock | None = None
         try:
             # The part is locked within the other lock, so that a writer that looks whether it is locked, which
-            # locks it for a moment, stops nobody.
+            # locks it for a moment, stops no other.
             with locked(self._out / LOCK):
                 self._part_lock = self._locked_part()
                 try:
@@ -350,10 +349,77 @@ def _checked_folder(name: str, folder: str | os.PathLike[str]) -> Path:
 def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
     numbers = [as_whole(one) for one in part] if isinstance(part, tuple | list) else []  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-        raise ConfigError(f"part must be a number and how many parts there are, such as (3, 8), got {part!r}")
+        raise ConfigError(f"part must be (NUMBER, PARTS), such as (3, 8), got {part!r}")
     number, parts = numbers[0], numbers[1]
     if not 0 <= number < parts <= _MOST_PARTS:
-        raise ConfigError(
-            f"part must be a number from 0 and how many parts there are, at most {_MOST_PARTS}, got {part!r}"
-        )
+        raise ConfigError(f"part must be (NUMBER, PARTS) with 0 <= NUMBER < PARTS <= {_MOST_PARTS}, got {part!r}")
     return number, parts
+
+
+class OpenShard:
+    """A shard without its final name. It belongs to one thread at a time.
+
+    Attributes:
+        records: how many were added.
+    """
+
+    def __init__(self, files: PartFiles, number: int, expected_bytes: int) -> None:
+        """Make the file.
+
+        Args:
+            files: of the part.
+            number: of the shard in the part.
+            expected_bytes: for errors.
+
+        Raises:
+            DatasetError: the folder cannot be written.
+        """
+        self.records = 0
+        self._files = files
+        self._number = number
+        self._file = ShardFile(files.shard(number), expected_bytes)
+        self._frames = TfrecordShard(self._file)
+        self._tally = Tally()
+        self._columns = RAW
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that it holds."""
+        return self._file.size_bytes
+
+    def append(self, record: EncodedRecord) -> None:
+        """Add a record.
+
+        Raises:
+            DatasetError: the disk is full or broken.
+        """
+        record.count(self._tally)
+        self._frames.append(Record(parts=record.parts))
+        self._columns = record.columns
+        self.records += 1
+
+    def finish(self, *, verify: bool) -> PartShard:
+        """Sync the shard to disk and describe it.
+
+        Args:
+            verify: read it back and compare.
+
+        Raises:
+            DatasetError: the disk is full or broken.
+        """
+        framing = self._frames.commit(verify=verify, advance=lambda _: None)
+        shard = PartShard(
+            size_bytes=self.size_bytes,
+            records=framing.records,
+            digest=content_digest(framing),
+            columns=dict(self._columns.kinds),
+            features=self._tally.features,
+            label_counts=self._tally.label_counts,
+        )
+        write_document(self._files.description(self._number), shard)
+        self.close()
+        return shard
+
+    def close(self) -> None:
+        """Close the file, and remove it if the shard is not finished. Closing again does nothing."""
+        self._file.close()

@@ -1,8 +1,7 @@
 """Memory for messages: reusable pieces of few sizes, used again while still in the cache.
 
 A piece returns by itself when nothing refers to it any more (libzmq keeps it until the kernel has
-the bytes). Does not cover: how much may be taken; a stream has its share
-(emlio.daemon.reading.stream).
+the bytes).
 """
 
 import weakref

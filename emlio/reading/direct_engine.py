@@ -5,11 +5,10 @@ completing it copies its records out of them in the same call. What cannot be re
 through the page cache, which then says what is wrong.
 """
 
-import io
 import logging
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import RLock
 from typing import Final
@@ -18,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, EmlioError
+from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.buffers import BufferPool
+from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.page_cache import PageCacheEngine, PageCacheReads
+from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
-from emlio.store.opened.open_files import OpenFiles, Stuck
+from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
 __all__ = ["QUEUE_DEPTH", "DirectEngine"]
@@ -55,58 +56,30 @@ class _Begun:
     held: ExitStack
 
 
-class DirectEngine:
-    """See `ReadEngine`.
+class DirectEngine(PageCacheEngine):
+    """See `ReadEngine`. What it cannot read directly it reads like the other one.
 
     Attributes:
-        dataset: see `ReadEngine`.
-        files: the files, opened for direct reading, closed with this.
-        queue: the transfers of all feeds, closed with this.
-        cached: reads through the page cache, closed with this.
+        direct: the files, opened for direct reading.
+        queue: the transfers of all feeds.
+        budget: limits the memory of what is read ahead.
+        pool: the memory.
     """
 
-    def __init__(self, cached: PageCacheEngine, files: OpenFiles, queue: DiskQueue, budget: AheadBudget) -> None:
-        """See the class. `budget` limits the memory of what is read ahead."""
-        self.dataset = cached.dataset
-        self.files = files
+    def __init__(
+        self, dataset: Dataset, files: OpenFiles, direct: OpenFiles, queue: DiskQueue, budget: AheadBudget
+    ) -> None:
+        """See the class. The files and the queue are closed with this."""
+        super().__init__(dataset, files)
+        self.direct = direct
         self.queue = queue
-        self.cached = cached
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES)
         self._failures = 0
 
-    @property
-    def on_stuck(self) -> Stuck:
-        """See `ReadEngine`. Nothing of a file is lent."""
-        return self.cached.on_stuck
-
-    @on_stuck.setter
-    def on_stuck(self, stuck: Stuck) -> None:
-        self.cached.on_stuck = stuck
-
-    def reads(self) -> "DirectReads":
+    def reads(self) -> Reads:
         """See `ReadEngine`."""
-        return DirectReads(self)
-
-    def opened(self, number: int) -> "AbstractContextManager[io.RawIOBase]":
-        """See `ReadEngine`."""
-        return self.cached.opened(number)
-
-    def check(self, files: npt.NDArray[np.int64], now_ns: int) -> None:
-        """See `ReadEngine`."""
-        self.files.check(files, now_ns)
-
-    def confirm(self, files: npt.NDArray[np.int64]) -> None:
-        """See `ReadEngine`."""
-        self.files.confirm(files)
-
-    def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """See `ReadEngine`."""
-        self.files.check_paths(stopped)
-
-    def idle(self) -> bool:
-        """See `ReadEngine`. A lent buffer is no part of a file."""
-        return self.cached.idle()
+        return DirectReads(self, super().reads())
 
     def say(self, error: TransferError) -> None:
         """Log that a message is read through the page cache instead."""
@@ -122,16 +95,16 @@ class DirectEngine:
     def close(self) -> None:
         """See `ReadEngine`."""
         self.queue.close()
-        self.files.close()
-        self.cached.close()
+        self.direct.close()
+        super().close()
 
 
-class DirectReads:
+class DirectReads(Reads):
     """See `Reads`."""
 
-    def __init__(self, engine: DirectEngine) -> None:
+    def __init__(self, engine: DirectEngine, cached: Reads) -> None:
         self._engine = engine
-        self._cached: PageCacheReads = engine.cached.reads()
+        self._cached = cached
         self._begun: dict[int, _Begun] = {}
         self._closed = False
         # Reentrant: the garbage collector may drop a stream, which closes this, while it is held.
@@ -189,7 +162,7 @@ class DirectReads:
         with ExitStack() as stack:
             stack.callback(engine.budget.give_back, counted_bytes)
             try:
-                descriptors = stack.enter_context(engine.files.open_all(read.file))
+                descriptors = stack.enter_context(engine.direct.open_all(read.file))
             except EmlioError:
                 return None  # reading raises the error, after the messages before it
             pieces = join_ranges(descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=_PIECE_BYTES)
@@ -209,7 +182,7 @@ class DirectReads:
             except OSError as error:
                 raise ClosedError("the dataset is closed") from error
             # Files in use were compared when they were opened; their bytes are those that were indexed if they still are.
-            engine.files.check_used(read.file, now_ns)
+            engine.direct.check_used(read.file, now_ns)
         return True
 
     def _drop(self, begun: _Begun) -> None:

@@ -1,8 +1,6 @@
 """The messages of one stream, in order, with their bytes.
 
-Covers: reading the next message, and requesting following ones ahead. Does not cover:
-which records make a message (emlio.reading.message_planner), threads and limits
-(emlio.daemon.reading.stream), sockets. Used by one thread at a time.
+Used by one thread at a time.
 """
 
 from collections import deque

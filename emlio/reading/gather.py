@@ -6,9 +6,6 @@ its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv
 one call. All of them report a file that has become shorter as a short read, but of bytes up to the end
 of the file's last page, which come as zeros from a mapping and do not match their checksum
 (docs/internals/decisions/reading.md has the measurements).
-
-Covers: the system calls. Does not cover: which ranges (emlio.reading.message_planner), files that
-changed (emlio.store.opened.open_files).
 """
 
 import ctypes

@@ -7,9 +7,6 @@ A thread that reads uses one group at a time, and waits if there is no room for 
 while no other thread reads: so one group may be larger than the limit, and no thread waits forever,
 since a thread that reads needs nothing more to get done. Those who wait come in their order, or a
 large group would be overtaken by small ones again and again.
-
-Covers: the groups and their limit in bytes, waiting for room, threads that make them. Does not cover: making one
-(emlio.reading.group_maker), which ones are needed (emlio.reading.group_engine).
 """
 
 from collections import OrderedDict, deque
@@ -290,7 +287,7 @@ class GroupCache:
 
     def _make(self, group: KeptGroup, make: Callable[[], Bytes]) -> None:
         if not group.kept:
-            # Nobody can get it any more but those who wait for it.
+            # Only threads that already wait for it can still get it.
             with self._locked():
                 done = group.made.done()
             if done:

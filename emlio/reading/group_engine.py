@@ -1,34 +1,75 @@
-"""The engine of datasets whose records are made of groups, such as the row groups of tables.
-
-Covers: which groups a read needs, making them ahead, putting records in place, what reading in a
-bad order costs. Does not cover: groups that are kept (emlio.reading.group_cache), making one
-(emlio.reading.group_maker), the files of groups, which another engine reads.
-"""
+"""The engine of datasets whose records are made of groups, such as the row groups of tables."""
 
 import io
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from threading import Event, RLock
+from threading import Event, Lock, RLock
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, DatasetError
+from emlio.formats.registry import group_format
+from emlio.index.dataset import Dataset
 from emlio.index.groups import Group
-from emlio.reading.engine import ReadEngine
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache, KeptGroup
-from emlio.reading.group_maker import GroupMaker
 from emlio.reading.ranges import RangeRead, run_starts
-from emlio.store.opened.open_files import Stuck, nobody_waits
-from emlio.store.opened.patience import patiently
-from emlio.store.opened.slices import Borrower
+from emlio.store.opened.open_files import patiently
 from emlio.units import format_size
 
-__all__ = ["GroupEngine"]
+__all__ = ["GroupEngine", "GroupMaker"]
+
+_MOST_FILES = 64
+"""Files of which what all their groups need, such as a table's footer, is kept."""
+
+
+class GroupMaker:
+    """Makes the groups of a dataset. Thread-safe."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        """See the class; the dataset is one of groups."""
+        maker = group_format(dataset.contents)
+        if maker is None:
+            raise AssertionError(f"format {dataset.contents.format} has no groups")
+        self._dataset = dataset
+        self._format = maker
+        self._common: OrderedDict[int, object] = OrderedDict()
+        self._lock = Lock()
+
+    def make(self, group: Group, opened: io.RawIOBase) -> npt.NDArray[np.uint8]:
+        """Return the bytes of a group's records, one after the other.
+
+        Args:
+            group: one of the dataset's groups.
+            opened: its file, found unchanged since it was indexed; closed.
+
+        Raises:
+            DatasetError: the file cannot be read, or has other records than when it was indexed.
+        """
+        path, settings = str(self._dataset.files.path(group.file)), self._dataset.contents.settings
+        with io.BufferedReader(opened) as file:
+            with self._lock:
+                common = self._common.get(group.file)
+            if common is None:
+                common = self._format.common(file, path)
+                with self._lock:
+                    self._common[group.file] = common
+                    while len(self._common) > _MOST_FILES:
+                        self._common.popitem(last=False)
+            made = self._format.unpack(file, group.place, settings, path, common)
+        if len(made) != group.size_bytes:
+            raise DatasetError(
+                f"{path}: must be as it was when it was indexed, with {group.size_bytes} bytes of records in this group, "
+                f"has {len(made)}"
+            )
+        return made
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,13 +82,8 @@ _COSTLY: Final = 4
 _LOOK_AFTER_BYTES: Final = 1 << 30
 
 
-class GroupEngine:
-    """See `ReadEngine`.
-
-    Attributes:
-        dataset: see `ReadEngine`.
-        on_stuck: never called, as groups are made in memory; see `ReadEngine`.
-    """
+class GroupEngine(ReadEngine):
+    """See `ReadEngine`. Nothing is lent, as groups are made in memory and dropped when others need theirs."""
 
     def __init__(self, files: ReadEngine, cache: GroupCache | None = None) -> None:
         """See the class.
@@ -56,8 +92,8 @@ class GroupEngine:
             files: reads the files of groups; closed with this.
             cache: keeps groups, also those of other datasets; None for one of its own.
         """
-        self.dataset = dataset = files.dataset
-        self.on_stuck: Stuck = nobody_waits
+        super().__init__(files.dataset)
+        dataset = self.dataset
         self._owns_cache = cache is None
         self._cache = GroupCache() if cache is None else cache
         self._files = files
@@ -158,10 +194,6 @@ class GroupEngine:
             format_size(self._cache.most_bytes),
         )
 
-    def idle(self) -> bool:
-        """See `ReadEngine`. Nothing is lent."""
-        return True
-
     def close(self) -> None:
         """See `ReadEngine`."""
         self._cache.forget(lambda key: isinstance(key, tuple) and key[0] is self)
@@ -170,7 +202,7 @@ class GroupEngine:
         self._files.close()
 
 
-class GroupReads:
+class GroupReads(Reads):
     """See `Reads`."""
 
     def __init__(self, engine: GroupEngine) -> None:
@@ -199,12 +231,6 @@ class GroupReads:
                 groups.append(kept)
             self._requested[id(read)] = groups
         return True
-
-    def borrow(
-        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
-    ) -> npt.NDArray[np.uint8] | None:
-        """See `Reads`. Groups are dropped when others need their memory, so none is lent."""
-        return None
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""

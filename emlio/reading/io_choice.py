@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.index.dataset import Dataset
-from emlio.native.disk import direct_alignment
+from emlio.native.disk import DiskQueue, direct_alignment
 from emlio.store.folder_store import FolderStore
 from emlio.units import format_size
 
@@ -130,6 +130,7 @@ def _alignment(files: FolderStore) -> int | str:
     try:
         with files.open(largest) as file:
             found = direct_alignment(file.fileno())
+        DiskQueue(1).close()
     except OSError as error:
         return f"direct reading is not possible here: {error.strerror}"
     return found or "its file system does not offer direct reading"

@@ -1,8 +1,4 @@
-"""The messages of a stream: the plan, cut into messages from a position on.
-
-Covers: which records make each message, and their offsets. Does not cover: their bytes
-(emlio.reading.feed).
-"""
+"""The messages of a stream: the plan, cut into messages from a position on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,7 @@ import logging
 
 from emlio.index.dataset import Dataset
 from emlio.native.disk import DiskQueue
-from emlio.reading.ahead_budget import AheadBudget
-from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.bucket_engine import AheadBudget, BucketEngine
 from emlio.reading.direct_engine import QUEUE_DEPTH, DirectEngine
 from emlio.reading.engine import ReadEngine
 from emlio.reading.group_cache import GroupCache
@@ -45,18 +44,17 @@ def open_engine(
         read_whole = any(shard.whole_files for shard in dataset.shards)
         # Groups are made in memory, so nothing of their files is lent.
         lent = None if grouped or direct else leases
-        engine = PageCacheEngine(dataset, OpenFiles(dataset.folder_store, lent, read_whole=read_whole))
-        if direct:
-            engine = _direct(engine, budget)
+        files = OpenFiles(dataset.folder_store, lent, read_whole=read_whole)
+        engine = (_direct_engine(dataset, files, budget) if direct else None) or PageCacheEngine(dataset, files)
     return GroupEngine(engine, groups) if grouped else engine
 
 
-def _direct(cached: PageCacheEngine, budget: AheadBudget) -> ReadEngine:
-    """Return the engine that reads past the page cache; the other one if the system allows no queue of transfers."""
+def _direct_engine(dataset: Dataset, files: OpenFiles, budget: AheadBudget) -> DirectEngine | None:
+    """Return the engine that reads past the page cache; None if the system allows no queue of transfers."""
     try:
         queue = DiskQueue(QUEUE_DEPTH)
     except OSError as error:
-        _LOG.warning("dataset %r: direct reading is not possible (%s)", cached.dataset.name, error.strerror)
-        return cached
-    files = OpenFiles(cached.dataset.folder_store, read_whole=True, direct=True)
-    return DirectEngine(cached, files, queue, budget)
+        _LOG.warning("dataset %r: direct reading is not possible: %s", dataset.name, error.strerror)
+        return None
+    direct = OpenFiles(dataset.folder_store, read_whole=True, direct=True)
+    return DirectEngine(dataset, files, direct, queue, budget)

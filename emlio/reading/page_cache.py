@@ -1,8 +1,4 @@
-"""The engine of folders: the kernel's page cache, which is asked ahead while the disk is what is waited for.
-
-Covers: how far ahead, records that a file lacks. Does not cover: system calls
-(emlio.reading.gather), open files (emlio.store.opened).
-"""
+"""The engine of folders: the kernel's page cache, which is asked ahead while the disk is what is waited for."""
 
 import io
 import os
@@ -13,45 +9,40 @@ from threading import Event
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 from emlio.errors import CorruptRecordError
 from emlio.index.dataset import Dataset
+from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
-from emlio.store.opened.open_files import OpenFiles, Stuck
-from emlio.store.opened.patience import patiently
-from emlio.store.opened.positioned import PositionedFile
+from emlio.store.opened.open_files import OpenFiles, Stuck, patiently
 from emlio.store.opened.slices import Borrower
 
 __all__ = ["PageCacheEngine"]
+
 
 _AHEAD = 3
 """The number of messages requested ahead: two or three hide a disk's latency, more only fill the
 cache."""
 
 
-class PageCacheEngine:
+class PageCacheEngine(ReadEngine):
     """See `ReadEngine`.
 
     Attributes:
-        dataset: see `ReadEngine`.
         files: the open files, closed with this.
     """
 
     def __init__(self, dataset: Dataset, files: OpenFiles) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self.files = files
 
-    @property
-    def on_stuck(self) -> Stuck:
+    def when_stuck(self, stuck: Stuck) -> None:
         """See `ReadEngine`."""
-        return self.files.on_stuck
-
-    @on_stuck.setter
-    def on_stuck(self, stuck: Stuck) -> None:
         self.files.on_stuck = stuck
 
-    def reads(self) -> "PageCacheReads":
+    def reads(self) -> Reads:
         """See `ReadEngine`."""
         return PageCacheReads(self.dataset, self.files)
 
@@ -83,7 +74,7 @@ class PageCacheEngine:
         self.files.close()
 
 
-class PageCacheReads:
+class PageCacheReads(Reads):
     """See `Reads`. The kernel keeps what was requested, so nothing is held here.
 
     Reading is repeated for a while if the system has no descriptor or memory left.
@@ -151,3 +142,39 @@ class PageCacheReads:
     def close(self) -> None:
         """See `Reads`."""
         self._stopped.set()
+
+
+class PositionedFile(io.RawIOBase):
+    """A file with a position of its own, on a descriptor that others use too and close."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        """See `io.RawIOBase`."""
+        got = os.preadv(self._descriptor, [buffer], self._at)
+        self._at += got
+        return got
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """See `io.RawIOBase`."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
+        if base is None:
+            base = os.fstat(self._descriptor).st_size
+        if base + offset < 0:
+            raise ValueError(f"a position must not be negative, got {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """See `io.RawIOBase`."""
+        return self._at

@@ -2,9 +2,6 @@
 
 A feature holds pictures if half or more of its values in the sampled records begin as one. Then all
 of its values must be pictures.
-
-Covers: which features hold pictures, decoding all of them. Does not cover: decoding one
-(emlio.images.decoded), checksums (emlio.reading.random_reader).
 """
 
 from collections import Counter
@@ -38,7 +35,7 @@ class PictureFindings:
     """The result of decoding all pictures.
 
     Attributes:
-        features: the features that hold them.
+        features: the features that hold them; none if no sampled record has one.
         pictures: how many were decoded.
         bad: the records with one that cannot be decoded, or that cannot be read themselves.
     """
@@ -57,20 +54,16 @@ def find_bad_pictures(dataset: Dataset, *, progress: bool) -> PictureFindings:
 
     Raises:
         ConfigError: Pillow is not installed.
-        DatasetError: the sampled records hold no picture, or a file cannot be read.
+        DatasetError: a file cannot be read.
     """
     decode = picture_decoder()
     with RandomReader(dataset) as reader:
         features = picture_features(_sampled(reader))
-        if not features:
-            raise DatasetError(
-                f"dataset directory {dataset.place}: nothing to decode, no picture in the sampled records"
-            )
 
         def check(number: int, advance: Callable[[int], None]) -> tuple[int, list[CorruptRecordError]]:
             return _check(reader, number, features, decode, advance)
 
-        numbers, total = range(len(dataset.shards)), dataset.size_bytes
+        numbers, total = range(len(dataset.shards) if features else 0), dataset.size_bytes
         found = for_each_shard(numbers, check, label="decoding", total_bytes=total, progress=progress)
     return PictureFindings(
         features=tuple(sorted(features)),

@@ -1,8 +1,4 @@
-"""A contact sheet of a dataset's images.
-
-Covers: reading images from a few records and drawing them side by side. Pillow is imported here and
-nowhere else in this folder. Does not cover: decoding for training.
-"""
+"""A contact sheet of a dataset's images."""
 
 import io
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,4 @@
-"""Reading single records of a dataset, wherever they lie in it.
-
-Covers: which bytes, in parts if a record is long, and their checksums. Does not cover: who asks
-(emlio.daemon.control.questions.subjects, emlio.receiver.looking.lookup), reading whole epochs
-(emlio.reading.feed).
-"""
+"""Reading single records of a dataset, wherever they lie in it."""
 
 from dataclasses import dataclass
 

@@ -2,7 +2,7 @@
 
 Covers: cutting it, putting it together with every length checked before memory is taken. Does not cover: the meaning of the
 bytes (emlio.planner.choice.record_set), who asks for them (emlio.session.daemon), the memory of all ranks together
-(emlio.daemon.control.sent_catalogs).
+(emlio.daemon.control.session_commands).
 """
 
 import zlib

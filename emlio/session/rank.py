@@ -20,7 +20,6 @@ from emlio.session.instructions import Agreed, Failed, Listed, Matched, RankInst
 from emlio.session.pings import Pings
 from emlio.session.questions import MatchesAsked, QuestionsAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
-from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
 from emlio.wire.control import (
     Answer,
@@ -136,7 +135,7 @@ class RankSession:
         offer: PlanOffer,
         catalog: Sequence[ShardRow],
         now_ns: int,
-        first: StreamWanted | None = None,
+        first: Open | None = None,
         contents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
     ) -> list[RankInstruction]:
         """Propose the plan, and `first` as the stream to start on agreement.
@@ -150,15 +149,16 @@ class RankSession:
         self._offer, self._catalog, self._contents = offer, catalog, dict(contents)
         return [self._ask(offer, now_ns)]
 
-    def open(self, wanted: StreamWanted, now_ns: int) -> list[RankInstruction]:
-        """Order this stream, in place of the previous one."""
+    def open(self, wanted: Open, now_ns: int) -> list[RankInstruction]:
+        """Order this stream, in place of the previous one; its numbers of session and stream are set here."""
         self._move("open", LocalProtocolError)
         return [self._ask(self._order(wanted), now_ns)]
 
-    def _order(self, wanted: StreamWanted) -> Open:
+    def _order(self, wanted: Open) -> Open:
         self.stream += 1
         self.report = PeerReport()
-        return wanted.order(self.session, self.stream)
+        credit = msgspec.structs.replace(wanted.credit, stream=self.stream)
+        return msgspec.structs.replace(wanted, session=self.session, stream=self.stream, credit=credit)
 
     def stop(self) -> list[RankInstruction]:
         """Order no stream any more; the session goes on. Does nothing if there is no stream."""

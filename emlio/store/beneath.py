@@ -7,9 +7,6 @@ folder. If the kernel lacks the call, or a container's filter forbids it, the pa
 every component is opened with O_NOFOLLOW, relative to the previous one, and a link is read from its
 own descriptor. That takes some system calls for each component, and is equally free of races, since
 no path is looked up twice.
-
-Covers: both methods, which fail alike: EXDEV means that the name leads out of the folder. Does not
-cover: which kinds of files are allowed (emlio.store.folder).
 """
 
 import ctypes

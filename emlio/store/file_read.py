@@ -1,7 +1,6 @@
 """Reading a range of a shard's file.
 
-Covers: pread into memory, with the file's name in every error. Does not cover: the meaning of the
-bytes; mappings. A truncated file kills a process that has it mapped, but only shortens a pread.
+A truncated file kills a process that has it mapped, but only shortens a pread.
 """
 
 import os

@@ -1,9 +1,4 @@
-"""The files of a dataset, as they were when it was indexed.
-
-Covers: names and identities in arrays, as a dataset may have a million files; whether a file is
-still the one that was indexed. Does not cover: finding them (emlio.store.folder_store), reading them
-(emlio.reading).
-"""
+"""The files of a dataset, as they were when it was indexed."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

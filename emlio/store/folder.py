@@ -15,14 +15,38 @@ import stat
 import weakref
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.open_limits import refusal_of
 from emlio.store.beneath import open_beneath
 
-__all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
+__all__ = [
+    "FINISHING",
+    "HOW_TO_RENEW",
+    "UNFINISHED",
+    "WRITING",
+    "Folder",
+    "Kind",
+    "absence",
+    "is_unfinished",
+    "must_be_file",
+]
+
+WRITING: Final = ".writing.json"
+FINISHING: Final = ".finishing.json"
+
+UNFINISHED: Final = (
+    "an emlio.Writer has not finished this dataset. If the writer does not run any more, make it again for the same "
+    "folder: it continues after its finished shards"
+)
+"""The end of the error on such a folder."""
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a writer has begun a dataset in a folder and has not finished it."""
+    return any((folder / name).is_file() for name in (WRITING, FINISHING))
+
 
 HOW_TO_RENEW = "Reload or restart the daemon, make a new loader, or run the command again, to read the new files"
 
@@ -220,9 +244,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -2,10 +2,6 @@
 
 The order: the files of a folder by the bytes of their names, then its sub-folders likewise. It is
 the same on every host that has the same files.
-
-Covers: walking, names and identities in arrays, folders by which a later start knows that no file
-came or went. Does not cover: formats (emlio.formats), files changed in place, which are found when
-they are opened.
 """
 
 import errno
@@ -16,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +26,8 @@ from emlio.store.file_table import FILE_COLUMNS, FileTable, NameTable, inode_num
 from emlio.store.folder import Folder, must_be_file
 from emlio.store.store import Store
 
-__all__ = ["FolderStore", "FolderTimes", "endings_of", "unchanged", "walk", "walk_file"]
+__all__ = ["FolderStore", "FolderTimes", "unchanged", "walk", "walk_files"]
 
-_UNWRITTEN: Final = ("mtimes_ns", "inodes")
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -49,22 +44,16 @@ class FolderTimes:
     ctimes_ns: npt.NDArray[np.int64]
 
 
-class FolderStore:
+class FolderStore(Store):
     """The files below a folder. See `Store`.
 
     Attributes:
         folder: closed with this.
         table: the files' names and identities.
         folders: the folders.
-        endings: see `Files`.
-        passed_over: links to folders, which are not followed.
-        junk: files and folders that are no data, see `is_junk`.
-        remote: see `Store`.
-        unwritten: see `Store`.
     """
 
-    remote: bool = False
-    unwritten: Sequence[str] = _UNWRITTEN
+    unwritten = ("mtimes_ns", "inodes")
 
     def __init__(
         self,
@@ -75,12 +64,10 @@ class FolderStore:
         passed_over: Sequence[str] = (),
         junk: Sequence[str] = (),
     ) -> None:
+        super().__init__(table.names, table.sizes, endings=endings, passed_over=passed_over, junk=junk)
         self.folder = folder
         self.table = table
         self.folders = folders
-        self.endings: Mapping[str, int] = endings or {}
-        self.passed_over = tuple(passed_over)
-        self.junk = tuple(junk)
 
     @staticmethod
     def stored(
@@ -100,31 +87,14 @@ class FolderStore:
         folders = NameTable(arrays["folders"], arrays["folder_bounds"])
         return FolderStore(folder, table, FolderTimes(names=folders, ctimes_ns=arrays["folder_ctimes_ns"]))
 
-    def __len__(self) -> int:
-        return len(self.table)
-
     @property
     def shown(self) -> str:
         """See `Store`."""
         return str(self.folder.path)
 
-    @property
-    def names(self) -> Sequence[str]:
-        """See `Files`."""
-        return self.table.names
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """See `Files`."""
-        return self.table.sizes
-
     def path(self, number: int) -> Path:
         """See `Store`."""
         return self.table.path(number)
-
-    def size_bytes(self, number: int) -> int:
-        """See `Store`."""
-        return self.table.size_bytes(number)
 
     def check(self, number: int) -> None:
         """See `Store`. A file of which only the ctime changed is the same."""
@@ -156,7 +126,7 @@ class FolderStore:
             and self.folder.is_same(other.folder)
             and all(
                 np.array_equal(getattr(self.table, column), getattr(other.table, column))
-                for column in ("sizes", *_UNWRITTEN)
+                for column in ("sizes", *self.unwritten)
             )
         )
 
@@ -169,10 +139,6 @@ class FolderStore:
         """See `Store`."""
         self.folder.close()
 
-    def top(self, owns: Callable[[str], bool]) -> "FolderStore":
-        """See `Store`."""
-        return self.only([number for number, name in enumerate(self.names) if "/" not in name and owns(name)])
-
     def only(self, numbers: Sequence[int]) -> "FolderStore":
         """See `Store`."""
         table = replace(
@@ -180,7 +146,7 @@ class FolderStore:
             names=NameTable.of(self.names[number] for number in numbers),
             **{column: getattr(self.table, column)[numbers] for column in FILE_COLUMNS},
         )
-        return FolderStore(self.folder, table, self.folders, endings_of(table.names), self.passed_over, self.junk)
+        return FolderStore(self.folder, table, self.folders, None, self.passed_over, self.junk)
 
     def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         """See `Store`."""
@@ -243,7 +209,7 @@ def walk(
             nowhere, or a file is not regular.
     """
     text, bounds = bytearray(), array("q", [0])
-    numbers = [array("q") for _ in range(4)]
+    numbers = [array("q") for _ in FILE_COLUMNS]
     folder_names: list[str] = []
     folder_times = array("q")
     passed_over: list[str] = []
@@ -262,18 +228,8 @@ def walk(
         if top is None:
             waiting.extend(reversed(below))
         advance(len(numbers[0]) - begun)
-    # Arrays on the memory that was filled: a million files take as much again as a copy.
-    sizes, mtimes, ctimes, inodes = (np.frombuffer(of, np.int64) for of in numbers)
-    table = FileTable(
-        folder=folder.path,
-        names=NameTable(np.frombuffer(text, np.uint8), np.frombuffer(bounds, np.int64)),
-        sizes=sizes,
-        mtimes_ns=mtimes,
-        ctimes_ns=ctimes,
-        inodes=inodes,
-    )
-    times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
-    return FolderStore(folder, table, times, endings, passed_over, junk)
+    names = NameTable(np.frombuffer(text, np.uint8), np.frombuffer(bounds, np.int64))
+    return _store(folder, names, numbers, folder_names, folder_times, endings, passed_over, junk)
 
 
 def _was_seen(folder: Folder, inside: str, seen: set[tuple[int, int]]) -> bool:
@@ -315,7 +271,6 @@ def _walk_one(
         endings.update(ZARR_MARKS & everything.keys())
         shown = (name for name in everything if not name.startswith(".") and (wanted is None or wanted(name)))
         found = [everything[name] for name in sorted(shown, key=os.fsencode)]
-        sizes, mtimes, ctimes, inodes = numbers
         for entry in found:
             name, is_folder = begin + entry.name, entry.is_dir(follow_symlinks=False)
             if is_junk(entry.name, folder=is_folder):
@@ -335,10 +290,7 @@ def _walk_one(
             endings[os.path.splitext(entry.name)[1].lower()] += 1
             text += os.fsencode(name)
             bounds.append(len(text))
-            sizes.append(status.st_size)
-            mtimes.append(status.st_mtime_ns)
-            ctimes.append(status.st_ctime_ns)
-            inodes.append(inode_number(status))
+            _add(numbers, status)
     except OSError as error:
         raise _unreadable(folder, inside, error) from error
     finally:
@@ -375,32 +327,51 @@ def _is_linked_folder(folder: Folder, name: str) -> bool:
     return not inside or any(part.startswith(".") for part in os.path.relpath(there, top).split("/"))
 
 
-def walk_file(folder: Folder, name: str) -> FolderStore:
-    """Return one file of a folder, which is a dataset by itself.
+def walk_files(folder: Folder, names: Iterable[str]) -> FolderStore:
+    """Return these files of a folder, which are a dataset by themselves.
 
     Raises:
-        DatasetError: it cannot be read, or is not a regular file.
+        DatasetError: one cannot be read, or is not a regular file.
     """
-    try:
-        status, above = folder.stat(name), folder.stat(".")
-        must_be_file(folder.path / name, status)
-    except OSError as error:
-        raise _unreadable(folder, name, error) from error
-    table = FileTable(
-        folder=folder.path,
-        names=NameTable.of([name]),
-        sizes=np.array([status.st_size], np.int64),
-        mtimes_ns=np.array([status.st_mtime_ns], np.int64),
-        ctimes_ns=np.array([status.st_ctime_ns], np.int64),
-        inodes=np.array([inode_number(status)], np.int64),
-    )
-    times = FolderTimes(names=NameTable.of(["."]), ctimes_ns=np.array([above.st_ctime_ns], np.int64))
-    return FolderStore(folder, table, times, endings_of([name]))
+    numbers, found = [array("q") for _ in FILE_COLUMNS], list[str]()
+    for name in names:
+        path = folder.path / name
+        try:
+            status = folder.stat(name)
+            must_be_file(path, status)
+        except OSError as error:
+            raise refusal_of(error, str(path)) or DatasetError(
+                f"{path}: cannot be listed: {error.strerror or error}"
+            ) from error
+        found.append(name)
+        _add(numbers, status)
+    return _store(folder, NameTable.of(found), numbers, ["."], [folder.stat(".").st_ctime_ns])
 
 
-def endings_of(names: Iterable[str]) -> Counter[str]:
-    """Return the numbers of files by ending; see `Files`."""
-    return Counter(os.path.splitext(name)[1].lower() for name in names)
+def _add(numbers: "Sequence[array[int]]", status: os.stat_result) -> None:
+    """Add a file's identity, in the order of `FILE_COLUMNS`."""
+    sizes, mtimes, ctimes, inodes = numbers
+    sizes.append(status.st_size)
+    mtimes.append(status.st_mtime_ns)
+    ctimes.append(status.st_ctime_ns)
+    inodes.append(inode_number(status))
+
+
+def _store(
+    folder: Folder,
+    names: NameTable,
+    numbers: "Sequence[array[int]]",
+    folders: Iterable[str],
+    folder_times: Sequence[int],
+    *rest: Any,
+) -> FolderStore:
+    # Arrays on the memory that was filled: a million files take as much again as a copy.
+    columns: dict[str, Any] = {
+        column: np.frombuffer(found, np.int64) for column, found in zip(FILE_COLUMNS, numbers, strict=True)
+    }
+    table = FileTable(folder=folder.path, names=names, **columns)
+    times = FolderTimes(names=NameTable.of(folders), ctimes_ns=np.array(folder_times, np.int64))
+    return FolderStore(folder, table, times, *rest)
 
 
 def unchanged(folder: Folder, folders: FolderTimes) -> bool:

@@ -1,8 +1,4 @@
-"""Files mapped into memory, without the descriptor that Python's own mappings keep open.
-
-Covers: making and ending a mapping. Does not cover: limits on mappings (emlio.store.opened.room), which
-part of one is used.
-"""
+"""Files mapped into memory, without the descriptor that Python's own mappings keep open."""
 
 import ctypes
 import mmap

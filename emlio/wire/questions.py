@@ -1,6 +1,6 @@
 """Questions of ranks to daemons and their answers, which change nothing.
 
-Does not cover: who may ask what when (emlio.session.questions), which answer fits (emlio.session.answers).
+Does not cover: who may ask what when (emlio.session.questions), which answer fits (emlio.session.questions).
 """
 
 from typing import Annotated

@@ -6,7 +6,7 @@ A session has a secret. The rank draws it and sends it in its hello, inside the 
 channel. The keys of each stream are derived from it (HKDF-SHA256), a new key every KEY_MESSAGES
 messages. The nonce is the message's number in its stream, given in the header, and is never used
 twice with a key. A payload that was altered, or paired with another header, cannot be opened. The
-rank must make sure that no message is opened twice (emlio.receiver.placement.message_numbers).
+rank must make sure that no message is opened twice (emlio.receiver.machine.message).
 
 The stamp names the lane and is not authenticated, because a message is sealed before its lane is
 chosen.

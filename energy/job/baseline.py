@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from emlio.energy.values.total import DeviceEnergy
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["Baseline", "measure_idle"]
+__all__ = ["Baseline", "device_energies", "measure_idle"]
 
 _LEAST_NS = 5_000_000_000
 
@@ -49,4 +50,18 @@ def measure_idle(window: Window) -> Baseline:
             if (energy_uj := window.energy_uj(device.name)) is not None
             and not window.series.is_lower_bound(device.name, window.from_ns, window.to_ns)
         }
+    )
+
+
+def device_energies(window: Window, baseline: Baseline) -> tuple[DeviceEnergy, ...]:
+    """Return the energy of each of the recording's devices in a window."""
+    series, from_ns, to_ns = window.series, window.from_ns, window.to_ns
+    return tuple(
+        DeviceEnergy(
+            device=device,
+            energy_uj=window.energy_uj(device.name),
+            idle_uj=baseline.idle_uj(device.name, window.duration_ns),
+            uncounted=series.is_lower_bound(device.name, from_ns, to_ns),
+        )
+        for device in series.devices
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from emlio.energy.job.epoch_energy import EpochEnergy, Role
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.errors import ConfigError
 
 __all__ = ["SCHEMA", "JobDevice", "JobFacts", "JobNode", "Report", "read_report"]

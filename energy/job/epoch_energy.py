@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
-from emlio.energy.job.stages import View
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.job.stages import Steps, View
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.plausibility import Judgement, Verdict
 from emlio.energy.values.spans import Stage
 from emlio.energy.values.total import Total, joules_of, sum_of
@@ -23,7 +23,6 @@ __all__ = [
     "NodeEnergy",
     "Role",
     "StageRow",
-    "Steps",
     "epoch_energy",
     "stage_row",
 ]
@@ -40,14 +39,6 @@ class Role(StrEnum):
 
     COMPUTE = "compute"
     STORAGE = "storage"
-
-
-class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a device; `biased_ns` is their period if the sensors of GPUs may miss the same part of each."""
-
-    mean_step_ns: int | None
-    by_time_only: bool
-    biased_ns: int | None = None
 
 
 class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):

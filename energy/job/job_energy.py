@@ -14,12 +14,11 @@ import msgspec
 from emlio.energy.job.baseline import Baseline
 from emlio.energy.job.document import SCHEMA, JobDevice, JobFacts, JobNode, Report
 from emlio.energy.job.epoch_energy import EpochEnergy, NodeEnergy, Role, epoch_energy
-from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs
+from emlio.energy.job.epochs import JobEpoch, NodeEpoch, join_epochs, storage_nodes
 from emlio.energy.job.journal import Journal, StorageEnergy, read_journals
-from emlio.energy.job.node_energy import NodeRecord, measure_node, unknown_node
+from emlio.energy.job.node_energy import NodeRecord, measure_node, node_energy
 from emlio.energy.job.node_recording import NodeRecording
 from emlio.energy.job.note import JobNote, read_note
-from emlio.energy.job.storage_nodes import storage_nodes
 from emlio.energy.values.device import Device
 from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
@@ -231,7 +230,7 @@ def _compute_record(part: NodeEpoch, folder: JobFolder) -> NodeRecord:
 
 def _storage_energy(part: NodeEpoch, storage: StorageEnergy) -> NodeEnergy:
     if storage.series is None:
-        return unknown_node(storage.node, Role.STORAGE, part.to_ns - part.from_ns)
+        return node_energy(storage.node, Role.STORAGE, part.to_ns - part.from_ns)
     record = NodeRecord(node=storage.node, role=Role.STORAGE, series=storage.series, clock=storage.clock)
     return measure_node(record, part.from_ns, part.to_ns)
 

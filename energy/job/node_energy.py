@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from emlio.clocks.fit import ClockFit
-from emlio.energy.job.baseline import Baseline
-from emlio.energy.job.epoch_energy import DOMAINS, TOTAL, DeviceFigures, NodeEnergy, Role, StageRow, Steps, stage_row
-from emlio.energy.job.stages import CpuUse, StageTable, blocked, cpu_share
-from emlio.energy.values.domain import Domain
+from emlio.energy.job.baseline import Baseline, device_energies
+from emlio.energy.job.epoch_energy import DOMAINS, TOTAL, DeviceFigures, NodeEnergy, Role, StageRow, stage_row
+from emlio.energy.job.stages import CpuUse, StageShare, View, blocked, cpu_share, steps_of
+from emlio.energy.values.device import Domain
 from emlio.energy.values.plausibility import Judgement, judge
 from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span
 from emlio.energy.values.total import DeviceEnergy, joules_of, total_of
 from emlio.energy.values.window import Window
 
-__all__ = ["NodeRecord", "measure_node", "unknown_node"]
+__all__ = ["NodeRecord", "measure_node", "node_energy"]
 
 _EXPECTED = (Domain.CPU, Domain.DRAM)
 """The domains that every node has. A sum that lacks one says so. Not every node has a GPU."""
@@ -53,34 +53,33 @@ def measure_node(record: NodeRecord, from_ns: int, to_ns: int) -> NodeEnergy:
         from_ns: the first edge, by the clock that the record's clock was compared with.
         to_ns: the second edge.
     """
-    clock, series = record.clock, record.series
+    clock, series, baseline = record.clock, record.series, record.baseline
     begun_ns, ended_ns = (from_ns, to_ns) if clock is None else (clock.theirs_at(from_ns), clock.theirs_at(to_ns))
     if ended_ns <= begun_ns:  # the node's clock was set back: the epoch's energy is unknown
         nothing = [DeviceEnergy(device=device, energy_uj=None) for device in series.devices]
-        return _node(record.node, record.role, to_ns - from_ns, nothing)
+        return node_energy(record.node, record.role, to_ns - from_ns, nothing)
     window = Window(series=series, from_ns=begun_ns, to_ns=ended_ns)
-    parts = [_device(window, record.baseline, place) for place in range(len(series.devices))]
-    measured = _node(record.node, record.role, window.duration_ns, parts)
-    tables = _tables(record, window) if record.role is Role.COMPUTE else ()
+    parts = device_energies(window, baseline)
+    views: dict[View, tuple[StageShare, ...]] = {}
+    if record.role is Role.COMPUTE:
+        views[View.BLOCKED] = blocked(window, record.spans, baseline)
+        if record.cpu is not None:
+            views[View.CPU_SHARE] = cpu_share(window, record.spans, baseline, record.cpu)
     return msgspec.structs.replace(
-        measured,
+        node_energy(record.node, record.role, window.duration_ns, parts),
         clock_error_ns=None if clock is None else clock.error_between(from_ns, to_ns),
         clock_jumps=0 if clock is None else clock.jumps,
         missed_ticks=series.missed(begun_ns, ended_ns),
         resolution_ns=window.resolution_ns,
-        steps={table.view: _steps(table) for table in tables},
+        steps=dict.fromkeys(views, steps_of(window, record.spans)),
         plausibility=_judgements(record.node, parts, window.duration_ns),
-        stages={table.view: _rows(record.node, parts, table) for table in tables if table.splits},
+        stages={view: _rows(record.node, parts, shares) for view, shares in views.items() if parts},
     )
 
 
-def unknown_node(node: str, role: Role, duration_ns: int) -> NodeEnergy:
-    """Return a node without a recording."""
-    return _node(node, role, duration_ns, [])
-
-
-def _node(name: str, role: Role, duration_ns: int, parts: Sequence[DeviceEnergy]) -> NodeEnergy:
-    row = _row(TOTAL, duration_ns, parts, name, parts)
+def node_energy(name: str, role: Role, duration_ns: int, parts: Sequence[DeviceEnergy] = ()) -> NodeEnergy:
+    """Return the energy of a node's devices; without any, it is unknown."""
+    row = _row(TOTAL, duration_ns, parts, name)
     return NodeEnergy(
         node=name,
         role=role,
@@ -90,7 +89,7 @@ def _node(name: str, role: Role, duration_ns: int, parts: Sequence[DeviceEnergy]
         mean_watts=None if row.total.energy_uj is None else row.total.energy_uj * 1000 / duration_ns,
         idle_joules=row.idle_joules,
         above_idle_joules=row.above_idle_joules,
-        devices=tuple(_figures(part) for part in parts),
+        devices=tuple(map(_figures, parts)),
     )
 
 
@@ -103,63 +102,23 @@ def _figures(part: DeviceEnergy) -> DeviceFigures:
     )
 
 
-def _device(window: Window, baseline: Baseline, place: int) -> DeviceEnergy:
-    device = window.series.devices[place]
-    return DeviceEnergy(
-        device=device,
-        energy_uj=window.energy_uj(device.name),
-        idle_uj=baseline.idle_uj(device.name, window.duration_ns),
-        uncounted=window.series.is_lower_bound(device.name, window.from_ns, window.to_ns),
-    )
-
-
-def _judgements(node: str, devices: Sequence[DeviceEnergy], duration_ns: int) -> tuple[Judgement, ...]:
+def _judgements(node: str, parts: Sequence[DeviceEnergy], duration_ns: int) -> tuple[Judgement, ...]:
     """Judge each domain that has devices."""
-    parts = {
-        domain: [part for part in devices if part.device.domain is domain and part.device.adds] for domain in DOMAINS
+    by_domain = {
+        domain: [one for one in parts if one.device.domain is domain and one.device.adds] for domain in DOMAINS
     }
-    return tuple(judge(f"{node}, {domain.upper()}", found, duration_ns) for domain, found in parts.items() if found)
+    return tuple(judge(f"{node}, {domain.upper()}", found, duration_ns) for domain, found in by_domain.items() if found)
 
 
-# ---- stages ---------------------------------------------------------------------------------------------------------
-
-
-def _tables(record: NodeRecord, window: Window) -> tuple[StageTable, ...]:
-    first = blocked(window, record.spans, record.baseline)
-    return (first,) if record.cpu is None else (first, cpu_share(window, record.spans, record.baseline, record.cpu))
-
-
-def _steps(table: StageTable) -> Steps:
-    return Steps(
-        mean_step_ns=table.mean_step_ns,
-        by_time_only=table.by_time_only,
-        biased_ns=table.step_period_ns if table.beats_with_sensors else None,
-    )
-
-
-def _rows(node: str, devices: Sequence[DeviceEnergy], table: StageTable) -> tuple[StageRow, ...]:
+def _rows(node: str, wholes: Sequence[DeviceEnergy], shares: Sequence[StageShare]) -> tuple[StageRow, ...]:
     """Return one row for each stage and one for their sum."""
-    rows: list[StageRow] = []
-    for place, share in enumerate(table.splits[0].shares):
-        parts = [
-            DeviceEnergy(
-                device=whole.device,
-                energy_uj=split.shares[place].energy_uj,
-                idle_uj=split.shares[place].idle_uj,
-                uncounted=whole.uncounted,
-            )
-            for whole, split in zip(devices, table.splits, strict=True)
-        ]
-        rows.append(_row(share.stage, share.duration_ns, parts, node, devices))
-    duration_ns = sum(share.duration_ns for share in table.splits[0].shares)
-    return (*rows, _row(TOTAL, duration_ns, devices, node, devices))
+    rows = [_row(share.stage, share.duration_ns, share.parts, node) for share in shares]
+    return (*rows, _row(TOTAL, sum(share.duration_ns for share in shares), wholes, node))
 
 
-def _row(
-    stage: str, duration_ns: int, parts: Sequence[DeviceEnergy], node: str, devices: Sequence[DeviceEnergy]
-) -> StageRow:
+def _row(stage: str, duration_ns: int, parts: Sequence[DeviceEnergy], node: str) -> StageRow:
     """Return a row of these parts of a node's devices."""
-    counted = {part.device.domain for part in devices if part.device.adds}
+    counted = {part.device.domain for part in parts if part.device.adds}
     lacks = [f"{domain.upper()} of {node}" for domain in _EXPECTED if domain not in counted]
     total = total_of(parts, node=node, lacks=lacks)
     domains = {

@@ -5,19 +5,20 @@ separates idle energy from the energy above it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from emlio.energy.job.baseline import Baseline
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain
-from emlio.energy.values.partition import Stretch, apportion, partition
-from emlio.energy.values.spans import Span, Stage
+import msgspec
+
+from emlio.energy.job.baseline import Baseline, device_energies
+from emlio.energy.values.device import Domain
+from emlio.energy.values.spans import Span, Stage, Stretch, apportion, partition
+from emlio.energy.values.total import DeviceEnergy
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["CpuUse", "Share", "StageSplit", "StageTable", "View", "blocked", "cpu_share"]
+__all__ = ["CpuUse", "StageShare", "Steps", "View", "blocked", "cpu_share", "steps_of"]
 
 _STAGES = (Stage.TRAIN, Stage.PREPROCESS, Stage.READ)
 
@@ -42,83 +43,36 @@ class View(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """The energy of one device in one stage.
+class StageShare:
+    """The time and the energy of one stage.
 
     Attributes:
         stage: the stage.
         duration_ns: its time.
-        energy_uj: microjoules; None where they are unknown.
-        idle_uj: the part that the idle device would have used in that time; None without a
-            baseline.
+        parts: of each device in the order of the recording. Those of all stages add up to the
+            device's energy, to the microjoule, or none of them is known.
     """
 
     stage: Stage
     duration_ns: int
-    energy_uj: int | None
-    idle_uj: int | None
+    parts: tuple[DeviceEnergy, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSplit:
-    """One device's energy by stage.
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a node's devices.
 
     Attributes:
-        device: the device.
-        energy_uj: of all stages; None where it is unknown.
-        shares: they add up to it, to the microjoule, or none of them is known.
-    """
-
-    device: Device
-    energy_uj: int | None
-    shares: tuple[Share, ...]
-
-    def __post_init__(self) -> None:
-        parts = [share.energy_uj for share in self.shares]
-        known = [part for part in parts if part is not None]
-        if known and (len(known) < len(parts) or sum(known) != self.energy_uj):
-            raise ConfigError(f"the stages of {self.device.name} must add up to {self.energy_uj} µJ, got {parts}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageTable:
-    """A node's energy by stage.
-
-    Attributes:
-        view: the definition used.
-        splits: one for each device, in the order of the recording.
-        resolution_ns: the typical time between readings; None with fewer than two.
         mean_step_ns: mean length of a step's work on the device; None where it is unknown.
-        step_period_ns: mean time from the start of one step to that of the next; None with fewer
-            than two.
+        by_time_only: whether steps are shorter than the time between readings. Energy is then in
+            effect divided by time.
+        biased_ns: mean time from the start of a step to that of the next, if a sensor may always
+            sample the same part of a step; else None. That is so if steps begin almost exactly
+            every 100 ms, or at a small multiple of it.
     """
 
-    view: View
-    splits: tuple[StageSplit, ...]
-    resolution_ns: int | None = None
-    mean_step_ns: int | None = None
-    step_period_ns: int | None = None
-
-    @property
-    def by_time_only(self) -> bool:
-        """True if steps are shorter than the readings' interval.
-
-        Energy is then in effect divided by time.
-        """
-        if self.resolution_ns is None or self.mean_step_ns is None:
-            return False
-        return self.mean_step_ns < self.resolution_ns
-
-    @property
-    def beats_with_sensors(self) -> bool:
-        """True if a sensor may always sample the same part of a step.
-
-        That is so if steps begin almost exactly every 100 ms, or at a small multiple of it.
-        """
-        if self.step_period_ns is None:
-            return False
-        periods = self.step_period_ns / _SENSOR_NS
-        return 1 <= round(periods) <= _MOST_PERIODS and abs(periods - round(periods)) <= _NEAR
+    mean_step_ns: int | None
+    by_time_only: bool
+    biased_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +105,7 @@ class CpuUse:
         return (*tagged, max((self.node_ns or 0) - sum(tagged), 0))
 
 
-def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> StageTable:
+def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> tuple[StageShare, ...]:
     """Count each moment as train, preprocess or read.
 
     It is train while any device computes, else preprocess while anything is decoded, else read.
@@ -162,101 +116,96 @@ def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> StageT
             host runs ahead of the device.
         baseline: of the node; may be empty.
     """
-    known = tuple(spans)
-    stretches = partition(known, window.from_ns, window.to_ns)
-    parts = [_by_stretch(window, device, stretches) for device in window.series.devices]
-    return _table(View.BLOCKED, window, known, baseline, _times(stretches), parts)
+    stretches = partition(spans, window.from_ns, window.to_ns)
+    wholes = device_energies(window, baseline)
+    return _shares(wholes, baseline, _times(stretches), [_by_stretch(window, one, stretches) for one in wholes])
 
 
-def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: CpuUse) -> StageTable:
+def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: CpuUse) -> tuple[StageShare, ...]:
     """Divide idle energy by the times of `blocked`, and energy above it by processor time.
 
     Processor time says nothing about a GPU; its energy is divided as in `blocked`. Other devices
     without a baseline cannot be divided.
     """
-    known = tuple(spans)
-    stretches = partition(known, window.from_ns, window.to_ns)
-    times = (*_times(stretches), 0)
+    stretches = partition(spans, window.from_ns, window.to_ns)
+    wholes, times = device_energies(window, baseline), (*_times(stretches), 0)
     parts = list[Sequence[int] | None]()
-    for device in window.series.devices:
-        whole_uj, rest = window.energy_uj(device.name), _at_rest(baseline, device, times)
-        if device.domain is Domain.GPU:
-            by_stretch = _by_stretch(window, device, stretches)
+    for whole in wholes:
+        rest = _at_rest(baseline, whole, times)
+        if whole.device.domain is Domain.GPU:
+            by_stretch = _by_stretch(window, whole, stretches)
             parts.append(None if by_stretch is None else (*by_stretch, 0))
-        elif whole_uj is not None and rest is not None and any(cpu.weights):
-            above = apportion(whole_uj - sum(rest), cpu.weights)
+        elif whole.energy_uj is not None and rest is not None and any(cpu.weights):
+            above = apportion(whole.energy_uj - sum(rest), cpu.weights)
             parts.append([one + two for one, two in zip(rest, above, strict=True)])
         else:
             parts.append(None)
-    return _table(View.CPU_SHARE, window, known, baseline, times, parts)
+    return _shares(wholes, baseline, times, parts)
+
+
+def steps_of(window: Window, spans: Iterable[Span]) -> Steps:
+    """Return the steps that begin in a window."""
+    steps = sorted(
+        (one for one in spans if one.stage is Stage.TRAIN and window.from_ns <= one.start_ns < window.to_ns),
+        key=lambda step: step.start_ns,
+    )
+    if not steps:
+        return Steps(mean_step_ns=None, by_time_only=False)
+    mean_ns = sum(step.end_ns - step.start_ns for step in steps) // len(steps)
+    # Several devices compute at the same time, so a period is that of one device's steps.
+    own = [step.start_ns for step in steps if step.thread == steps[0].thread]
+    period_ns = (own[-1] - own[0]) // max(len(own) - 1, 1)
+    periods = period_ns / _SENSOR_NS
+    beats = 1 <= round(periods) <= _MOST_PERIODS and abs(periods - round(periods)) <= _NEAR
+    return Steps(
+        mean_step_ns=mean_ns,
+        by_time_only=mean_ns < (window.resolution_ns or 0),
+        biased_ns=period_ns if beats else None,
+    )
 
 
 def _times(stretches: Sequence[Stretch]) -> tuple[int, ...]:
     return tuple(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES)
 
 
-def _table(
-    view: View,
-    window: Window,
-    spans: Sequence[Span],
+def _shares(
+    wholes: Sequence[DeviceEnergy],
     baseline: Baseline,
     times: Sequence[int],
-    parts: Iterable[Sequence[int] | None],
-) -> StageTable:
-    """Return the table of devices whose energy is divided into these parts."""
-    steps = sorted(
-        (one for one in spans if one.stage is Stage.TRAIN and window.from_ns <= one.start_ns < window.to_ns),
-        key=lambda step: step.start_ns,
-    )
-    # Several devices compute at the same time, so a period is that of one device's steps.
-    own = [step.start_ns for step in steps if step.thread == steps[0].thread]
-    return StageTable(
-        view=view,
-        splits=tuple(
-            _split(device, window.energy_uj(device.name), times, baseline, of_device)
-            for device, of_device in zip(window.series.devices, parts, strict=True)
-        ),
-        resolution_ns=window.resolution_ns,
-        mean_step_ns=sum(step.end_ns - step.start_ns for step in steps) // len(steps) if steps else None,
-        step_period_ns=(own[-1] - own[0]) // (len(own) - 1) if len(own) > 1 else None,
-    )
-
-
-def _split(
-    device: Device, whole_uj: int | None, times: Sequence[int], baseline: Baseline, parts: Sequence[int] | None
-) -> StageSplit:
+    parts: Sequence[Sequence[int] | None],
+) -> tuple[StageShare, ...]:
+    """Return the stages of devices whose energy is divided into these parts."""
     unknown: Sequence[int | None] = [None] * len(times)
-    rest = _at_rest(baseline, device, times) or unknown
-    return StageSplit(
-        device=device,
-        energy_uj=whole_uj,
-        shares=tuple(
-            Share(stage=stage, duration_ns=time_ns, energy_uj=energy_uj, idle_uj=idle_uj)
-            for stage, time_ns, energy_uj, idle_uj in zip(
-                (*_STAGES, Stage.OTHER), times, unknown if parts is None else parts, rest, strict=False
-            )
-        ),
+    rests = [_at_rest(baseline, whole, times) or unknown for whole in wholes]
+    return tuple(
+        StageShare(
+            stage=stage,
+            duration_ns=time_ns,
+            parts=tuple(
+                replace(whole, energy_uj=(used or unknown)[place], idle_uj=rest[place])
+                for whole, used, rest in zip(wholes, parts, rests, strict=True)
+            ),
+        )
+        for place, (stage, time_ns) in enumerate(zip((*_STAGES, Stage.OTHER), times, strict=False))
     )
 
 
-def _by_stretch(window: Window, device: Device, stretches: Sequence[Stretch]) -> tuple[int, ...] | None:
+def _by_stretch(window: Window, whole: DeviceEnergy, stretches: Sequence[Stretch]) -> tuple[int, ...] | None:
     """Return the energy of each stage's stretches.
 
     Energies of adjacent stretches of a recording add up exactly, wherever it is cut.
     """
-    if window.energy_uj(device.name) is None:
-        return None
     used: dict[Stage, int] = dict.fromkeys(_STAGES, 0)
     for one in stretches:
-        energy_uj = window.series.energy_uj(device.name, one.start_ns, one.end_ns)
-        if energy_uj is None:
+        energy_uj = window.series.energy_uj(whole.device.name, one.start_ns, one.end_ns)
+        if energy_uj is None or whole.energy_uj is None:
             return None
         used[one.stage] += energy_uj
     return tuple(used.values())
 
 
-def _at_rest(baseline: Baseline, device: Device, times: Sequence[int]) -> tuple[int, ...] | None:
+def _at_rest(baseline: Baseline, whole: DeviceEnergy, times: Sequence[int]) -> tuple[int, ...] | None:
     """Return the idle energy of each stage; their sum equals the idle energy of the whole time."""
-    ends = [baseline.idle_uj(device.name, sum(times[:number])) for number in range(len(times) + 1)]
+    ends = [baseline.idle_uj(whole.device.name, sum(times[:number])) for number in range(len(times) + 1)]
     known = [end for end in ends if end is not None]
     return tuple(end - begin for begin, end in pairwise(known)) if known else None

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -17,7 +16,6 @@ from emlio.energy.recording.edge import HOLD, READ, SCHEMA, short_address
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
-from emlio.open_limits import is_used_up
 from emlio.waker import Waker
 
 __all__ = ["EdgeServer", "listen"]
@@ -26,8 +24,6 @@ _MOST_AT_ONCE = 64
 """The listen backlog; more than a node has ranks. The kernel refuses further connections."""
 
 _MOST_CONNECTIONS = 32
-_REST_NS = 200_000_000
-"""Pause before the next try if no descriptor is left for a connection."""
 
 _MOST_REQUEST_BYTES = 8192
 _PIECE_BYTES = 4096
@@ -59,7 +55,6 @@ class EdgeServer:
         self._waker = Waker()
         self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._listener: socket.socket | None = None
-        self._rests_until_ns: int | None = None
         self._connections: list[_Connection] = []
         self._about: dict[str, object] = {}
         self._read: Callable[[], Reading | None] = lambda: None
@@ -87,18 +82,13 @@ class EdgeServer:
     def wait(self, until_ns: int) -> None:
         """Serve until that moment, or until woken."""
         while not self._woken and (now_ns := self._clock.monotonic_ns()) < until_ns:
-            due_ns = until_ns if self._rests_until_ns is None else min(until_ns, self._rests_until_ns)
-            for key, ready in self._selector.select(max(due_ns - now_ns, 0) / 1e9):
+            for key, ready in self._selector.select((until_ns - now_ns) / 1e9):
                 if key.data is None:
                     self._woken = True
                 elif isinstance(key.data, _Connection):
                     self._serve(key.data, ready)
                 else:
                     self._welcome(key.data)
-            if self._rests_until_ns is not None and self._clock.monotonic_ns() >= self._rests_until_ns:
-                self._rests_until_ns = None
-                if self._listener is not None:
-                    self._selector.register(self._listener, selectors.EVENT_READ, self._listener)
         if self._woken:
             self._waker.rest()
             self._woken = False
@@ -115,12 +105,8 @@ class EdgeServer:
     def _welcome(self, listener: socket.socket) -> None:
         try:
             link, _ = listener.accept()
-        except OSError as error:
-            if is_used_up(error):
-                # The client is still waiting, so the selector would report it without end.
-                self._selector.unregister(listener)
-                self._rests_until_ns = self._clock.monotonic_ns() + _REST_NS
-            return  # otherwise the connection is gone again
+        except OSError:
+            return  # the connection is gone again
         if len(self._connections) >= _MOST_CONNECTIONS:
             link.close()
             return
@@ -195,9 +181,7 @@ class EdgeServer:
         """Itself, for `with`."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close."""
         self.close()
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from emlio.clock import Clock
 from emlio.energy.recording.node_use import NodeUse
-from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.sources.finding import EnergyCounter
 from emlio.energy.values.counter import Counter, Event
 from emlio.energy.values.device import Device
 from emlio.energy.values.reading import Reading
@@ -32,7 +32,7 @@ class Meter:
             real_ns: returns the time of day.
             use: returns the node's processor, network and memory use.
         """
-        self.devices: tuple[Device, ...] = tuple(device for source in sources for device in source.devices)
+        self.devices: tuple[Device, ...] = tuple(source.device for source in sources)
         self._sources = tuple(sources)
         self._clock = clock
         self._real_ns = real_ns
@@ -44,7 +44,7 @@ class Meter:
     def read(self, *, missed: int = 0, edge: bool = False) -> Reading:
         """Read everything now. The arguments go into the reading."""
         before_ns = self._clock.monotonic_ns()
-        raws = [raw for source in self._sources for raw in source.read()]
+        raws = [source.read() for source in self._sources]
         after_ns = self._clock.monotonic_ns()
         real_ns = self._real_ns() - (after_ns - before_ns) // 2
         at_ns = max((before_ns + after_ns) // 2, self._last_ns + 1)  # readings never share a time stamp

@@ -11,7 +11,7 @@ from math import nan
 from typing import Any, Final
 
 from emlio.energy.report.power import PowerTrace
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.spans import Stage
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install

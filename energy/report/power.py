@@ -1,9 +1,6 @@
-"""The power of a job's nodes over time, by the first node's clock, in as many pieces as a plot can show.
+"""The power of a job's nodes over time, by the first node's clock, in as many pieces as a plot can show."""
 
-Covers: the time range shown, aligning nodes' clocks, joining what a daemon reported epoch by epoch,
-mean power and the stages' parts of the time. Does not cover: drawing (emlio.energy.report.plot).
-"""
-
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,26 +11,19 @@ from emlio.energy.job.epochs import NodeEpoch
 from emlio.energy.job.job_energy import NOTHING, Job
 from emlio.energy.job.journal import StorageEnergy
 from emlio.energy.job.node_energy import NodeRecord
-from emlio.energy.values.domain import Domain, Method
-from emlio.energy.values.partition import partition
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.spans import Stage, partition
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["EpochEdges", "PowerLine", "PowerTrace", "job_traces", "trace_power"]
+__all__ = ["PowerLine", "PowerTrace", "job_traces", "trace_power"]
 
 _STAGES = (Stage.TRAIN, Stage.PREPROCESS, Stage.READ)
 _MOST_PIECES = 600
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochEdges:
-    """The edges of an epoch, by the first node's clock."""
-
-    title: str
-    from_ns: int
-    to_ns: int
+_Epoch = tuple[str, int, int]
+"""The title and the edges of an epoch, by the first node's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +69,17 @@ def job_traces(job: Job) -> tuple[PowerTrace, ...]:
     if not shown:
         return ()
     first, (from_ns, to_ns) = shown[0]
-    epochs: list[EpochEdges] = []
+    epochs = list[_Epoch]()
     for title, part in _parts(job, first):
-        if not epochs or part.from_ns >= epochs[-1].to_ns:  # a second loader may be iterated at the same time
-            epochs.append(EpochEdges(title=title, from_ns=part.from_ns, to_ns=part.to_ns))
+        if not epochs or part.from_ns >= epochs[-1][2]:  # a second loader may be iterated at the same time
+            epochs.append((title, part.from_ns, part.to_ns))
     records = [_compute_record(job, place, own, _shift(job, first, place, own[0] - from_ns)) for place, own in shown]
     stored: dict[str, list[StorageEnergy]] = {}
     for epoch in job.epochs:
         for one in epoch.storage:
             stored.setdefault(one.node, []).append(one)
     records.extend(_storage_record(name, told) for name, told in stored.items())
-    return tuple(trace_power(one, epochs, from_ns=from_ns, to_ns=to_ns) for one in records if one.series.readings)
+    return tuple(trace_power(one, epochs, from_ns, to_ns) for one in records if one.series.readings)
 
 
 def _parts(job: Job, place: int) -> list[tuple[str, NodeEpoch]]:
@@ -161,7 +151,7 @@ def _longest(pieces: Sequence[Series]) -> Series:
 
 
 def trace_power(
-    record: NodeRecord, epochs: Sequence[EpochEdges], *, from_ns: int, to_ns: int, most_pieces: int = _MOST_PIECES
+    record: NodeRecord, epochs: Sequence[_Epoch], from_ns: int, to_ns: int, *, most_pieces: int = _MOST_PIECES
 ) -> PowerTrace:
     """Cut a node's recording into pieces that are no finer than its readings.
 
@@ -169,24 +159,23 @@ def trace_power(
         record: of the node.
         epochs: in the order of time, by the same clock as the moments below.
         from_ns: the first moment, by the clock that the record's clock was compared with.
-        to_ns: the last one.
+        to_ns: the last one, after the first.
         most_pieces: limit of pieces.
     """
-    if to_ns <= from_ns or most_pieces < 1:
-        raise ConfigError(f"a plot must have a duration and pieces above 0, got {to_ns - from_ns} ns in {most_pieces}")
-    begun_ns, ended_ns = _theirs(record, from_ns), _theirs(record, to_ns)
+    begun_ns, ended_ns = (_theirs(record, edge) for edge in (from_ns, to_ns))
     resolution_ns = None
     if ended_ns > begun_ns:
         resolution_ns = Window(series=record.series, from_ns=begun_ns, to_ns=ended_ns).resolution_ns
     pieces = max(min((to_ns - from_ns) // resolution_ns, most_pieces), 1) if resolution_ns else 1
     edges = [from_ns + (to_ns - from_ns) * number // pieces for number in range(pieces + 1)]
+    theirs = [_theirs(record, edge) for edge in edges]
     return PowerTrace(
         node=record.node,
         role=record.role,
         edges_s=tuple((edge - from_ns) / 1e9 for edge in edges),
-        lines=tuple(line for domain in DOMAINS if (line := _line(record, domain, edges)) is not None),
-        stages=_stages(record, epochs, edges) if record.spans else {},
-        epochs=tuple((one.title, (one.from_ns - from_ns) / 1e9, (one.to_ns - from_ns) / 1e9) for one in epochs),
+        lines=tuple(line for domain in DOMAINS if (line := _line(record.series, domain, theirs)) is not None),
+        stages=_stages(record, epochs, theirs) if record.spans else {},
+        epochs=tuple((title, (begun - from_ns) / 1e9, (ended - from_ns) / 1e9) for title, begun, ended in epochs),
     )
 
 
@@ -194,44 +183,31 @@ def _theirs(record: NodeRecord, ours_ns: int) -> int:
     return ours_ns if record.clock is None else record.clock.theirs_at(ours_ns)
 
 
-def _line(record: NodeRecord, domain: Domain, edges: Sequence[int]) -> PowerLine | None:
-    devices = [device for device in record.series.devices if device.domain is domain and device.adds]
+def _line(series: Series, domain: Domain, edges: Sequence[int]) -> PowerLine | None:
+    devices = [device for device in series.devices if device.domain is domain and device.adds]
     if not devices:
         return None
     watts = list[float | None]()
-    for begun_ns, ended_ns in pairwise(_theirs(record, edge) for edge in edges):
-        passed_ns = ended_ns - begun_ns
-        used = [record.series.energy_uj(one.name, begun_ns, ended_ns) for one in devices] if passed_ns > 0 else [None]
+    for begun_ns, ended_ns in pairwise(edges):
+        used = [series.energy_uj(one.name, begun_ns, ended_ns) for one in devices] if ended_ns > begun_ns else [None]
         known = [energy_uj for energy_uj in used if energy_uj is not None]
-        watts.append(sum(known) * 1000 / passed_ns if len(known) == len(used) else None)
+        watts.append(sum(known) * 1000 / (ended_ns - begun_ns) if len(known) == len(used) else None)
     method = max((device.method for device in devices), key=list(Method).index)
     return PowerLine(domain=domain, method=method, watts=tuple(watts))
 
 
-def _stages(record: NodeRecord, epochs: Sequence[EpochEdges], edges: Sequence[int]) -> dict[Stage, tuple[float, ...]]:
-    """Return each stage's part of the pieces, by the node's own clock.
-
-    Spans, stretches and pieces are all in the order of time, so one pass over each is enough.
-    """
-    theirs = [_theirs(record, edge) for edge in edges]
-    pieces = list(pairwise(theirs))
-    times = {stage: [0] * len(pieces) for stage in _STAGES}
-    left = sorted(record.spans, key=lambda span: span.start_ns, reverse=True)
-    under_way: list[Span] = []
-    place = 0
-    for epoch in epochs:
-        begun_ns, ended_ns = _theirs(record, epoch.from_ns), _theirs(record, epoch.to_ns)
-        while left and left[-1].start_ns < ended_ns:
-            under_way.append(left.pop())
-        under_way = [span for span in under_way if span.end_ns > begun_ns]
-        for one in partition(under_way, begun_ns, ended_ns) if ended_ns > begun_ns else ():
-            while place < len(pieces) and pieces[place][1] <= one.start_ns:
-                place += 1
-            for number in range(place, len(pieces)):
-                if pieces[number][0] >= one.end_ns:
-                    break
-                times[one.stage][number] += min(one.end_ns, pieces[number][1]) - max(one.start_ns, pieces[number][0])
-    return {
-        stage: tuple(part / max(end - begin, 1) for part, (begin, end) in zip(parts, pieces, strict=True))
-        for stage, parts in times.items()
-    }
+def _stages(record: NodeRecord, epochs: Sequence[_Epoch], edges: Sequence[int]) -> dict[Stage, tuple[float, ...]]:
+    """Return each stage's part of the pieces; the edges are by the node's own clock."""
+    times = {stage: [0] * (len(edges) - 1) for stage in _STAGES}
+    stretches = partition(record.spans, edges[0], edges[-1]) if edges[-1] > edges[0] else ()
+    ends = [one.end_ns for one in stretches]
+    for _, *moments in epochs:
+        begun_ns, ended_ns = (_theirs(record, moment) for moment in moments)
+        for one in stretches[bisect_right(ends, begun_ns) :]:
+            start_ns, end_ns = max(one.start_ns, begun_ns), min(one.end_ns, ended_ns)
+            if start_ns >= end_ns:
+                break
+            for number in range(bisect_right(edges, start_ns) - 1, bisect_left(edges, end_ns)):
+                times[one.stage][number] += min(end_ns, edges[number + 1]) - max(start_ns, edges[number])
+    lengths = [max(end - begin, 1) for begin, end in pairwise(edges)]
+    return {stage: tuple(part / of for part, of in zip(parts, lengths, strict=True)) for stage, parts in times.items()}

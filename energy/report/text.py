@@ -17,7 +17,7 @@ from emlio.energy.report.table import (
     marked,
     unit_of,
 )
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.plausibility import Verdict
 from emlio.energy.values.spans import Stage
 from emlio.energy.values.total import Total, sum_of

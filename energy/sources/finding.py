@@ -1,15 +1,40 @@
-"""A candidate for recording: its device, whether it can be read, what to do if not."""
+"""An energy counter, and a candidate for recording: whether it can be read, and what to do if not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
-from emlio.energy.sources.energy_counter import EnergyCounter
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
-__all__ = ["Finding", "State"]
+__all__ = ["EnergyCounter", "Finding", "State"]
+
+
+class EnergyCounter(Protocol):
+    """A device that is read.
+
+    One thread owns it. The code that opened it closes it, which releases descriptors and vendor
+    libraries. Closing again does nothing.
+    """
+
+    @property
+    def device(self) -> Device:
+        """The description of the device; it never changes."""
+        ...
+
+    def read(self) -> int | None:
+        """Return cumulative microjoules; None where the device is unreadable now.
+
+        The value is raw: it may wrap at the device's range, or start at 0 again. A power sensor is
+        integrated from reading to reading, so it should be read often; None then means that a
+        period is missing from its total.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release all resources."""
+        ...
 
 
 class State(StrEnum):
@@ -42,7 +67,7 @@ class Finding:
         method: how its figures are obtained; None where there can be none.
         device: recorded under this description; None for what cannot be recorded.
         remedy: what to do if permission to read it is missing.
-        open: opens a source of `device` alone; raises OSError where that is impossible.
+        open: opens `device`; raises OSError where that is impossible.
     """
 
     source: str
@@ -60,7 +85,7 @@ class Finding:
             raise ConfigError(f"{self.name} is {self.state} and must be a device that can be opened")
 
     def opened(self) -> EnergyCounter:
-        """Open a source of the candidate.
+        """Open the candidate.
 
         Raises:
             ConfigError: the candidate cannot be opened.

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from emlio.clock import Clock
 from emlio.energy.sources.trapezoid import Trapezoid
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Device, Method
 
 __all__ = ["CounterFile", "entries_of", "number_of", "text_of"]
 
@@ -27,22 +26,22 @@ class CounterFile:
         Raises:
             OSError: it cannot be opened.
         """
-        self.devices = (device,)
+        self.device = device
         self._clock = clock
         self._sum = Trapezoid() if device.method is Method.DERIVED else None
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules, integrated where the file holds microwatts."""
         try:
             text = os.pread(self._fd, _DIGITS, 0).strip()
         except OSError:
             text = b""
         raw = int(text) if text.isdigit() else None  # it is empty for a moment while an exporter writes it
-        return (raw,) if self._sum is None else (self._sum.add(raw, self._clock.monotonic_ns()),)
+        return raw if self._sum is None else self._sum.add(raw, self._clock.monotonic_ns())
 
     def close(self) -> None:
-        """Close the file; see `EnergyCounter`."""
+        """Close the file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

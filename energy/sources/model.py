@@ -6,24 +6,22 @@ with another machine's.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emlio.clock import Clock
 from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, read_cpu_time
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.errors import ConfigError
 
-__all__ = ["CpuWatts", "ModelSource", "PowerModel", "choose_model", "estimated_device"]
+__all__ = ["CpuWatts", "ModelCounter", "PowerModel", "choose_model", "estimated_device"]
 
 _IDLE_WATTS_PER_CORE = 0.75
 _MAX_WATTS_PER_CORE = 3.5
 _MEMORY_WATTS_PER_GB = 0.39
 """Typical values of published surveys of servers; a given machine may use half or twice as much."""
 
-_CONSTANT = "a constant for each GB"
 _ERROR = 0.5
 _CALIBRATED_ERROR = 0.2
 _CPU_WATTS = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
@@ -66,12 +64,12 @@ class PowerModel:
 
     idle_watts: float
     max_watts: float
-    exponent: float
     memory_watts: float
-    error: float
-    memory_error: float
     origin: str
-    memory_origin: str
+    exponent: float = 1.0
+    error: float = _ERROR
+    memory_error: float = _ERROR
+    memory_origin: str = "a constant for each GB"
 
     def cpu_watts(self, busy: float) -> float:
         """Return the watts of the processors at a load from 0 to 1."""
@@ -88,93 +86,84 @@ def choose_model(
         cpu_watts: given by the user.
         calibration: of this machine or another one. It is scaled to this machine's number of cores.
     """
-    memory_gb = facts.memory_bytes / 1e9
+    memory_watts = _MEMORY_WATTS_PER_GB * facts.memory_bytes / 1e9
     if cpu_watts is not None:
         return PowerModel(
             idle_watts=cpu_watts.idle,
             max_watts=cpu_watts.most,
-            exponent=1.0,
-            memory_watts=_MEMORY_WATTS_PER_GB * memory_gb,
-            error=_ERROR,
-            memory_error=_ERROR,
+            memory_watts=memory_watts,
             origin="watts that were given",
-            memory_origin=_CONSTANT,
         )
-    if calibration is not None:
-        share = facts.cores / calibration.cores
-        same = bool(facts.name) and facts.name == calibration.processor
-        memory_per_gb = _MEMORY_WATTS_PER_GB
-        if calibration.memory_watts is not None:
-            memory_per_gb = calibration.memory_watts / (calibration.memory_bytes / 1e9)
-        of = calibration.processor or "a processor without a name"
-        origin = f"calibrated on {of}" + ("" if same else f", which is not this one ({facts.name or 'without a name'})")
+    if calibration is None:
         return PowerModel(
-            idle_watts=calibration.idle_watts * share,
-            max_watts=calibration.max_watts * share,
-            exponent=calibration.exponent,
-            memory_watts=memory_per_gb * memory_gb,
-            error=_CALIBRATED_ERROR if same else _ERROR,
-            memory_error=_CALIBRATED_ERROR if same and calibration.memory_watts is not None else _ERROR,
-            origin=origin,
-            memory_origin=_CONSTANT if calibration.memory_watts is None else origin,
+            idle_watts=_IDLE_WATTS_PER_CORE * facts.cores,
+            max_watts=_MAX_WATTS_PER_CORE * facts.cores,
+            memory_watts=memory_watts,
+            origin="constants for each core",
         )
-    return PowerModel(
-        idle_watts=_IDLE_WATTS_PER_CORE * facts.cores,
-        max_watts=_MAX_WATTS_PER_CORE * facts.cores,
-        exponent=1.0,
-        memory_watts=_MEMORY_WATTS_PER_GB * memory_gb,
-        error=_ERROR,
-        memory_error=_ERROR,
-        origin="constants for each core",
-        memory_origin=_CONSTANT,
+    share = facts.cores / calibration.cores
+    same = bool(facts.name) and facts.name == calibration.processor
+    of = calibration.processor or "a processor without a name"
+    error = _CALIBRATED_ERROR if same else _ERROR
+    model = PowerModel(
+        idle_watts=calibration.idle_watts * share,
+        max_watts=calibration.max_watts * share,
+        memory_watts=memory_watts,
+        origin=f"calibrated on {of}" + ("" if same else f", which is not this one ({facts.name or 'without a name'})"),
+        exponent=calibration.exponent,
+        error=error,
     )
+    if calibration.memory_watts is None:
+        return model
+    memory_watts = calibration.memory_watts * facts.memory_bytes / calibration.memory_bytes
+    return replace(model, memory_watts=memory_watts, memory_error=error, memory_origin=model.origin)
 
 
 def estimated_device(model: PowerModel, domain: Domain) -> Device:
-    """Return the device of a domain without a counter."""
-    if domain not in (Domain.CPU, Domain.DRAM):
-        raise ConfigError(f"only processors and memory have a model, not {domain}")
-    of_cpu = domain is Domain.CPU
-    watts = (
-        f"{model.idle_watts:.1f} to {model.max_watts:.1f} W" if of_cpu else f"{model.memory_watts:.1f} W at all times"
-    )
+    """Return the device of processors or memory without a counter."""
+    if domain is Domain.CPU:
+        watts, error = model.max_watts, model.error
+        note = f"{model.idle_watts:.1f} to {watts:.1f} W, {model.origin}"
+    else:
+        watts, error = model.memory_watts, model.memory_error
+        note = f"{watts:.1f} W at all times, {model.memory_origin}"
     return Device(
         name=f"{domain}-model",
         domain=domain,
         source="model",
         method=Method.ESTIMATED,
-        rated_watts=(model.max_watts if of_cpu else model.memory_watts) or None,
-        error=model.error if of_cpu else model.memory_error,
-        note=f"{watts}, {model.origin if of_cpu else model.memory_origin}",
+        rated_watts=watts or None,
+        error=error,
+        note=note,
     )
 
 
-class ModelSource:
-    """The model of some domains as an `EnergyCounter`."""
+class ModelCounter:
+    """The model of processors or of memory as an `EnergyCounter`."""
 
-    def __init__(self, model: PowerModel, domains: tuple[Domain, ...], *, proc: Path, clock: Clock) -> None:
+    def __init__(self, model: PowerModel, domain: Domain, *, proc: Path, clock: Clock) -> None:
         """Start counting now.
 
         Args:
             model: the watts.
-            domains: `Domain.CPU`, `Domain.DRAM` or both: those without a counter.
+            domain: `Domain.CPU` or `Domain.DRAM`.
             proc: such as /proc.
             clock: measures how long the watts applied.
         """
-        self.devices = tuple(estimated_device(model, domain) for domain in domains)
+        self.device = estimated_device(model, domain)
         self._model = model
         self._proc = proc
         self._clock = clock
-        self._begun_ns = self._counted_ns = clock.monotonic_ns()
+        self._counted_ns = clock.monotonic_ns()
         self._time: CpuTime | None = None
         self._uw_ns = 0
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules; None where the load of the processors cannot be read."""
         now_ns = self._clock.monotonic_ns()
-        return tuple(
-            self._cpu_uj(now_ns) if device.domain is Domain.CPU else self._memory_uj(now_ns) for device in self.devices
-        )
+        if self.device.domain is Domain.CPU:
+            return self._cpu_uj(now_ns)
+        return _microwatts(self._model.memory_watts) * (now_ns - self._counted_ns) // 1_000_000_000
 
     def _cpu_uj(self, now_ns: int) -> int | None:
         try:
@@ -194,11 +183,8 @@ class ModelSource:
         self._time, self._counted_ns = time, now_ns
         return self._uw_ns // 1_000_000_000
 
-    def _memory_uj(self, now_ns: int) -> int:
-        return _microwatts(self._model.memory_watts) * (now_ns - self._begun_ns) // 1_000_000_000
-
     def close(self) -> None:
-        """Do nothing, since it holds no resources; see `EnergyCounter`."""
+        """Do nothing: it holds no resources."""
 
 
 def _microwatts(watts: float) -> int:

@@ -13,8 +13,7 @@ from typing import Any
 from emlio.clock import Clock, SystemClock
 from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.trapezoid import Trapezoid
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.extras import how_to_install
 
 __all__ = ["NvmlGpu", "find_gpus", "load_nvml"]
@@ -54,7 +53,7 @@ class NvmlGpu:
         Raises:
             OSError: the library reports an error.
         """
-        self.devices = (device,)
+        self.device = device
         self._library = library
         self._clock = clock
         self._sum = Trapezoid() if device.method is Method.DERIVED else None
@@ -68,15 +67,13 @@ class NvmlGpu:
             self.close()
             raise _as_os_error(error) from error
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules, integrated where the GPU has only a power sensor."""
         try:
             raw: int | None = self._raw()
         except self._library.NVMLError:
             raw = None  # the GPU fell off the bus, or its driver is being replaced
-        if self._sum is None:
-            return (raw,)
-        return (self._sum.add(raw, self._clock.monotonic_ns()),)
+        return raw if self._sum is None else self._sum.add(raw, self._clock.monotonic_ns())
 
     def _raw(self) -> int:
         """Return microjoules or microwatts."""
@@ -85,7 +82,7 @@ class NvmlGpu:
         return int(self._library.nvmlDeviceGetPowerUsage(self._handle)) * 1000
 
     def close(self) -> None:
-        """Release the library; see `EnergyCounter`."""
+        """Release the library."""
         if not self._open:
             return
         self._open = False

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.kernel_files import entries_of, text_of
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 
 __all__ = ["OpenEvent", "PerfEvent", "find_events", "open_event"]
 
@@ -82,23 +81,23 @@ class PerfEvent:
             fd: from `open_event`; `close` closes it.
             joules: the energy of one count.
         """
-        self.devices = (device,)
+        self.device = device
         self._fd = fd
         self._microjoules = joules * 1_000_000
 
-    def read(self) -> tuple[int | None, ...]:
-        """Return the reading; see `EnergyCounter`."""
+    def read(self) -> int | None:
+        """Return microjoules."""
         try:
             data = os.read(self._fd, _COUNT.size)
         except OSError:
-            return (None,)
+            return None
         if len(data) != _COUNT.size:
-            return (None,)
+            return None
         (count,) = _COUNT.unpack(data)
-        return (count * self._microjoules.numerator // self._microjoules.denominator,)
+        return int(count * self._microjoules.numerator // self._microjoules.denominator)
 
     def close(self) -> None:
-        """Close the descriptor; see `EnergyCounter`."""
+        """Close the descriptor."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -12,8 +12,7 @@ from pathlib import Path
 from emlio.clock import SystemClock
 from emlio.energy.sources.finding import Finding, State
 from emlio.energy.sources.kernel_files import CounterFile, entries_of, number_of, text_of
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 
 __all__ = ["find_zones"]
 

@@ -11,17 +11,14 @@ from pathlib import Path
 
 from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import is_virtual, read_facts
-from emlio.energy.sources.energy_counter import EnergyCounter
-from emlio.energy.sources.finding import Finding, State
+from emlio.energy.sources.finding import EnergyCounter, Finding, State
 from emlio.energy.sources.hwmon import find_sensors
-from emlio.energy.sources.liveness import which_live
-from emlio.energy.sources.machine import Machine
-from emlio.energy.sources.model import CpuWatts, ModelSource, PowerModel, choose_model, estimated_device
+from emlio.energy.sources.machine import Machine, which_live
+from emlio.energy.sources.model import CpuWatts, ModelCounter, PowerModel, choose_model, estimated_device
 from emlio.energy.sources.nvml import find_gpus
 from emlio.energy.sources.perf import find_events
 from emlio.energy.sources.powercap import find_zones
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Device, Domain
 from emlio.errors import ConfigError
 
 __all__ = ["ProbeReport", "open_sources", "probe"]
@@ -208,9 +205,10 @@ def open_sources(report: ProbeReport) -> tuple[EnergyCounter, ...]:
                 sources.append(finding.opened())
             except OSError as error:
                 raise ConfigError(f"{finding.name} was readable before, and cannot be opened now: {error}") from error
-        if report.estimated:
-            machine = report.machine
-            sources.append(ModelSource(report.model, report.estimated, proc=machine.proc, clock=machine.clock))
+        machine = report.machine
+        sources.extend(
+            ModelCounter(report.model, domain, proc=machine.proc, clock=machine.clock) for domain in report.estimated
+        )
     except BaseException:
         _close(sources)
         raise

@@ -1,11 +1,33 @@
-"""The description of one device whose energy is counted."""
+"""One device whose energy is counted, with the domain and the method of its figures."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 
-__all__ = ["SOURCES", "Device"]
+__all__ = ["SOURCES", "Device", "Domain", "Method"]
+
+
+class Domain(StrEnum):
+    """The part of a node that used the energy."""
+
+    CPU = "cpu"
+    DRAM = "dram"
+    GPU = "gpu"
+    BOARD = "board"
+    """A whole board or platform, which contains others: shown, never added."""
+
+
+class Method(StrEnum):
+    """The method by which a figure was obtained."""
+
+    MEASURED = "measured"
+    """An energy counter was read."""
+    DERIVED = "derived"
+    """A power sensor was read, and its values were integrated here."""
+    ESTIMATED = "estimated"
+    """A model computed it from other quantities. Not for comparisons across machines."""
+
 
 SOURCES = frozenset({"powercap", "perf", "nvml", "hwmon", "host-export", "model"})
 """The possible sources of a device's energy."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Method
 from emlio.energy.values.total import DeviceEnergy
 from emlio.errors import ConfigError
 

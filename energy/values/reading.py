@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from emlio.energy.values.counter import Event
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Device, Method
 from emlio.errors import ConfigError
 
 __all__ = ["Reading", "may_lack"]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Method
+from emlio.energy.values.device import Device, Method
 
 __all__ = ["DeviceEnergy", "Total", "joules_of", "sum_of", "total_of"]
 

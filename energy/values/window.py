@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
 

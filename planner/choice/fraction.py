@@ -23,10 +23,10 @@ import numpy.typing as npt
 from emlio.arguments import as_whole
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
-from emlio.planner.choice.run_ranks import RUN, RunRanks
 from emlio.planner.choice.selection import count_by_shard
+from emlio.planner.permutation import Permutation
 
-__all__ = ["Fraction", "train_test_split"]
+__all__ = ["RUN", "Fraction", "RunRanks", "train_test_split"]
 
 _UNITS: Final = 10**9
 """Bounds are whole billionths, so that two fractions that meet have exactly the same bound."""
@@ -36,6 +36,68 @@ _RUNS_AT_ONCE: Final = 64
 
 _LOW_BITS: Final = 20
 _TWEAK_BITS: Final = np.uint64(2**62 - 1)
+
+
+RUN: Final = 256
+"""Records of a run. A subset is even over a shard to within a run; its records in file order need the ranks of whole runs."""
+
+_POWERS: Final = RUN.bit_length()
+
+
+class RunRanks:
+    """The ranks of one seed. Immutable, so threads may share it.
+
+    A run is up to 256 neighbouring records of a shard. Its records are ranked by a permutation that depends on a seed, the
+    shard and the number of the run. A permutation of the next power of two serves all lengths: a rank outside the run passes
+    through it again until it falls inside, fewer than two times on average.
+    """
+
+    __slots__ = ("_permutations",)
+
+    def __init__(self, seed: int) -> None:
+        self._permutations = tuple(
+            Permutation(1 << power, hashlib.sha256(f"emlio.subset/1/{seed}/{power}".encode()).digest())
+            for power in range(_POWERS)
+        )
+
+    def ranks(
+        self, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], tweaks: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the rank of each record.
+
+        Args:
+            offsets: the record's number in its run.
+            sizes: the records of its run, in [1, RUN].
+            tweaks: a number for each run.
+        """
+        return self._walk(offsets, sizes, tweaks, inverse=False)
+
+    def offsets(
+        self, ranks: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], tweaks: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the number in its run of the record with each rank."""
+        return self._walk(ranks, sizes, tweaks, inverse=True)
+
+    def _walk(
+        self,
+        values: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        tweaks: npt.NDArray[np.int64],
+        *,
+        inverse: bool,
+    ) -> npt.NDArray[np.int64]:
+        result = np.empty_like(values)
+        powers = np.frexp((sizes - 1).astype(np.float64))[1]
+        for power, permutation in enumerate(self._permutations):
+            left = np.flatnonzero(powers == power)
+            step = permutation.inverse if inverse else permutation.forward
+            inside = values[left]
+            while left.size:
+                inside = step(inside, tweaks[left])
+                result[left] = inside
+                outside = inside >= sizes[left]
+                left, inside = left[outside], inside[outside]
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +158,7 @@ def train_test_split(test: "float | Iterable[float]", *, seed: int = 0) -> tuple
         raise ConfigError(f"test must be a fraction such as 0.1, or a list of fractions that add up to 1, got {test!r}")
     sizes = [1 - test, test] if isinstance(test, int | float) else list(test)
     if not sizes or any(not isinstance(size, int | float) or not 0 < size <= 1 for size in sizes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"the parts of a split must be fractions above 0 and at most 1, got {sizes}")
+        raise ConfigError(f"the parts of a split must be fractions above 0 and at most 1, got {test!r}")
     ends = [math.fsum(sizes[: number + 1]) for number in range(len(sizes))]
     if abs(ends[-1] - 1) > 0.5 / _UNITS:
         raise ConfigError(f"the parts of a split must add up to 1, got {sizes}, which add up to {ends[-1]:.9g}")

@@ -3,7 +3,7 @@
 The content is a list of 8 bytes for each record where few are chosen, else a bit for each record of the dataset. Which one
 it is follows from the set alone. Sides exchange the hash, and the content only where it is not known.
 
-Covers: making a set from numbers or bits, its bytes, the k-th record. Does not cover: a user's ids (ids.py), sending it
+Covers: making a set from numbers or bits, its bytes, the k-th record. Does not cover: a user's ids (wanted.py), sending it
 (emlio.session).
 """
 

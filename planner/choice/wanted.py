@@ -11,7 +11,7 @@ Covers: the predicates to ask, the sampling that follows from the answers. Does 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,49 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.choice import Choice
 from emlio.planner.choice.predicate import parse_predicate
+from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.selection import Subset
 from emlio.planner.choice.weighted import MOST_DRAWS, Weighted
 from emlio.planner.choice.where import Where
 from emlio.planner.order import Order, Shuffle
+from emlio.planner.permutation import LARGEST
 
-__all__ = ["OTHERS", "ClassWeights", "GivenWeights", "Wanted"]
+__all__ = ["OTHERS", "ClassWeights", "GivenWeights", "Wanted", "set_of_ids"]
 
 OTHERS: Final = "*"
 """The name of all classes that have no weight of their own."""
 
 Bits = npt.NDArray[np.uint8]
+
+
+def set_of_ids(ids: npt.NDArray[Any], words: str = "the ids of a subset") -> RecordSet:
+    """Return the set of these ids.
+
+    Args:
+        ids: ids of records, in any order, each once.
+        words: what they are, for errors.
+
+    Raises:
+        ConfigError: there are none, or one is not valid.
+    """
+    if ids.ndim == 1 and not ids.size:
+        raise ConfigError(f"{words} must be a list of at least one whole number, got an empty list")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ConfigError(f"{words} must be a list of at least one whole number, got {ids.dtype} of shape {ids.shape}")
+    wrong = np.flatnonzero((ids < 0) | (ids >= LARGEST))
+    if wrong.size:
+        raise ConfigError(f"{words} must be in [0, {LARGEST}), got {ids[wrong[0]]} at position {wrong[0]}")
+    numbers = ids.astype(np.int64)
+    if bool((np.diff(numbers) > 0).all()):
+        return RecordSet.of_ids(numbers)
+    order = np.argsort(numbers, kind="stable")
+    rising = numbers[order]
+    again = order[1:][rising[1:] == rising[:-1]]
+    if again.size:
+        first = int(again.min())
+        raise ConfigError(f"{words} must hold each id once, got {numbers[first]} again at position {first}")
+    return RecordSet.of_ids(rising)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ the places at which the rounded share of that branch grows. So the number of pla
 known without looking at any of them, and is off by less than two from its exact share, for any p and any number of datasets.
 
 Covers: counts before a place, the dataset at each place, the largest deviation. All in integers, in constant memory. Does not
-cover: where weights come from (weights.py), mixing the order of neighbouring places (mixed_order.py).
+cover: where weights come from (given.py), mixing the order of neighbouring places (mixed_order.py).
 """
 
 import heapq
@@ -60,7 +60,7 @@ class Shares:
     """The division of places among datasets by their weights. Immutable, so threads may share it.
 
     Attributes:
-        weights: whole numbers from 0 on, one for each dataset, not all 0.
+        weights: whole numbers >= 0, one for each dataset, not all 0.
     """
 
     weights: tuple[int, ...]
@@ -69,7 +69,7 @@ class Shares:
     def __post_init__(self) -> None:
         total = sum(self.weights)
         if min(self.weights, default=-1) < 0 or not 1 <= total <= MOST_WEIGHT:
-            raise ConfigError(f"weights must be from 0 on and their sum in [1, {MOST_WEIGHT}], got {self.weights}")
+            raise ConfigError(f"weights must be >= 0 and sum to between 1 and {MOST_WEIGHT}, got {self.weights}")
         # Huffman's tree: large shares are near the root, and no path has two large shares in a row, which bounds the
         # deviation. Equal sums are taken in the order in which they were made.
         heap: list[tuple[int, int, _Node | int]] = [

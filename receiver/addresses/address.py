@@ -21,7 +21,7 @@ from emlio.index.opening import DatasetPath, advice
 from emlio.keys.key import PublicKey, holds_secret
 from emlio.store.bucket.address import ObjectAddress
 
-__all__ = ["DEFAULT_PORT", "Address", "Peer"]
+__all__ = ["DEFAULT_PORT", "Address", "Peer", "Target"]
 
 DEFAULT_PORT = 5555
 _SCHEME = "emlio://"
@@ -68,6 +68,25 @@ class Peer:
 
     def __str__(self) -> str:
         return f"{self.place}/{self.dataset}" if self.dataset else self.place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A daemon named in the loader's address, by its own address or by a host name.
+
+    Attributes:
+        peer: the address that identifies it.
+        ways: the addresses to reach it at, in the order to try them; none if the host name is not
+            known.
+        trouble: why the host name is not known; "" otherwise.
+        guessed: whether the ways are those of several daemons, and which belong together is a
+            guess.
+    """
+
+    peer: Peer
+    ways: tuple[Peer, ...]
+    trouble: str = ""
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from dataclasses import replace
 from threading import RLock, Thread
 
 from emlio.interrupts import is_interrupt
-from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.threads.bell import Bell
 
 __all__ = ["NameWatch", "addresses_of", "daemons_at"]

@@ -17,11 +17,23 @@ from emlio.keys.known_daemons import KnownDaemons
 from emlio.processor import has_aes
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
-from emlio.receiver.addresses.credentials import Credentials
 from emlio.receiver.addresses.security import Security
 from emlio.wire.protection import accepted
 
-__all__ = ["Trust", "find_trust"]
+__all__ = ["Credentials", "Trust", "find_trust"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """The keys that a rank uses with one daemon.
+
+    Attributes:
+        pair: this host's keys.
+        daemon: the key the daemon must prove to have.
+    """
+
+    pair: KeyPair
+    daemon: PublicKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,10 +75,10 @@ class Holding:
     def fingerprint(self, catalog: Catalog) -> str:
         """Return the fingerprint of these shards in their own dataset; all of them are in the catalog."""
         if self.part is not None:
-            return Catalog(shards=tuple(_entry(row) for row in self.own_rows)).fingerprint
+            return Catalog(shards=tuple(ShardEntry.of(row) for row in self.own_rows)).fingerprint
         if len(self.rows) == len(catalog.shards):
             return catalog.fingerprint
-        return Catalog(shards=tuple(_entry(row) for row in self.rows)).fingerprint
+        return Catalog(shards=tuple(ShardEntry.of(row) for row in self.rows)).fingerprint
 
     @property
     def own_rows(self) -> tuple[ShardRow, ...]:
@@ -182,7 +182,7 @@ class Agreement:
         known = {entry.name: entry for entry in self.plan.catalog.shards}
         rows = {row.name: row for row in holding.rows if row.name in known}
         for name, row in rows.items():
-            if _entry(row) != known[name]:
+            if ShardEntry.of(row) != known[name]:
                 shown = name if holding.part is None else own_name(name)
                 raise DatasetError(f"all copies of shard {shown!r} must be the same, the one at {holding.peer} differs")
         if not rows:
@@ -222,10 +222,7 @@ class Agreement:
 
     def rows(self) -> list[ShardRow]:
         """Return the whole catalog, for a daemon that holds a part of it."""
-        return [
-            ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
-            for entry in self.plan.catalog.shards
-        ]
+        return [entry.row for entry in self.plan.catalog.shards]
 
     def contents_named(self) -> dict[str, Callable[[], bytes]]:
         """Return the sets of records that the plan names by digest, for daemons that do not know them."""
@@ -268,7 +265,7 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
         DatasetError: the holdings contradict each other or leave shards out.
     """
     merged = merge_holdings(
-        {holding.peer: [_entry(row) for row in holding.rows] for holding in holdings},
+        {holding.peer: [ShardEntry.of(row) for row in holding.rows] for holding in holdings},
         shown=own_name if config.address.parts else str,
     )
     parts = by_part(holdings)
@@ -388,10 +385,6 @@ def _contents_of(holdings: Sequence[Holding]) -> Contents:
     for holding in holdings[1:]:
         contents = contents.joined(holding.contents, holding.peer)
     return contents
-
-
-def _entry(row: ShardRow) -> ShardEntry:
-    return ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
 
 
 def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:

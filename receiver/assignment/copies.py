@@ -4,7 +4,7 @@ They have different numbers of shards and are joined as if they were parts, or a
 names of a host.
 
 Covers: noticing them by the names of shards and their digests, and the warning. Pure. Does not cover: joining
-(emlio.receiver.assignment.agreement), one folder that holds both (emlio.daemon.datasets.findings).
+(emlio.receiver.assignment.agreement), one folder that holds both (emlio.daemon.datasets.collection).
 """
 
 from collections.abc import Sequence

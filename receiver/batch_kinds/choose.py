@@ -5,27 +5,25 @@ Covers: the parts that follow from the options. Does not cover: their work.
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from emlio.planner.sample_seeds import sample_seeds, uniforms
+from emlio.planner.sample_seeds import sample_seeds
 from emlio.receiver.batch_kinds.dali import DaliBatches
-from emlio.receiver.batch_kinds.destination import Destination, Device, Host
+from emlio.receiver.batch_kinds.destination import Destination, Device
 from emlio.receiver.batch_kinds.kind import BatchKind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batch_kinds.records import RecordBatches
-from emlio.receiver.batch_kinds.tokens import TokenKind
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
 from emlio.receiver.dali.graph import PipeOptions, dali_device
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.records.decoded import Decoded
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
-from emlio.receiver.tokens.feed import TokenWork
+from emlio.receiver.tokens.feed import TokenBatchKind
 from emlio.receiver.torch_adapter import tensor_maker
 from emlio.tokens import TokenBatches
 
@@ -48,7 +46,7 @@ def choose_kind(
     """
     if options.dali is not None:
         return _dali(options.dali, options, policy, config)
-    destination = Device(str(options.device)) if options.on_device else Host()
+    destination = Device(str(options.device)) if options.on_device else Destination()
     if options.tokens is not None:
         return _tokens(options.tokens, options, policy, config, destination)
     assembler = assembler_of(options, policy, config.seed)
@@ -76,7 +74,7 @@ def assembler_of(options: BatchOptions, policy: BadRecordPolicy, seed: int) -> A
         raw=options.raw,
         fields=options.fields,
         ids=options.ids,
-        seeder=_Seeds(seed).of if options.seeds else None,
+        seeder=partial(sample_seeds, seed) if options.seeds else None,
         policy=policy,
         to_tensor=tensor_maker() if options.tensors else None,
         collate_fn=options.collate_fn,
@@ -95,7 +93,7 @@ def _dali(dali: DaliPipeline, options: BatchOptions, policy: BadRecordPolicy, co
             tensors=options.tensors,
         ),
         policy,
-        _Seeds(config.seed).draw,
+        config.seed,
         ids=options.ids,
         to_tensor=to_tensor,
     )
@@ -107,24 +105,9 @@ def _tokens(
     policy: BadRecordPolicy,
     config: LoaderConfig,
     destination: Destination,
-) -> TokenKind:
+) -> TokenBatchKind:
     to_tensor = tensor_maker() if options.tensors else None
-    return TokenKind(TokenWork(tokens, policy, config, options.collate_fn, to_tensor, ids=options.ids), destination)
-
-
-class _Seeds:
-    """The random numbers of records, which follow from the seed, the epoch and the record."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def of(self, epoch: int, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return one number for each record."""
-        return sample_seeds(self._seed, epoch, draws)
-
-    def draw(self, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
-        """Return so many numbers in [0, 1) for each record."""
-        return uniforms(self.of(decoded.epoch, decoded.seed_numbers), count)
+    return TokenBatchKind(tokens, policy, config, options.collate_fn, to_tensor, destination.brought, ids=options.ids)
 
 
 def _threads(options: BatchOptions) -> int:

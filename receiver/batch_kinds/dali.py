@@ -4,15 +4,20 @@ Covers: their ids, handing them out. Does not cover: the pipeline (emlio.receive
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from emlio.planner.plan import Plan
+from emlio.planner.sample_seeds import sample_seeds, uniforms
 from emlio.receiver.batch_kinds.records import first_position
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import PipeMaker
 from emlio.receiver.batches.patience import PatientBatches
 from emlio.receiver.batches.prefetch import MadeBatch
-from emlio.receiver.dali.adapter import DaliPipe, Draw
+from emlio.receiver.dali.adapter import DaliPipe
 from emlio.receiver.dali.graph import PipeOptions
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
@@ -35,7 +40,7 @@ class DaliBatches:
         self,
         options: PipeOptions,
         policy: BadRecordPolicy,
-        draw: Draw,
+        seed: int,
         *,
         ids: bool,
         to_tensor: Callable[[Any], Any] | None,
@@ -45,13 +50,13 @@ class DaliBatches:
         Args:
             options: the pipeline's options.
             policy: how bad records are handled.
-            draw: returns the random numbers that the pipeline asks for.
+            seed: with the epoch and the record it gives the random numbers that the pipeline asks for.
             ids: whether to add the records' ids.
             to_tensor: makes a tensor of an array; None leaves arrays.
         """
         self._mixture: MixedContents | None = None
         self._to_array: Callable[[Any], Any] = to_tensor if to_tensor is not None else _as_it_is
-        self._pipe = DaliPipe(options, policy, draw, self._with_ids if ids else _outputs)
+        self._pipe = DaliPipe(options, policy, partial(_draws, seed), self._with_ids if ids else _outputs)
         self._assembler = Assembler(
             raw=False,
             fields=self._pipe.fields,
@@ -95,6 +100,11 @@ class DaliBatches:
     def close(self) -> None:
         """See `BatchKind`."""
         self._pipe.close()
+
+
+def _draws(seed: int, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
+    """Return so many numbers in [0, 1) for each record."""
+    return uniforms(sample_seeds(seed, decoded.epoch, decoded.seed_numbers), count)
 
 
 def _as_it_is(array: Any) -> Any:

@@ -4,55 +4,38 @@ Covers: both places. Does not cover: copying (emlio.receiver.torch_adapter).
 """
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.torch_adapter import DeviceMover
 
-__all__ = ["Destination", "Device", "Host"]
+__all__ = ["Destination", "Device"]
 
 
-class Destination(Protocol):
-    """The place that batches go to."""
+class Destination:
+    """The place that batches go to: this process's memory, where nothing is to be done.
 
-    @property
-    def ahead(self) -> int:
-        """The number of batches that are made before the user asks, for the copy to have time."""
-        ...
-
-    def start(self, value: Any) -> Any:
-        """Begin to bring a value there; called by the thread that made it."""
-        ...
-
-    def arrived(self, made: MadeBatch) -> MadeBatch:
-        """Return a batch whose value was started, with the value there; called by the user's thread."""
-        ...
-
-    def brought(self, made: MadeBatch) -> MadeBatch:
-        """Return a batch whose value was not started, with the value there; likewise."""
-        ...
-
-
-class Host:
-    """The memory of this process. See `Destination`."""
+    Attributes:
+        ahead: the number of batches that are made before the user asks, for a copy to have time.
+    """
 
     ahead = 0
 
     def start(self, value: Any) -> Any:
-        """See `Destination`."""
+        """Begin to bring a value there; called by the thread that made it."""
         return value
 
     def arrived(self, made: MadeBatch) -> MadeBatch:
-        """See `Destination`."""
+        """Return a batch whose value was started, with the value there; called by the user's thread."""
         return made
 
     def brought(self, made: MadeBatch) -> MadeBatch:
-        """See `Destination`."""
+        """Return a batch whose value was not started, with the value there; likewise."""
         return made
 
 
-class Device:
-    """A CUDA device. See `Destination`."""
+class Device(Destination):
+    """A CUDA device."""
 
     ahead = 2
 

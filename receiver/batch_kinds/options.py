@@ -26,17 +26,17 @@ _DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 class BatchOptions:
     """The options for batches: the loader's arguments with the same names."""
 
-    raw: bool | str
-    fields: Sequence[str] | None
-    ids: bool
-    seeds: bool
-    transform: Callable[[Any], Any] | None
-    collate_fn: Callable[[Sequence[Any]], Any] | None
-    threads: int | None
-    dali: DaliPipeline | None
-    tokens: TokenBatches | None
-    to: str | None
-    device: str | None
+    raw: bool | str = False
+    fields: Sequence[str] | None = None
+    ids: bool = False
+    seeds: bool = False
+    transform: Callable[[Any], Any] | None = None
+    collate_fn: Callable[[Sequence[Any]], Any] | None = None
+    threads: int | None = None
+    dali: DaliPipeline | None = None
+    tokens: TokenBatches | None = None
+    to: str | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("ids", "seeds"):

@@ -19,7 +19,7 @@ from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import RawRecords, RecordForm, RowRecords, slotted_notes
 from emlio.formats.registry import batch_form, form_of
 from emlio.formats.whole_file import with_path
-from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
+from emlio.receiver.batches.collate import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.batches.mixed_records import MixedBatch, MixedRecords, add_usual
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault

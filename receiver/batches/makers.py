@@ -6,10 +6,11 @@ DALI (emlio.receiver.dali.adapter).
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock, Thread
-from typing import Any, Protocol
+from typing import Any
 
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.source_columns import SourceColumns
@@ -39,40 +40,40 @@ class Made:
     fault: RecordFault | None = None
 
 
-class Maker(Protocol):
-    """Makes batches. Called by one thread at a time."""
+class Maker(ABC):
+    """Makes batches; without threads of its own by default. Called by one thread at a time.
 
-    @property
-    def ahead(self) -> int:
-        """The number of batches to make before the user asks; 0: on request, in the user's thread."""
-        ...
+    Attributes:
+        ahead: the number of batches to make before the user asks; 0: on request, in the user's thread.
+        threads: the maker's own threads, in which users' functions run.
+    """
+
+    ahead = 0
+    threads: Sequence[Thread] = ()
+    _worked_ns = 0
 
     @property
     def worked_ns(self) -> int:
         """Time spent at work, as if by one thread that does nothing else."""
-        ...
+        return self._worked_ns
 
-    @property
-    def threads(self) -> Sequence[Thread]:
-        """The maker's own threads, in which users' functions run."""
-        ...
+    def worked(self, since_ns: int) -> None:
+        """Count the time since then as time at work."""
+        self._worked_ns += time.monotonic_ns() - since_ns
 
+    @abstractmethod
     def make(self, batch: WholeBatch) -> Made | Promise:
         """Make the batch, or start making it."""
-        ...
 
-    def close(self, patience_s: float = PATIENCE_S) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:  # noqa: B027  # without threads there is nothing to do
         """Stop the threads and wait up to `patience_s` for them; unfinished work is dropped.
 
         May be called again.
         """
-        ...
 
 
-class ColumnMaker:
-    """Makes plain columns, or what a `collate_fn` makes of the records. See `Maker`."""
-
-    threads: Sequence[Thread] = ()
+class ColumnMaker(Maker):
+    """Makes plain columns, or what a `collate_fn` makes of the records."""
 
     def __init__(self, assembler: Assembler, finish: Callable[[Any], Any], *, ahead: int) -> None:
         """Configure the maker.
@@ -84,7 +85,6 @@ class ColumnMaker:
                 over to a thread and back would take longer.
         """
         self.ahead = ahead
-        self.worked_ns = 0
         self._assembler = assembler
         self._finish = finish
 
@@ -93,17 +93,12 @@ class ColumnMaker:
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
         value = self._finish(self._assembler.batch(decoded))
-        self.worked_ns += time.monotonic_ns() - begun_ns
+        self.worked(begun_ns)
         return Made(value=value, bad=decoded.bad, fault=decoded.fault)
 
-    def close(self, patience_s: float = PATIENCE_S) -> None:
-        """See `Maker`."""
 
-
-class PipeMaker:
-    """Makes columns for a DALI pipeline, as `Decoded`. See `Maker`."""
-
-    threads: Sequence[Thread] = ()
+class PipeMaker(Maker):
+    """Makes columns for a DALI pipeline, as `Decoded`."""
 
     def __init__(
         self, assembler: Assembler, images: Sequence[str], policy: BadRecordPolicy, vectors: Sequence[str] = ()
@@ -117,8 +112,6 @@ class PipeMaker:
                 cannot take.
             vectors: features that hold any number of numbers.
         """
-        self.ahead = 0
-        self.worked_ns = 0
         self._assembler = assembler
         self._columns = SourceColumns(images, vectors)
         self._policy = policy
@@ -133,15 +126,12 @@ class PipeMaker:
             fault = first_fault(decoded.ids, reasons)
             decoded = decoded.take(self._policy.settle(decoded.ids, reasons), len(faults), fault)
         decoded = replace(decoded, columns=self._columns.fit(decoded))
-        self.worked_ns += time.monotonic_ns() - begun_ns
+        self.worked(begun_ns)
         return Made(value=decoded, bad=decoded.bad, fault=decoded.fault)
 
-    def close(self, patience_s: float = PATIENCE_S) -> None:
-        """See `Maker`."""
 
-
-class SampleMaker:
-    """Applies `transform` to each record in threads, then collates. See `Maker`.
+class SampleMaker(Maker):
+    """Applies `transform` to each record in threads, then collates.
 
     The threads share the records of a batch. They go on to the next batch while the last record of
     one is still in progress, so that none is idle at its end. This pays if the transform releases
@@ -178,25 +168,20 @@ class SampleMaker:
         self._policy = policy
         self._finish = finish
         self._threads = threads
-        self._decode_ns = 0
         self._workers = Workers(threads, "emlio-transform")
+        self.threads = self._workers.threads
         self._work = work
 
     @property
     def worked_ns(self) -> int:
         """See `Maker`."""
-        return max(self._decode_ns, self._workers.worked_ns // self._threads)
-
-    @property
-    def threads(self) -> Sequence[Thread]:
-        """See `Maker`."""
-        return self._workers.threads
+        return max(self._worked_ns, self._workers.worked_ns // self._threads)
 
     def make(self, batch: WholeBatch) -> Promise:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
-        self._decode_ns += time.monotonic_ns() - begun_ns
+        self.worked(begun_ns)
         job = _Job(decoded, self._transform, self._collate, self._policy)
         self._workers.add(self._work.observed(job.step), len(decoded.ids), job.cancel)
         return job.made

@@ -5,7 +5,6 @@ cover: the forms (emlio.formats.registry), which record is of which dataset (eml
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -164,13 +163,5 @@ def _only(pieces: Sequence[Piece], rows: npt.NDArray[np.int64], count: int) -> S
     for piece in pieces:
         kept = np.flatnonzero(number[piece.slots] >= 0)
         if kept.size:
-            found.append(
-                replace(
-                    piece,
-                    starts=piece.starts[kept],
-                    ends=piece.ends[kept],
-                    slots=number[piece.slots[kept]],
-                    notes=None if piece.notes is None else piece.notes[kept],
-                )
-            )
+            found.append(piece.chosen(kept, number[piece.slots[kept]]))
     return found

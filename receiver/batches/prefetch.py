@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError
-from emlio.receiver.batches.hunger import Hunger
+from emlio.receiver.batches.hunger import Hunger, TurnWork
 from emlio.receiver.batches.makers import Made, Maker
 from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
 from emlio.receiver.records.bad_records import RecordFault
@@ -30,7 +30,6 @@ from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
-from emlio.receiver.timing.turn_work import TurnWork
 
 __all__ = ["MadeBatch", "Prefetch", "again"]
 

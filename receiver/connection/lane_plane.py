@@ -5,6 +5,7 @@ cover: when (emlio.receiver.machine.lane_set), the data (emlio.receiver.machine.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Protocol
 
 from emlio.errors import RemoteProtocolError
 from emlio.receiver.addresses.connection_events import LaneEvent
@@ -20,15 +21,41 @@ from emlio.receiver.machine.instructions import (
 )
 from emlio.wire.credit import encode_credit
 
-__all__ = ["LanePlane"]
+__all__ = ["DataPlane", "LanePlane"]
 
 _FRAMES_A_TURN = 8
 """Frames read from one lane before the others get their turn. Asking which lanes are readable costs
 about as much as a frame."""
 
 
+class DataPlane(Protocol):
+    """A source of records: the lanes, or this host's disks. It carries out instructions and reports events.
+
+    The machine knows neither sockets nor threads nor disks: tests and the exhaustive search use other planes.
+    """
+
+    def things(self) -> Iterable[Waited]:
+        """Return the sockets to wait for."""
+        ...
+
+    def carry_out(self, instruction: DataInstruction) -> Iterable[DataEvent]:
+        """Carry out an instruction; return the events that follow at once."""
+        ...
+
+    def events(self, ready: Collection[Waited]) -> Iterable[DataEvent]:
+        """Return the events of the ready sockets.
+
+        Instructions may be carried out between two events.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the resources."""
+        ...
+
+
 class LanePlane:
-    """The lanes as a `emlio.receiver.connection.planes.DataPlane`. Used by the receive thread."""
+    """The lanes as a `DataPlane`. Used by the receive thread."""
 
     def __init__(self, network: Network, daemons: Callable[[], int]) -> None:
         """Begin without lanes.

@@ -30,10 +30,7 @@ __all__ = ["LinkPlane"]
 
 
 class LinkPlane:
-    """The control connections as a `emlio.receiver.connection.planes.ControlPlane`.
-
-    Used by the receive thread.
-    """
+    """The control connections: carries out instructions and reports events. Used by the receive thread."""
 
     def __init__(self, network: Network, trust: Trust) -> None:
         """Begin without connections.
@@ -51,12 +48,12 @@ class LinkPlane:
         self._refusals: dict[tuple[int, Peer], MechanismQuestion] = {}  # to addresses that refuse
 
     def things(self) -> Iterable[Waited]:
-        """See `ControlPlane`."""
+        """Return the sockets to wait for."""
         questions = (*(question for _, question in self._questions.values()), *self._refusals.values())
         return [*self._links.values(), *(question for question in questions if question.is_open)]
 
     def carry_out(self, instruction: ControlInstruction) -> list[ControlEvent]:
-        """See `ControlPlane`.
+        """Carry out an instruction; return the events that follow at once.
 
         Raises:
             ConfigError: this address cannot be connected to, or this host has no keys to show
@@ -81,7 +78,7 @@ class LinkPlane:
         return []
 
     def events(self, ready: Collection[Waited]) -> Iterator[ControlEvent]:
-        """See `ControlPlane`."""
+        """Return the events of the ready sockets. Instructions may be carried out between two events."""
         for _, question in self._questions.values():
             if question in ready:
                 question.advance()
@@ -103,7 +100,7 @@ class LinkPlane:
         yield from self._explained(ready)
 
     def close(self) -> None:
-        """See `ControlPlane`."""
+        """Free the resources."""
         for number in list(self._links):
             self._disconnect(number, 0)
         for number in list(self._questions):

@@ -82,7 +82,7 @@ class MechanismQuestion:
 
     @property
     def asks_for_nothing(self) -> bool:
-        """Return whether the port admits everybody."""
+        """Return whether the port admits every client."""
         return self.mechanism == _NOTHING
 
     @property

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.listeners import listening_users
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LinkEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.transport import ControlLink, Network, Waited
@@ -220,10 +219,10 @@ def _reason(way: _Way, question: MechanismQuestion, trust: Trust, *, local: bool
 
 
 def _silent(asked: _Asked, timeout_ns: int) -> EmlioError:
-    found = next((way.obstacle for way in asked.ways if way.obstacle), "")
+    # That another address of its host refuses connections is not why: at this one something listens, or is far away.
     return PeerLostError(
-        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}"
-        f"{': ' + found if found else ''}. {_RUNS}"
+        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}. {_RUNS}, and that the port "
+        "is not another service's"
     )
 
 

@@ -15,8 +15,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from emlio.errors import ConfigError, RemoteProtocolError, TransportError
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
-from emlio.receiver.addresses.credentials import Credentials
 from emlio.receiver.addresses.lane_pass import LanePass
+from emlio.receiver.addresses.trust import Credentials
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.open_files import files_of_process
 from emlio.waker import Waker

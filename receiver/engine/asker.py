@@ -1,7 +1,6 @@
 """Asks daemons the questions of other threads: a bounded number at once, and again if a daemon is lost.
 
-Used by the receive thread only. Does not cover: the questions (size_questions.py, record_questions.py,
-energy_questions.py).
+Used by the receive thread only. Does not cover: the questions (questions.py, record_questions.py, energy_questions.py).
 """
 
 from abc import ABC, abstractmethod

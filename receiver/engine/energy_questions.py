@@ -1,22 +1,25 @@
 """Questions of other threads for the energy of the daemons' nodes, each for an interval of its own clock.
 
 A recorder writes once a second, so the end of an epoch that has just ended is not in its file yet.
-The missing part is requested again a moment later. Does not cover: clocks, the use of the answers
-(emlio.receiver.engine.daemon_energy).
+The missing part is requested again a moment later.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from emlio.clock import Clock
-from emlio.errors import EmlioError
+from emlio.clocks.fit import ClockFit
+from emlio.energy.export.wire_rows import device_of, reading_of
+from emlio.energy.job.journal import StorageEnergy
+from emlio.energy.values.series import Series
+from emlio.errors import ConfigError, EmlioError, RemoteProtocolError
 from emlio.receiver.engine.asker import OpenQuestion
-from emlio.receiver.engine.daemon_energy import Gathered
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.units import format_duration
 from emlio.wire.questions import Absent, AskEnergy, Energy, Told
 
-__all__ = ["EnergyQuestion", "Stretches", "energy_questions"]
+__all__ = ["EnergyQuestion", "Stretches", "energy_of", "energy_questions"]
 
 _AGAIN_NS = 300_000_000
 _WRITTEN_NS = 3_000_000_000
@@ -28,6 +31,33 @@ _MOST_READINGS = 1 << 19
 Stretches = Mapping[int, tuple[int, int]]
 """The interval for the daemon with this number, by its clock. A daemon without one cannot be
 asked."""
+
+
+def energy_of(daemon: str, parts: Sequence[Energy], absent: str, clock: ClockFit | None) -> StorageEnergy:
+    """Join the parts of an answer. Parts that do not fit each other count as absent.
+
+    Args:
+        daemon: the daemon's address.
+        parts: in the order of time.
+        absent: why there are none; may be empty.
+        clock: the clock of the daemon's node; None where it was not compared.
+    """
+    if not parts:
+        return StorageEnergy(daemon=daemon, clock=clock, absent=absent or "the daemon has not answered")
+    told = StorageEnergy(daemon=daemon, node=parts[0].node, boot=parts[0].boot, clock=clock)
+    try:
+        series = _series(parts)
+    except (ConfigError, RemoteProtocolError) as error:
+        return replace(told, absent=f"the daemon sent an invalid answer: {error}")
+    return replace(told, devices=series.devices, readings=series.readings, interval_ns=parts[0].interval_ns)
+
+
+def _series(parts: Sequence[Energy]) -> Series:
+    first = parts[0]
+    if not first.node or any(part.devices != first.devices for part in parts):
+        raise RemoteProtocolError("all parts must be from one node with the same devices")
+    devices = tuple(device_of(row) for row in first.devices)
+    return Series(devices=devices, readings=tuple(reading_of(row) for part in parts for row in part.readings))
 
 
 def energy_questions(pool: DaemonPool, clock: Clock, stretches: Stretches, timeout_ns: int) -> "list[EnergyQuestion]":
@@ -66,9 +96,9 @@ class EnergyQuestion(OpenQuestion):
         if stretch is None:
             self._finish("its clock could not be compared with this host's. It may run an older release of emlio")
 
-    def gathered(self) -> Gathered:
-        """Return the answers."""
-        return Gathered(daemon=self._daemon, number=self._number, parts=tuple(self._parts), absent=self._absent)
+    def energy(self, clocks: Mapping[int, ClockFit]) -> StorageEnergy:
+        """Return what the daemon has answered, with the clock of its number."""
+        return energy_of(self._daemon, self._parts, self._absent, clocks.get(self._number))
 
     def source(self) -> Source | None:
         """Return the daemon."""

@@ -21,15 +21,13 @@ from emlio.errors import EmlioError, PeerLostError, TransportError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.open_limits import descriptor_limit
 from emlio.planner.plan import Plan
-from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import NameWatch
 from emlio.receiver.addresses.path_memory import cache_file, known_paths
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import questions_of
 from emlio.receiver.batches.prefetch import Prefetch
-from emlio.receiver.connection.lane_plane import LanePlane
+from emlio.receiver.connection.lane_plane import DataPlane, LanePlane
 from emlio.receiver.connection.link_plane import LinkPlane
-from emlio.receiver.connection.planes import ControlPlane, DataPlane
 from emlio.receiver.connection.transport import Network
 from emlio.receiver.engine.hello import greeting
 from emlio.receiver.engine.questions import DaemonQuestions
@@ -179,7 +177,7 @@ class Engine:
             self._client = uuid4().hex
             here = [local.holding for local in self._local]
             self._machine = RankMachine(config, self._targets, here, self._surroundings())
-            self._control: ControlPlane = LinkPlane(self._network, config.trust)
+            self._control = LinkPlane(self._network, config.trust)
             self._lanes: DataPlane = LanePlane(self._network, lambda: len(self._machine.pool.sources))
             local_by_number = dict(zip(self._machine.pool.local_numbers, self._local, strict=True))
             self._here: dict[int, DataPlane] = {number: LocalPlane(local) for number, local in local_by_number.items()}
@@ -325,7 +323,7 @@ class Engine:
             self._leave()
             self._ready.ring()
             self._calls.end()
-            self.questions.end(self._error)
+            self.questions.asker.end(self._error)
             self._free()
 
     def _fail(self, error: EmlioError) -> None:
@@ -373,7 +371,7 @@ class Engine:
             self._report_ns = begun_ns + max(_REPORT_NS, self._machine.pool.sources.round_trip_ns() or 0)
             self._handle(ReportsWanted())
         self._handle(TimePassed(hungry=hungry, quiet=not ready))
-        self.questions.tick()
+        self.questions.asker.tick()
         self._carry_out(self._machine.take())
         self._room = self._machine.intake.room()
         self._work.end()
@@ -400,7 +398,7 @@ class Engine:
                 case Note(level=level, text=text):
                     _LOG.log(_LEVELS[level], "%s", text)
                 case Answered(source=source, came=came):
-                    self.questions.hear(source, came)
+                    self.questions.asker.hear(source, came)
                 case Remember(way=way, path=path):
                     self._paths.learn(way, path)
                 case LookUpNames():
@@ -411,7 +409,7 @@ class Engine:
     def _timeout_ms(self) -> int | None:
         if self._events or self._reads_on or self._gives_room():
             return 0  # the user took batches after the last check, and could not know that it matters
-        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self.questions.deadline_ns())
+        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self.questions.asker.deadline_ns())
         deadline_ns = min((at for at in found if at is not None), default=None)
         quiet_ms = _QUIET_MS if self._machine.owes else None
         if deadline_ns is None:

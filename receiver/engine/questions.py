@@ -1,11 +1,13 @@
 """The questions of other threads to the daemons: records, their sizes, clocks, energy.
 
-Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions themselves
-(size_questions.py, record_questions.py, energy_questions.py).
+Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions for records and energy
+(record_questions.py, energy_questions.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from emlio.clock import Clock
 from emlio.clocks.exchange import Exchange
@@ -13,21 +15,53 @@ from emlio.clocks.fit import ClockFit, fit_clock
 from emlio.energy.job.journal import StorageEnergy
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
-from emlio.receiver.engine.asker import Asker
-from emlio.receiver.engine.daemon_energy import Gathered, energy_of
-from emlio.receiver.engine.energy_questions import Stretches, energy_questions
+from emlio.receiver.engine.asker import Asker, OpenQuestion
+from emlio.receiver.engine.energy_questions import EnergyQuestion, Stretches, energy_questions
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
-from emlio.receiver.engine.size_questions import SizeQuestion
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
-from emlio.receiver.records.sizes import NO_SIZES
+from emlio.receiver.machine.source import Source
+from emlio.receiver.records.sizes import NO_SIZES, RecordSizes
 from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import AnswerCame
-from emlio.wire.questions import AskSizes
+from emlio.wire.questions import AskSizes, Sizes, Told
 
-__all__ = ["DaemonQuestions"]
+__all__ = ["DaemonQuestions", "SizeQuestion"]
 
 _ANSWER_S = 5.0
+
+
+class SizeQuestion(OpenQuestion):
+    """For the sizes of some records, by the daemon that sends their shard.
+
+    Attributes:
+        found: the sizes; none if no daemon tells them.
+    """
+
+    def __init__(self, pool: DaemonPool, shard: int, about: AskSizes) -> None:
+        """Prepare the question about a shard of the catalog."""
+        self._pool = pool
+        self._shard = shard
+        self._about = about
+        self.found = NO_SIZES
+
+    def source(self) -> Source | None:
+        """Return the shard's owner."""
+        source = self._pool.sources.number(int(self._pool.assignment.owners[self._shard]))
+        return source if source is not None and source.is_here else None
+
+    def about(self) -> AskSizes:
+        """Return the question."""
+        return self._about
+
+    def hear(self, source: Source, told: Told) -> None:
+        """Take the sizes."""
+        assert isinstance(told, Sizes)  # as the session has checked
+        self.found = RecordSizes(offset=told.offset, sizes=np.frombuffer(told.sizes, "<u4").astype(np.int64))
+        self.done = True
+
+    def end(self, error: EmlioError) -> None:
+        """Leave it at no sizes."""
+        self.done = True
 
 
 class DaemonQuestions:
@@ -35,6 +69,7 @@ class DaemonQuestions:
 
     Attributes:
         local: the shards on this host, by the numbers of their streams.
+        asker: asks them; only for the receive thread.
     """
 
     def __init__(
@@ -56,7 +91,7 @@ class DaemonQuestions:
         self._pool = pool
         self._clock = clock
         self._call = call
-        self._asker = Asker(pool, clock)
+        self.asker = Asker(pool, clock)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
 
@@ -105,33 +140,15 @@ class DaemonQuestions:
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
         answer = Promise()
         self._call(lambda: self._ask_energy(stretches, timeout_ns, answer))
-        gathered: tuple[Gathered, ...] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
+        asked: list[EnergyQuestion] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
         fits = self._fits()  # exchanges made meanwhile make them better
-        return tuple(energy_of(one, fits.get(one.number)) for one in gathered)
-
-    # ---- for the receive thread -----------------------------------------------------------------------------------
-
-    def hear(self, source: int, came: AnswerCame) -> None:
-        """Handle the answer of a daemon."""
-        self._asker.hear(source, came)
-
-    def tick(self) -> None:
-        """Ask what is due, and again where a daemon was lost."""
-        self._asker.tick()
-
-    def deadline_ns(self) -> int | None:
-        """The latest time at which `tick` must be called."""
-        return self._asker.deadline_ns()
-
-    def end(self, error: EmlioError | None = None) -> None:
-        """End all questions: no daemon can be asked any more, because of this error if there is one."""
-        self._asker.end(error)
+        return tuple(one.energy(fits) for one in asked)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
     def _ask_sizes(self, shard: int, first: int, count: int, answer: Promise) -> None:
         agreement = self._pool.assignment.agreement
-        if agreement is None or self._asker.ended:
+        if agreement is None or self.asker.ended:
             answer.set_result(NO_SIZES)
             return
         name = agreement.plan.catalog.shards[shard].name
@@ -142,17 +159,17 @@ class DaemonQuestions:
             return
         about = AskSizes(shard=own_name(name) if self._pool.mixed else name, first=first, count=count)
         question = SizeQuestion(self._pool, shard, about)
-        self._asker.ask([question], answer, lambda: question.found)
+        self.asker.ask([question], answer, lambda: question.found)
 
     def _ask_records(self, sought: Sequence[SoughtRecord], answer: Promise) -> None:
-        if self._pool.assignment.agreement is None or self._asker.ended:
-            answer.set_exception(self._asker.error)
+        if self._pool.assignment.agreement is None or self.asker.ended:
+            answer.set_exception(self.asker.error)
         else:
-            self._asker.ask(record_questions(self._pool, sought), answer)
+            self.asker.ask(record_questions(self._pool, sought), answer)
 
     def _ask_energy(self, stretches: Stretches, timeout_ns: int, answer: Promise) -> None:
         questions = energy_questions(self._pool, self._clock, stretches, timeout_ns)
-        self._asker.ask(questions, answer, lambda: tuple(question.gathered() for question in questions))
+        self.asker.ask(questions, answer, lambda: questions)
 
     def _fits(self) -> dict[int, ClockFit]:
         return {number: fit_clock(exchanges) for number, _, exchanges in self._compared()}

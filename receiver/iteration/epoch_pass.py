@@ -9,28 +9,23 @@ bar. Does not cover: where batches come from (emlio.receiver.loader).
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.position import UserPosition
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.records.bad_records import RecordFault
-from emlio.receiver.threads.short_traces import shorten_trace
+from emlio.receiver.threads.interrupts import shorten_trace
 from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
-__all__ = ["TWO_THREADS", "Counted", "Handed", "Iteration"]
+__all__ = ["TWO_THREADS", "Handed", "Iteration"]
 
 TWO_THREADS = (
     "another thread is inside next() of this iterator: only one thread at a time may take batches. Hold a lock around "
     "next(), or give each thread a loader of its own"
 )
-
-
-class Counted(Protocol):
-    """A position that counts batches; see `emlio.receiver.iteration.position.Position`."""
-
-    steps_done: int
 
 
 class Handed:
@@ -78,7 +73,7 @@ class Iteration(Iterator[Any]):
         self,
         enter: Callable[[Handed], None],
         take: Callable[[Handed, Any], MadeBatch],
-        position: Counted,
+        position: UserPosition,
         tally: Tally,
         bar: Progress | None,
         observer: PassObserver = UNOBSERVED_PASS,

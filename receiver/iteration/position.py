@@ -11,24 +11,14 @@ from typing import Any, Protocol, TypeVar
 from emlio.planner.plan import EpochPlan, Plan
 from emlio.planner.sampling import sampling_mark
 from emlio.planner.state import PlanState
+from emlio.receiver.threads.rank_gate import Walker
 from emlio.session.terms import STEPS_AHEAD
 
 __all__ = ["Position", "UserPosition", "moved"]
 
 
-class UserPosition(Protocol):
-    """A position in the epochs of a plan.
-
-    Attributes:
-        steps_done: batches of the current epoch handed out since its origin.
-    """
-
-    steps_done: int
-
-    @property
-    def epoch(self) -> int:
-        """The current epoch, or the next one."""
-        ...
+class UserPosition(Walker, Protocol):
+    """A position in the epochs of a plan."""
 
     @property
     def flow(self) -> tuple[int, int]:
@@ -48,25 +38,6 @@ class UserPosition(Protocol):
     @property
     def repeated(self) -> int:
         """The number of records handed out a second time in this epoch, over all ranks."""
-        ...
-
-    @property
-    def at_end(self) -> bool:
-        """Return whether all batches of the epoch were handed out."""
-        ...
-
-    @property
-    def few(self) -> int:
-        """The number of batches that are no more than a look: a quarter of the epoch at most."""
-        ...
-
-    @property
-    def is_fixed(self) -> bool:
-        """Return whether all epochs have the same batches."""
-        ...
-
-    def reach(self, steps: int) -> int:
-        """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
         ...
 
     def move_to(self, epoch: int) -> None:
@@ -149,10 +120,6 @@ class Position:
         """Return the samples consumed, over all ranks, after so many batches of this pass. Any thread may ask."""
         epoch_plan = self._epoch_plan
         return epoch_plan.consumed(min(steps, epoch_plan.steps))
-
-    def step(self) -> None:
-        """Count a batch that was handed out."""
-        self.steps_done += 1
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint: the same on all ranks at the same step."""

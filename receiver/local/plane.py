@@ -18,7 +18,7 @@ __all__ = ["LocalPlane"]
 
 
 class LocalPlane:
-    """The local shards as a `emlio.receiver.connection.planes.DataPlane`.
+    """The local shards as a `emlio.receiver.connection.lane_plane.DataPlane`.
 
     Used by the receive thread.
     """

@@ -23,9 +23,9 @@ from emlio.errors import DatasetError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.planner.plan import Plan
-from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.buffers import BufferPool
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
@@ -36,7 +36,6 @@ from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.store.bucket.address import ObjectAddress
 from emlio.waker import Waker
-from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
@@ -113,10 +112,7 @@ class LocalShards:
             raise
         held = Holding(
             peer=str(directory),
-            rows=tuple(
-                ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
-                for entry in self._dataset.entries
-            ),
+            rows=tuple(entry.row for entry in self._dataset.entries),
             missing=self._dataset.missing[:_NAMED],
             missing_count=len(self._dataset.missing),
             here=True,
@@ -262,6 +258,8 @@ class LocalShards:
                 self._feed.stop()
             self._ready.clear()
             self._changed.notify_all()
+        if self._dataset.files.remote:
+            self._dataset.files.close()  # a server may stand still while the thread reads a table
         if self._thread.ident is not None:
             self._thread.join()
         self._engine.close()

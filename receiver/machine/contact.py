@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LinkEvent, Refusal
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.instructions import Call, Disconnect, Say
 from emlio.receiver.machine.routes import Routes
 from emlio.receiver.machine.surroundings import Outbox

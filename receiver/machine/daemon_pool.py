@@ -17,16 +17,15 @@ from msgspec import structs
 from emlio.clocks.log import ClockLog
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.formats.contents import TFRECORD
+from emlio.receiver.addresses.address import Target
 from emlio.receiver.addresses.connection_events import LinkEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding, check_matches, questions_of
 from emlio.receiver.assignment.copies import doubled_copies
-from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.generation import GenerationsRead
 from emlio.receiver.machine.instructions import Answered, LookUpNames
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.lane_keeper import LaneKeeper
-from emlio.receiver.machine.membership import Membership
+from emlio.receiver.machine.membership import Membership, StreamNumbers
 from emlio.receiver.machine.quorum import Quorum
 from emlio.receiver.machine.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
 from emlio.receiver.machine.shard_assignment import ShardAssignment
@@ -189,8 +188,8 @@ class DaemonPool:
                 source.late = True
                 self._out.note(
                     "warning",
-                    f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all "
-                    f"{len(agreement.plan.catalog.shards)} shards; it may join later",
+                    f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all shards; "
+                    "it may join later",
                 )
 
     def _align(self) -> bool:

@@ -2,15 +2,14 @@
 
 Daemons are identified by the numbers of their streams, lanes by their numbers in the session.
 
-Covers: the events. Does not cover: where they come from (emlio.receiver.connection.planes).
+Covers: the events. Does not cover: where they come from (emlio.receiver.connection.lane_plane).
 """
 
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError, RemoteProtocolError, TransportError
-from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent, Refusal
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.message import Message
 
 __all__ = [

@@ -1,21 +1,73 @@
 """The generation of the dataset that a rank reads, and what it says of it to daemons.
 
 Covers: noticing that daemons gave different ones, the hello to those that must give another one, a
-daemon that joins later. Does not cover: the choice (emlio.receiver.assignment.generations), calling
-daemons (emlio.receiver.machine.daemon_pool).
+daemon that joins later. Does not cover: calling daemons (emlio.receiver.machine.daemon_pool).
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from emlio.errors import DatasetError
 from emlio.receiver.assignment.agreement import Agreement
-from emlio.receiver.assignment.generations import GivenGeneration, common_generation
 from emlio.receiver.machine.source import Source
 from emlio.wire.control import Hello
 
-__all__ = ["GenerationsRead"]
+__all__ = ["GenerationsRead", "GivenGeneration", "common_generation"]
+
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenGeneration:
+    """The answer of one daemon.
+
+    Attributes:
+        peer: the daemon.
+        given: the generation that it gave.
+        available: all that it has.
+    """
+
+    peer: str
+    given: int
+    available: tuple[int, ...]
+
+
+def common_generation(dataset: str, answers: Sequence[GivenGeneration]) -> int | None:
+    """Return the generation to read; None if no daemon names any.
+
+    Daemons get a new generation one after the other, so for a while their newest ones differ. A daemon
+    gives all ranks of a job the same generation, and names the others that it has. All ranks see the
+    same, and must choose the same: the newest generation that every daemon has, and that is not newer
+    than what any of them gave.
+
+    Args:
+        dataset: the dataset's name, for the error.
+        answers: those of all daemons that name generations.
+
+    Raises:
+        DatasetError: there is none that all daemons have.
+    """
+    if not answers:
+        return None
+    given = {answer.given for answer in answers}
+    if len(given) == 1:
+        return given.pop()
+    oldest = min(given)
+    usable = {generation for generation in (answers[0].given, *answers[0].available) if generation <= oldest}
+    for answer in answers[1:]:
+        usable &= {answer.given, *answer.available}
+    if not usable:
+        has = ", ".join(
+            f"{answer.peer} has {', '.join(map(str, sorted({answer.given, *answer.available})[-_NAMED:]))}"
+            for answer in answers
+        )
+        raise DatasetError(
+            f"all daemons must have one generation of {dataset!r} in common: {has}. Publish the same generation at "
+            "each of them, or name daemons that have it"
+        )
+    return max(usable)
 
 
 class GenerationsRead:

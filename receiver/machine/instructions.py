@@ -1,7 +1,7 @@
 """The instructions of the rank's machine.
 
 Covers: the values. Does not cover: carrying them out (emlio.receiver.engine.engine,
-emlio.receiver.connection.planes).
+emlio.receiver.connection.lane_plane).
 """
 
 from dataclasses import dataclass

@@ -14,17 +14,63 @@ from emlio.planner.catalog import Catalog
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.surroundings import Outbox
-from emlio.receiver.placement.auto_window import AutoWindow
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.placement.schedule import PlanSchedule
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.config import LARGEST_WINDOW_BYTES, LoaderConfig
 from emlio.session.credits import Place
 from emlio.tfrecord import FrameFault
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader
 
-__all__ = ["Intake", "IntakeTotals", "Room"]
+__all__ = ["AutoWindow", "Intake", "IntakeTotals", "Room"]
+
+_SMALLEST_BYTES = 128 << 20
+_HERE_BYTES = 64 << 20
+"""For the user, and for incomplete batches."""
+
+_SPARE = 1.5
+"""A reserve: connections recover from a loss one by one, and credit is given in parts."""
+
+_LEAST_NS = 250_000_000
+_ROUND_TRIPS = 2
+
+
+class AutoWindow:
+    """The window's size as it follows the path. Used by one thread.
+
+    The window includes bytes in flight, so a long path needs more: the product of rate and round trip,
+    with a reserve.
+
+    Attributes:
+        size_bytes: the current size.
+    """
+
+    def __init__(self) -> None:
+        """Begin without knowledge of the path."""
+        self.size_bytes = _SMALLEST_BYTES
+        self._since_ns: int | None = None
+        self._before_bytes = 0
+
+    def note(self, received_bytes: int, now_ns: int, round_trip_ns: int) -> bool:
+        """Adapt the size, from time to time; return whether it has grown.
+
+        Args:
+            received_bytes: bytes received over all connections since the beginning.
+            now_ns: the time.
+            round_trip_ns: the round trip of the longest path.
+        """
+        if self._since_ns is None:
+            self._since_ns, self._before_bytes = now_ns, received_bytes
+            return False
+        elapsed_ns = now_ns - self._since_ns
+        if elapsed_ns < max(_LEAST_NS, _ROUND_TRIPS * round_trip_ns):
+            return False
+        on_its_way = (received_bytes - self._before_bytes) * round_trip_ns / elapsed_ns
+        self._since_ns, self._before_bytes = now_ns, received_bytes
+        before = self.size_bytes
+        self.size_bytes = min(max(_HERE_BYTES + round(_SPARE * on_its_way), _SMALLEST_BYTES), LARGEST_WINDOW_BYTES)
+        return self.size_bytes > before
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,11 +143,6 @@ class Intake:
         self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
         self._pending: deque[int] = deque()  # the epochs of batches passed on and not yet given to the user
 
-    @property
-    def peak_bytes(self) -> int:
-        """The most bytes ever held."""
-        return self.grants.peak_bytes
-
     def begin(self, reorder: Reorder, catalog: Catalog, generation: int | None) -> None:
         """Drop everything and fill these batches.
 
@@ -144,14 +185,6 @@ class Intake:
     def unasked(self) -> bool:
         """Return whether batches are filled that the user has not asked for."""
         return self.reorder is not None and self._generation is None
-
-    def open(self, stream: int, place: Place) -> None:
-        """Prepare a stream's credit before it is opened, or reopened, at this place."""
-        self.grants.open(stream, place)
-
-    def close(self, stream: int) -> None:
-        """End a stream's credit: nothing more comes of it."""
-        self.grants.close(stream)
 
     def credit(self, stream: int, number: int) -> Credit:
         """Return the current credit of a stream, none if it is not open.

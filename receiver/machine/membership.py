@@ -12,15 +12,50 @@ daemons (emlio.receiver.machine.daemon_pool).
 from collections.abc import Callable, Sequence
 
 from emlio.errors import EmlioError, PeerLostError
-from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.address import Target
 from emlio.receiver.assignment.agreement import Agreement
-from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.shard_assignment import ShardAssignment
 from emlio.receiver.machine.source import Source, Sources
 from emlio.receiver.machine.surroundings import Outbox
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "StreamNumbers"]
+
+_FRESH = 64
+"""This many daemons get a number of their own, for readable logs; after that numbers are reused."""
+
+
+class StreamNumbers:
+    """The stream numbers of one loader.
+
+    Much state is kept per number, so the numbers must not grow with every address that a host name ever
+    had. A daemon that comes back gets its old number. Once there are many, a new daemon gets the number
+    that has been free the longest.
+
+    Attributes:
+        names: the names of all streams by number, including free ones.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Begin with these streams in use."""
+        self.names = list(names)
+        self._free: list[int] = []
+
+    def take(self, name: str) -> int:
+        """Return a number for the stream of this name."""
+        number = next((number for number in self._free if self.names[number] == name), None)
+        if number is None and len(self.names) >= _FRESH and self._free:
+            number = self._free[0]
+        if number is None:
+            self.names.append(name)
+            return len(self.names) - 1
+        self._free.remove(number)
+        self.names[number] = name
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Free the number: nothing is sent under it any more."""
+        self._free.append(number)
 
 
 class Membership:

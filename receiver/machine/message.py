@@ -3,7 +3,10 @@
 Does not cover: the order on a lane (emlio.receiver.placement.reorder).
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +14,71 @@ import numpy.typing as npt
 from emlio.errors import RemoteProtocolError
 from emlio.formats.notes import find_notes
 from emlio.formats.plain import check_plain
-from emlio.receiver.placement.message_numbers import MessageNumbers
 from emlio.tfrecord import FrameRun, check_frames
 from emlio.wire.data import DataFrame, DataHeader, decode_data_header
 from emlio.wire.seal import TAG_BYTES, StreamSeal
 
-__all__ = ["Message", "StreamReader"]
+__all__ = ["MOST_GAPS", "Message", "MessageNumbers", "StreamReader"]
+
+MOST_GAPS: Final = 1 << 16
+"""A lane's buffers hold 16 MiB, which is 16,384 messages of 1 KiB. Each gap takes about 100
+bytes."""
+
+
+class MessageNumbers:
+    """The message numbers of one stream. Call `check` before a message is opened, `add` after.
+
+    Messages come over several lanes, so out of order. Kept are the next number after the highest one,
+    and the gaps before it. There are about as many gaps as messages in flight on other lanes, however
+    long the stream is.
+    """
+
+    def __init__(self, label: str, *, most_gaps: int = MOST_GAPS) -> None:
+        """Begin before the first message.
+
+        Args:
+            label: the stream's name, for errors.
+            most_gaps: the most gaps that are kept; beyond that, the numbers in the oldest gaps
+                count as taken.
+        """
+        self._label = label
+        self._most_gaps = most_gaps
+        self._next = 0
+        self._gaps: list[range] = []  # rising, none is empty, and none touches another
+
+    @property
+    def gaps(self) -> int:
+        """The number of gaps that are kept."""
+        return len(self._gaps)
+
+    def check(self, number: int) -> None:
+        """Raise `RemoteProtocolError` if this number was taken, or is too old to tell."""
+        if number < self._next and number not in self._gap(number):
+            raise RemoteProtocolError(
+                f"{self._label}: each message must come once, message {number} was repeated or came too late to check"
+            )
+
+    def add(self, number: int) -> None:
+        """Take a number; raises `RemoteProtocolError` like `check`."""
+        self.check(number)
+        if number >= self._next:
+            if number > self._next:
+                self._gaps.append(range(self._next, number))
+                del self._gaps[: -self._most_gaps]
+            self._next = number + 1
+            return
+        at = self._before(number)
+        gap = self._gaps[at]
+        self._gaps[at : at + 1] = [rest for rest in (range(gap.start, number), range(number + 1, gap.stop)) if rest]
+        del self._gaps[: -self._most_gaps]
+
+    def _gap(self, number: int) -> range:
+        at = self._before(number)
+        return self._gaps[at] if at >= 0 else range(0)
+
+    def _before(self, number: int) -> int:
+        """Return the index of the last gap that begins at or before this number, else -1."""
+        return bisect_right(self._gaps, number, key=attrgetter("start")) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,7 +2,7 @@
 
 Covers: the loader's daemons, their streams, the handling of what they send. Does not cover:
 threads, sockets, this host's disks (emlio.receiver.engine.engine,
-emlio.receiver.connection.planes).
+emlio.receiver.connection.lane_plane).
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from emlio.errors import EmlioError
 from emlio.planner.plan import Plan
+from emlio.receiver.addresses.address import Target
 from emlio.receiver.addresses.connection_events import LaneEvent
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.events import (
@@ -41,6 +41,7 @@ from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.shard_assignment import few
+from emlio.receiver.machine.snapshot import PartState, Snapshots
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.stream_waits import StreamWaits
 from emlio.receiver.machine.surroundings import Outbox, Surroundings
@@ -71,10 +72,10 @@ class ReceivingFigures:
     lanes: int
     window_bytes: int
     peak_window_bytes: int
-    lost_daemons: int
-    reopened_streams: int
-    moved_shards: int
-    protection: str
+    lost_daemons: int = 0
+    reopened_streams: int = 0
+    moved_shards: int = 0
+    protection: str = ""
 
 
 class RankMachine:
@@ -107,6 +108,7 @@ class RankMachine:
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
         self._waits = StreamWaits()
         self._handed_out = False
+        self._snapshots = Snapshots(self._parts)
 
     # ---- events in, instructions out ----------------------------------------------------------------------------------
 
@@ -179,14 +181,29 @@ class RankMachine:
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
-            peak_window_bytes=self.intake.peak_bytes,
+            peak_window_bytes=self.intake.grants.peak_bytes,
             lost_daemons=pool.losses,
             reopened_streams=pool.assignment.reopened,
             moved_shards=pool.assignment.moved,
             protection=pool.sources.protection(),
         )
 
-    def parts(self) -> tuple[object, ...]:
+    def snapshot(self) -> list[PartState]:
+        """Return the machine's state as a value, in parts: equal where the machine does the same from there on."""
+        return self._snapshots.take()
+
+    def restore(self, snapshot: Sequence[PartState], since: Sequence[PartState] = ()) -> None:
+        """Put the machine into a state that it had.
+
+        Between the first snapshot and this, no daemon may come or go, and no other epoch may be sought.
+
+        Args:
+            snapshot: the state.
+            since: the state that it is in, if known. Parts that are the same object in both are left alone.
+        """
+        self._snapshots.put(snapshot, since or [()] * len(snapshot))
+
+    def _parts(self) -> tuple[object, ...]:
         """Return the objects whose attributes are the machine's state, each once. Those that they share stay the same."""
         reorder = self.intake.reorder
         received = reorder.parts() if reorder is not None else ()
@@ -325,7 +342,7 @@ class RankMachine:
 
     def _read_here(self, plan: Plan, epoch: int, origin: int) -> None:
         for number in self.pool.local_numbers:
-            self.intake.open(number, (epoch, 0))
+            self.intake.grants.open(number, (epoch, 0))
             owned = self.pool.assignment.owners == number
             self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
 

@@ -23,8 +23,8 @@ from emlio.receiver.placement.stragglers import SAMPLE_EVERY_NS, Stragglers
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState
-from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
+from emlio.wire.control import Open
 
 __all__ = ["ShardAssignment", "few"]
 
@@ -169,10 +169,10 @@ class ShardAssignment:
         self._reorder = reorder
         for source in self._sources:
             if self.needs(source):
-                self._intake.open(source.number, (reorder.next_epoch, 0))
+                self._intake.grants.open(source.number, (reorder.next_epoch, 0))
         self._intake.give_credit(opened=True)
 
-    def first_order(self, source: Source) -> StreamWanted | None:
+    def first_order(self, source: Source) -> Open | None:
         """Return the order that a daemon starts on agreement; None if it has nothing to send yet."""
         reorder = self._reorder
         if reorder is None or source.is_lost or not self._intake.unasked or not self.needs(source):
@@ -200,9 +200,9 @@ class ShardAssignment:
         for source in sources:
             if source in places:
                 epoch, _, slot = places[source]
-                self._intake.open(source.number, (epoch, slot))
+                self._intake.grants.open(source.number, (epoch, slot))
             else:
-                self._intake.close(source.number)
+                self._intake.grants.close(source.number)
         self._intake.give_credit(opened=True)
         for source in sources:
             if source.is_here and source in places:
@@ -253,7 +253,7 @@ class ShardAssignment:
             if not source.is_here:
                 # A leaving daemon's data in flight was reassigned, and the stream that a connecting
                 # one was to begin with is stale.
-                self._intake.close(source.number)
+                self._intake.grants.close(source.number)
                 source.stream.is_stale = True
                 self._judge(source, source.stopped())
         self._begin([source for source in again if source.is_here], partial(self._reopened, reorder))
@@ -286,7 +286,7 @@ class ShardAssignment:
         stream.patience_ns = stream.patience_ns or self._config.recovery.heartbeat_ns
         return stream.moved_ns
 
-    def _wanted(self, source: Source, epoch: int, origin: int, slot: int) -> StreamWanted:
+    def _wanted(self, source: Source, epoch: int, origin: int, slot: int) -> Open:
         welcome = source.conversation.welcome
         most, send_bytes = (welcome.max_lanes, welcome.send_buffer_bytes) if welcome is not None else (0, 0)
         senders = sum(self.needs(sender) for sender in self._sources)
@@ -296,7 +296,9 @@ class ShardAssignment:
             ranks=self._config.world_size,
         )
         source.stream.have_lanes(lanes_of_rank(needed, self._config.world_size))
-        return StreamWanted(
+        return Open(
+            session=0,
+            stream=0,  # the session sets these two
             epoch=epoch,
             origin=origin,
             slot=slot,
@@ -308,7 +310,7 @@ class ShardAssignment:
                 // (_MESSAGES_IN_BOUND * max(senders, 1)),
                 _LEAST_MESSAGE_BYTES,
             ),
-            end=self._config.epochs,
+            end=self._config.epochs or 0,
         )
 
     # ---- missing data ---------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from enum import Enum
 from msgspec.structs import astuple
 
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
-from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.contact import SILENCE, Contact, Obstacle
 from emlio.receiver.machine.retry import Retry

@@ -98,6 +98,10 @@ class EpochPlaces:
     def reassign(self, owners: npt.NDArray[np.int64], streams: int) -> None:
         """Set the streams that carry the shards from now on, and their number."""
         self._owners, self._streams = owners, streams
+        self.forget()
+
+    def forget(self) -> None:
+        """Compute all parts anew from now on."""
         self._chunks.clear()
 
     def ids_from(self, slot: int, count: int) -> npt.NDArray[np.int64]:

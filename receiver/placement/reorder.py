@@ -10,7 +10,7 @@ complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead mes
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
@@ -429,15 +429,7 @@ class Reorder:
     ) -> None:
         places = piece.slots
         good = np.array([begin + at not in bad for at in range(len(places))], np.bool_)
-        batch.pieces.append(
-            replace(
-                piece,
-                starts=piece.starts[good],
-                ends=piece.ends[good],
-                slots=places[good],
-                notes=None if piece.notes is None else piece.notes[good],
-            )
-        )
+        batch.pieces.append(piece.chosen(good, places[good]))
         shards, records = self._plan.catalog.locate(batch.ids[places])
         for at in np.flatnonzero(~good).tolist():
             batch.bad.append(

@@ -29,7 +29,7 @@ class Mixture:
         Mixture([("emlio://a/web", 1), ("emlio://b/code", 0)], samples=1_000_000, schedule=[(500_000, (0.8, 0.2))])
 
     Attributes:
-        datasets: addresses with their weights: any numbers from 0 on, which need not sum to 1.
+        datasets: addresses with their weights: any numbers >= 0, which need not sum to 1.
         samples: the number of samples of an epoch, over all ranks. None: see `until`.
         until: the end of an epoch without `samples`. "first": before any dataset would begin anew in the first epoch.
             "longest": when every dataset is through once; shorter ones begin anew.

@@ -15,11 +15,10 @@ from emlio.arguments import as_whole, whole
 from emlio.errors import ConfigError
 from emlio.planner.choice.choice import MOST_REPEATS, Choice
 from emlio.planner.choice.fraction import Fraction
-from emlio.planner.choice.ids import set_of_ids
 from emlio.planner.choice.record_set import RecordSet
 from emlio.planner.choice.record_weights import RecordWeights
 from emlio.planner.choice.selection import Subset
-from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted
+from emlio.planner.choice.wanted import ClassWeights, GivenWeights, Wanted, set_of_ids
 from emlio.planner.choice.weighted import MOST_DRAWS
 from emlio.planner.choice.where import Where
 from emlio.planner.sampling import EVERYTHING, Sampling

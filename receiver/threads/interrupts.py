@@ -4,18 +4,46 @@ Covers: calls of the user's thread. Does not cover: telling such exceptions from
 (emlio.interrupts).
 """
 
+import logging
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from emlio.errors import EmlioError
+from emlio.errors import EmlioError, LocalProtocolError
 from emlio.interrupts import interrupt_behind
-from emlio.receiver.threads.short_traces import shorten_trace
 
-__all__ = ["raises_interrupts"]
+__all__ = ["raises_interrupts", "shorten_trace"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+_LOG = logging.getLogger("emlio.receiver")
+_OWN = __name__.partition(".")[0]
+
+
+def shorten_trace(error: BaseException) -> None:
+    """Drop the frames of an error that is about to reach the user; log them at DEBUG level first.
+
+    An error keeps its frames if it may be a defect of this package, or if other code is among them,
+    such as a user's transform.
+
+    An interrupt keeps its frames without their variables: a notebook keeps the last error, and with
+    it would keep a loader alive that a cell which is run again has replaced.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        traceback.clear_frames(error.__traceback__)
+        return
+    if not isinstance(error, EmlioError) or isinstance(error, LocalProtocolError):
+        return
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] != _OWN:
+            return
+        trace = trace.tb_next
+    _LOG.debug("raised to the user: %s", error, exc_info=error)
+    error.__traceback__ = None
 
 
 def raises_interrupts(function: Callable[_P, _T]) -> Callable[_P, _T]:

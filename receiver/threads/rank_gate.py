@@ -23,23 +23,27 @@ _SAID_AFTER_S = 1.0
 
 
 class Walker(Protocol):
-    """A position of the user, see `emlio.receiver.iteration.position`. It counts one pass."""
+    """A position of the user, see `emlio.receiver.iteration.position`.
+
+    Attributes:
+        steps_done: batches of the current pass that were handed out.
+    """
 
     steps_done: int
 
     @property
     def epoch(self) -> int:
-        """The epoch."""
+        """The current epoch, or the next one."""
         ...
 
     @property
     def few(self) -> int:
-        """The number of batches that are no more than a look."""
+        """The number of batches that are no more than a look: a quarter of the epoch at most."""
         ...
 
     @property
     def at_end(self) -> bool:
-        """Return whether all its batches were handed out."""
+        """Return whether all batches of the epoch were handed out."""
         ...
 
     @property
@@ -100,12 +104,12 @@ class RankGate:
         return getattr(self._error, "code", "") == "ranks-differ"
 
     def fail(self, error: EmlioError) -> None:
-        """Let nobody wait any longer, since the receive thread ended with this error."""
+        """Let no thread wait any longer, since the receive thread ended with this error."""
         self._error = error
         self._bell.ring()
 
     def close(self) -> None:
-        """Let nobody wait any longer, since the loader is closed."""
+        """Let no thread wait any longer, since the loader is closed."""
         self._closed, self.tell = True, lambda: None  # what it refers to may be freed
         self._bell.ring()
 

@@ -11,6 +11,7 @@ from threading import Lock, local
 from typing import ParamSpec, TypeVar
 
 from emlio.energy.job.span_log import SpanLog, joined
+from emlio.receiver.timing.observers import WorkObserver
 
 __all__ = ["WorkLog"]
 
@@ -18,8 +19,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class WorkLog:
-    """Notes of work in any thread. See `emlio.receiver.timing.observers.WorkObserver`."""
+class WorkLog(WorkObserver):
+    """Notes of work in any thread."""
 
     def __init__(self) -> None:
         """Begin without notes."""

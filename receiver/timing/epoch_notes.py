@@ -14,6 +14,7 @@ from emlio.energy.values.spans import Span, Stage
 from emlio.interrupts import is_interrupt
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
+from emlio.receiver.timing.observers import PassObserver
 from emlio.receiver.timing.thread_times import CpuLook, look, used
 
 __all__ = ["EpochNotes"]
@@ -25,7 +26,7 @@ _DECODERS = "decoders"
 _MOST_STEPS = 1 << 16
 
 
-class EpochNotes:
+class EpochNotes(PassObserver):
     """Notes of one iteration.
 
     `asked` to `finish` belong to the user's thread; `spans` may be called by any thread,

@@ -1,30 +1,63 @@
 """From the token records of one share to the user's batches.
 
-Covers: decoding records, padded batches, packed batches with their segments and positions, the
-user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), recipes
-(emlio.receiver.tokens.causal), when this happens (emlio.receiver.batches.prefetch).
+Covers: decoding records, padded batches, packed batches with their segments and positions, recipes,
+the user's collation. Does not cover: which tokens go where (emlio.planner.tokens.epoch), when this
+happens (emlio.receiver.batches.prefetch).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.planner.token_epoch import TokenBatch
+from emlio.planner.tokens.epoch import TokenBatch
 from emlio.receiver.batches.collate import collated_by
-from emlio.receiver.tokens.causal import causal
-from emlio.tokens import TOKEN_TYPES
 
-__all__ = ["TokenAssembler"]
+__all__ = ["IGNORED", "TokenAssembler", "causal"]
 
 _Tokens = npt.NDArray[np.integer[Any]]
 _Numbers = npt.NDArray[np.int64]
 _Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, Mapping[str, _Numbers]], Any]
 """Makes a batch of its pieces, their sizes, the positions of their tokens, and what else it holds."""
+
+
+IGNORED: Final = -100
+"""The label that losses leave out; PyTorch's `cross_entropy` does by default."""
+
+
+def causal(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the arrays for a causal language model.
+
+    Labels are the tokens themselves, not shifted: a model's output at one place is compared with the
+    label at the next. They are `IGNORED` at padding, and at the first token of each sequence, which
+    nothing before it predicts.
+
+    Args:
+        batch: a padded or a packed one, as `TokenAssembler` makes them.
+
+    Returns:
+        (rows, tokens) each: `input_ids` with the type of the tokens; int64 `labels`;
+        `attention_mask`, 1 at tokens and 0 at padding; `position_ids`, from 0 in each sequence. Of a
+        packed batch `segments`, too: attention must not leave a segment.
+    """
+    tokens = batch["tokens"]
+    if "segments" in batch:
+        there, positions = batch["segments"] > 0, batch["positions"].astype(np.int64)
+    else:
+        columns = np.arange(tokens.shape[1], dtype=np.int64)
+        there = columns < batch["lengths"][:, np.newaxis]
+        positions = np.where(there, columns, 0)
+    made = {
+        "input_ids": tokens,
+        "labels": np.where(there & (positions > 0), tokens, IGNORED).astype(np.int64, copy=False),
+        "attention_mask": there.astype(np.int64),
+        "position_ids": positions,
+    }
+    return made | ({"segments": batch["segments"]} if "segments" in batch else {})
 
 
 class TokenAssembler:
@@ -60,19 +93,12 @@ class TokenAssembler:
                 padding; not with packed.
             to_tensor: makes a tensor of an array; None leaves arrays.
         """
-        if tokens not in ("int32", "int64"):
-            raise ConfigError(f'tokens must be "int32" or "int64", got {tokens!r}')
         if packed and collate_fn is not None:
             raise ConfigError("collate_fn cannot be used with packing, which makes the whole batch")
         if recipe is not None and collate_fn is not None:
             raise ConfigError("collate_fn cannot be used with a recipe, which makes the whole batch")
-        if stored is not None and stored not in TOKEN_TYPES:
-            raise ConfigError(f"stored must be one of {', '.join(TOKEN_TYPES)}, got {stored!r}")
-        limits = np.iinfo(tokens)
-        if not limits.min <= pad_id <= limits.max:
-            raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
         self._dtype = np.dtype(tokens)
-        self._limits = limits
+        self._limits = np.iinfo(tokens)
         self.know(np.dtype(stored or tokens).newbyteorder("<"))
         self._causal = recipe is not None
         self._pad_id = pad_id

@@ -1,14 +1,13 @@
 """Token batches for the user's thread: which comes next, and its records.
 
 Covers: the position in epochs of token batches, fetching the pools a batch is cut from, keeping one
-group of them. Does not cover: the cutting (emlio.planner.token_epoch), filling arrays
+group of them. Does not cover: the cutting (emlio.planner.tokens.epoch), filling arrays
 (emlio.receiver.tokens.batches).
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -16,33 +15,33 @@ import numpy.typing as npt
 
 from emlio.arguments import whole
 from emlio.errors import ConfigError, DatasetError, EmlioError
-from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.contents import TFRECORD
 from emlio.formats.record_form import slotted_views
 from emlio.formats.token_form import stored_tokens
 from emlio.formats.whole_file import with_path
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
-from emlio.planner.token_epoch import TokenEpoch, TokenShare
-from emlio.planner.token_groups import TokenGroup
-from emlio.planner.token_lengths import token_lengths
-from emlio.planner.token_plan import TokenPlan
-from emlio.planner.token_state import TokenState
-from emlio.receiver.batches.makers import Made
+from emlio.planner.tokens.epoch import TokenEpoch, TokenShare
+from emlio.planner.tokens.groups import TokenGroup
+from emlio.planner.tokens.lengths import token_lengths
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
+from emlio.planner.tokens.state import TokenState
+from emlio.receiver.batches.makers import Made, Maker
 from emlio.receiver.batches.patience import PatientBatches
 from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy, RecordFault, first_fault
 from emlio.receiver.records.decoded import IDS, SOURCES
-from emlio.receiver.records.mixture import MixedContents
+from emlio.receiver.records.mixture import KnownContents, MixedContents
 from emlio.receiver.records.sizes import Ask, gather_sizes, name_record
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.receiver.threads.unended import PATIENCE_S
 from emlio.receiver.tokens.batches import TokenAssembler
 from emlio.session.terms import STEPS_AHEAD
 from emlio.tokens import TokenBatches
 
-__all__ = ["PoolMaker", "TokenPosition", "TokenWork", "plan_batch_size"]
+__all__ = ["PoolMaker", "TokenBatchKind", "TokenPosition", "plan_batch_size"]
 
 
 class TokenPosition:
@@ -107,10 +106,6 @@ class TokenPosition:
         """Return a number that grows with the batches, the same on all ranks that began at one place. Any thread may ask."""
         return self.batches.reach(steps)
 
-    def step(self) -> None:
-        """Count a batch that was handed out."""
-        self.steps_done += 1
-
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint: the same on all ranks at the same step."""
         return self.batches.state(self.steps_done).to_json()
@@ -120,20 +115,10 @@ class TokenPosition:
         self._go(self._plan.resume(TokenState.from_json(state)))
 
 
-class PoolMaker:
-    """Makes pools: the records as arrays of tokens, None for a bad one.
-
-    See `emlio.receiver.batches.makers.Maker`.
-
-    Attributes:
-        worked_ns: time spent making pools, and batches from them.
-    """
-
-    threads: Sequence[Thread] = ()
+class PoolMaker(Maker):
+    """Makes pools: the records as arrays of tokens, None for a bad one."""
 
     def __init__(self, assembler: TokenAssembler, policy: BadRecordPolicy) -> None:
-        self.ahead = 0
-        self.worked_ns = 0
         self._assembler = assembler
         self._policy = policy
 
@@ -151,19 +136,18 @@ class PoolMaker:
         if reasons:
             self._policy.settle(batch.ids, reasons)
         made = Made(value=value, bad=len(reasons), fault=first_fault(batch.ids, reasons))
-        self.worked_ns += time.monotonic_ns() - begun_ns
+        self.worked(begun_ns)
         return made
 
-    def close(self, patience_s: float = PATIENCE_S) -> None:
-        """See `Maker`."""
 
-
-class TokenWork:
-    """Makes the token batches of a loader. Except for `maker`, used by the user's thread only.
+class TokenBatchKind:
+    """Makes the token batches of a loader, each when it is taken. See `emlio.receiver.batch_kinds.kind.BatchKind`.
 
     Attributes:
         maker: makes pools from complete batches.
     """
+
+    waited_ns = 0
 
     def __init__(
         self,
@@ -172,6 +156,7 @@ class TokenWork:
         config: LoaderConfig,
         collate_fn: Callable[[Sequence[Any]], Any] | None,
         to_tensor: Callable[[Any], Any] | None,
+        bring: Callable[[MadeBatch], MadeBatch],
         *,
         ids: bool,
     ) -> None:
@@ -183,6 +168,7 @@ class TokenWork:
             config: the loader's configuration.
             collate_fn: makes batches of lists of arrays.
             to_tensor: makes a tensor of an array; None leaves arrays.
+            bring: brings a batch to its destination.
             ids: whether to add the records' ids.
         """
         if policy.replaces:
@@ -195,6 +181,7 @@ class TokenWork:
             )
         self._tokens = tokens
         self._config = config
+        self._bring = bring
         self._ids = ids
         self._cut: Padded | Packed
         if tokens.pack is not None:
@@ -219,19 +206,16 @@ class TokenWork:
         self._records: list[Any] = []
         self._fault: RecordFault | None = None  # the first among the records
 
-    def know(self, contents: Contents, mixture: MixedContents | None = None) -> None:
-        """Learn what the records are.
-
-        Args:
-            contents: of the dataset, or of all datasets of a mixture.
-            mixture: the datasets, if there are several.
+    def know(self, contents: KnownContents) -> None:
+        """See `BatchKind`.
 
         Raises:
-            ConfigError: their tokens are of another type than was said.
-            DatasetError: they are not arrays of tokens.
+            ConfigError: the dataset's tokens are of another type than was said.
+            DatasetError: the records are not arrays of tokens.
         """
+        if isinstance(contents, MixedContents):
+            self._mixture, contents = contents, contents.alike("tokens=")
         self._frame_bytes = contents.frame_bytes
-        self._mixture = mixture
         stored, said = stored_tokens(contents), self._tokens.stored
         if stored is None:
             if contents.schema:
@@ -245,14 +229,14 @@ class TokenWork:
             raise ConfigError(f"stored must be the type of the dataset's tokens, {stored.name}, got {said!r}")
         self._assembler.know(stored)
 
-    def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
+    def position(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records; return the position at which handing out begins."""
         sizes = gather_sizes(plan.catalog, ask, self._config.recovery.timeout_ns)
         name = partial(name_record, plan.catalog, datasets=self._config.address.mixed_names)
         lengths = token_lengths(plan.catalog, sizes, self._assembler.token_bytes, self._frame_bytes, name=name)
         return TokenPosition(TokenPlan(plan, self._cut, lengths, name=name))
 
-    def next(self, pools: PatientBatches, position: TokenPosition) -> MadeBatch:
+    def next(self, batches: PatientBatches, handed: Handed, position: TokenPosition) -> MadeBatch:
         """Return the batch at a position; a call after an interrupt or an error continues."""
         epoch, step = position.batches, position.steps_done
         begun_ns = time.monotonic_ns()
@@ -260,8 +244,8 @@ class TokenWork:
         share = self._share
         if share is None or self._of is not epoch or share.group != group:
             share = self._begin_group(epoch, group)
-        self.maker.worked_ns += time.monotonic_ns() - begun_ns
-        self._receive(epoch, group, pools)
+        self.maker.worked(begun_ns)
+        self._receive(epoch, group, batches)
         begun_ns = time.monotonic_ns()
         batch = share.batches[epoch.step_in_group(step)]
         try:
@@ -284,8 +268,8 @@ class TokenWork:
             value=value,
             fault=self._fault if bad else None,
         )
-        self.maker.worked_ns += time.monotonic_ns() - begun_ns
-        return made
+        self.maker.worked(begun_ns)
+        return self._bring(made)
 
     def _added(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:
         if not self._ids:
@@ -326,6 +310,9 @@ class TokenWork:
     def drop(self) -> None:
         """Drop what was fetched."""
         self._share, self._of, self._fault, self._records = None, None, None, []
+
+    def close(self) -> None:
+        """See `BatchKind`."""
 
 
 def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:

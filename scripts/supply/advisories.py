@@ -1,4 +1,4 @@
-"""Asks advisory services about every pinned version, and tells "nothing known against it" from "nobody could be asked".
+"""Ask advisory services about every pinned version; "nothing known" and "no service answered" are different results.
 
 Covers: asking one service, then another for what the first does not know; the verdict and the exit status.
 Does not cover: the asking itself (pip-audit), repair.

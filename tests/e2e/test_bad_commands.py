@@ -162,7 +162,7 @@ def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(smal
             "--heartbeat-timeout: must be a duration of 0 or more, such as '30ms', got 'soon'",
         ),
         (["--heartbeat-timeout", "1ms"], "--heartbeat-timeout must be at least 100ms, got 1 ms"),
-        (["--log", "loud"], "--log: must be text or json, got 'loud'"),
+        (["--log", "loud"], "--log: must be one of text, json, got 'loud'"),
     ],
     ids=lambda value: value[0].removeprefix("--") + "=" + value[1] if isinstance(value, list) else "",
 )

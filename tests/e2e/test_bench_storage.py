@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from emlio_bench.harness.results import RESULTS, read_results
-from emlio_bench.link.contract import LinkEnd, LinkKind
+from emlio_bench.link.contract import LinkEnd, LinkKind, LinkSpec
 from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.servers.remote_folder import why_no_mount, why_no_served_folder

@@ -162,7 +162,7 @@ def test_ranks_that_all_come_from_one_address_have_lanes_of_their_own(data: Path
 
 
 def refuses(relay: FaultProxy) -> None:
-    """As a host where nobody listens, or a firewall that says so."""
+    """As a host where nothing listens, or a firewall that says so."""
     relay.refuse()
     while relay.lanes:
         relay.cut_lane(0)

@@ -1,7 +1,7 @@
 """A job whose number of ranks changes in the middle of an epoch, and one that torchrun starts again when a rank dies.
 
 Covers: which records are handed out over all its lives, at the epoch's end too. Does not cover: what a state says
-(unit/test_plan_state), kill -9 of a whole job and what its checkpoint holds (test_training).
+(unit/planner/test_state), kill -9 of a whole job and what its checkpoint holds (test_training).
 """
 
 import io

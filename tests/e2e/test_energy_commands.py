@@ -5,15 +5,12 @@ cover: each source (unit tests).
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from emlio_testing.commands import Ended, run_emlio
-from emlio_testing.energy_machines import write_zone
 
 DEADLINE_S = 120
 
@@ -53,33 +50,6 @@ def test_the_table_refuses_a_measured_figure_where_there_is_none(tmp_path: Path)
         assert ended.status == 3
         assert "energy cannot be measured" in ended.out
         assert "from model, estimated ±50%: 5.0 to 25.0 W, watts that were given" in ended.out
-
-
-@pytest.fixture
-def exported(tmp_path: Path) -> Iterator[Path]:
-    """A tree that a host writes, five times a second."""
-    tree = tmp_path / "exported"
-    counter = write_zone(tree, "intel-rapl:0", None)
-    stop = Event()
-
-    def host() -> None:
-        joules = 1
-        while not stop.wait(0.2):
-            joules += 5
-            counter.write_text(str(joules * 1_000_000))
-
-    thread = Thread(target=host)
-    thread.start()
-    yield tree
-    stop.set()
-    thread.join()
-
-
-def test_a_share_that_the_host_exports_is_measured(exported: Path, tmp_path: Path) -> None:
-    status, found = document("--powercap-root", str(exported), home=tmp_path)
-    assert status == 0
-    assert found["recorded"][0]["source"] == "host-export"
-    assert found["recorded"][0]["method"] == "measured"
 
 
 def test_a_calibration_at_its_usual_place_is_used_and_a_broken_one_told(tmp_path: Path) -> None:

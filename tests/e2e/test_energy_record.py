@@ -1,16 +1,8 @@
-"""`emlio energy record`, `show` and `export` as people use them, beside a counter that a host moves.
+"""`emlio energy record` as people use it, beside a counter that a host moves: its end by a signal and by -9, metrics."""
 
-Covers: what is recorded, its end by a signal and by -9, edges, metrics, exports. Does not cover: what it costs for hours; the
-sources of this machine.
-"""
-
-import csv
-import io
 import json
 import os
-import shutil
 import signal
-import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -168,22 +160,6 @@ def test_killed_it_loses_a_second_at_most_and_the_file_goes_on(host: Host, file:
     assert shown(file, "--run", "1")["readings"] == len(readings)
 
 
-def test_an_edge_is_read_between_the_question_and_the_answer(host: Host, file: Path, tmp_path: Path) -> None:
-    with recorder(host, file, "--socket", str(tmp_path / "edge")) as process:
-        with EdgeClient(tmp_path / "edge", timeout_s=SOON_S) as client:
-            asked_ns = time.monotonic_ns()
-            edge = client.read()
-            answered_ns = time.monotonic_ns()
-        assert asked_ns <= edge.reading.mono_ns <= answered_ns
-        assert (edge.node, edge.file, edge.number) == ("n1", str(file), 1)
-        assert settles(lambda: written(file) > edge.reading.seq, SOON_S)
-        assert process.running
-    with Store(file) as store:
-        series = store.load(edge.number)
-    assert edge.reading in series.readings
-    assert series.total_uj("package-0", edge.reading.mono_ns) == edge.reading.totals[0]
-
-
 def metrics_url(process: RankProcess) -> str:
     process.wait_for_log("metrics are served at ", SOON_S)
     return process.log.partition("metrics are served at ")[2].split()[0]
@@ -207,70 +183,6 @@ def test_metrics_rise_as_the_counter_does(host: Host, file: Path) -> None:
         first = joules()
         assert settles(lambda: joules() > first, SOON_S)
         assert joules() <= host.joules
-
-
-def test_a_real_prometheus_scrapes_it(host: Host, file: Path, tmp_path: Path) -> None:
-    program = os.environ.get("EMLIO_PROMETHEUS") or shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not on PATH, and EMLIO_PROMETHEUS does not say where it is")
-    with recorder(host, file, "--metrics", "0") as process:
-        address = metrics_url(process).removeprefix("http://").removesuffix("/metrics")
-        (tmp_path / "prometheus.yml").write_text(
-            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-            f"scrape_configs: [{{job_name: emlio, static_configs: [{{targets: ['{address}']}}]}}]\n"
-        )
-        log = tmp_path / "prometheus.log"
-        words = [program, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/tsdb"]
-        with log.open("wb") as out:
-            scraping = subprocess.Popen([*words, "--web.listen-address=127.0.0.1:0"], stdout=out, stderr=out)
-        try:
-            wanted = 'emlio_energy_joules_total{node="n1",device="package-0",method="measured"}'
-            assert settles(lambda: len(_asked(log, f"{wanted} > 1")) == 1, SOON_S), log.read_text()[-2000:]
-            assert _asked(log, 'scrape_samples_scraped{job="emlio"} > 5')
-        finally:
-            scraping.kill()
-            scraping.wait()
-
-
-def _asked(log: Path, question: str) -> list[Any]:
-    """Return the answer of a Prometheus; nothing while it starts."""
-    at = log.read_text().rpartition('Listening on" address=')[2].split()
-    if not at or not at[0].startswith("127.0.0.1:"):
-        return []
-    try:
-        url = f"http://{at[0]}/api/v1/query?{urllib.parse.urlencode({'query': question})}"
-        with urllib.request.urlopen(url, timeout=SOON_S) as answer:
-            return list(json.load(answer)["data"]["result"])
-    except urllib.error.URLError:
-        return []
-
-
-def test_exports_say_the_same_as_the_file(host: Host, file: Path, tmp_path: Path) -> None:
-    with recorder(host, file, "--for", "1s") as process:
-        assert process.finish(SOON_S) == 0
-    with Store(file) as store:
-        series = store.load()
-    joules = exported_device(shown(file))["joules"]
-    energy("report", file, "--export", tmp_path / "energy.prom")
-    assert joules_of((tmp_path / "energy.prom").read_text()) == joules
-    energy("report", file, "--export", tmp_path / "energy.csv")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "energy.csv").read_text())))
-    assert len(rows) == len(series.readings) * len(series.devices)
-    totals = [int(row["total_uj"]) for row in rows if row["source"] == "host-export"]
-    place = [device.name for device in series.devices].index("package-0")
-    assert totals == [reading.totals[place] for reading in series.readings]
-
-
-def test_what_is_estimated_says_so(file: Path) -> None:
-    """On whatever machine this is: figures of a model, and none else, are called estimates."""
-    energy("record", "--out", file, "--for", "300ms", "--cpu-watts", "5:25")
-    devices = shown(file)["devices"]
-    assert devices
-    assert all((one["method"] == "estimated") is (one["source"] == "model") for one in devices)
-    table = energy("report", file)
-    told = "~ is an estimate, ±50%: " in table
-    assert told is any(one["source"] == "model" for one in devices)
-    assert ("~" in table) is told
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The example from raw text to a small language model, as a user starts it.
 
 Covers: the loss falls on a text of its own and on a user's; which outputs count for the loss. Does not cover: the model
-(test_example_tokens.py), what becomes of the text (tests/integration/test_convert_tokens.py).
+(test_example_tokens.py), what becomes of the text (tests/integration/prepare/test_convert_tokens.py).
 """
 
 import importlib.util

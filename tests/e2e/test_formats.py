@@ -61,10 +61,8 @@ def test_each_record_comes_once_and_is_the_one_of_its_id(
                 assert sorted(numbers) == list(range(_RECORDS))
                 assert sorted(ids) == list(range(_RECORDS))
                 seen[f"{where} {epoch}"] = numbers
-                # Files come in the order of their folders, class by class; the others in that of their numbers.
                 in_order = [number for _, number in sorted(zip(ids, numbers, strict=True))]
-                expected = sorted(range(_RECORDS), key=lambda number: (number % 3, number)) if name == "files" else None
-                assert in_order == (expected or list(range(_RECORDS)))
+                assert in_order == form.order(_RECORDS)
     assert seen["there 0"] == seen["here 0"]
     assert seen["there 1"] == seen["here 1"]
     # Files that are records themselves make one shard of up to 4,096.

@@ -2,7 +2,7 @@
 
 Covers: emlio publish while jobs read, ranks that come late, a daemon that is started again, copies that get a generation one by
 one. Does not cover: how datasets come and go (test_reload), the choices alone (unit/test_daemon_generations,
-unit/test_receiver_generations).
+unit/receiver/assignment/test_generations).
 """
 
 import signal

@@ -1,6 +1,6 @@
 """`EmlioDataset` as the dataset of PyTorch's DataLoader, in worker processes that are forked and spawned.
 
-Does not cover: what is in the samples (tests/integration/test_looking.py).
+Does not cover: what is in the samples (tests/integration/reading/test_single_records.py).
 """
 
 import importlib.util

@@ -15,7 +15,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.units import parse_size
-from emlio_bench.harness.resident import read_resident
+from emlio_bench.harness.meter import read_resident
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
 

@@ -1,6 +1,6 @@
 """More shards than a process may have files open: read here, and sent by a daemon.
 
-Covers: every record once, the program's own files meanwhile. Does not cover: which files are closed (test_reading_open_set).
+Covers: every record once, the program's own files meanwhile.
 """
 
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""Loaders that mix datasets: three at two daemons, with other numbers of ranks, and with a daemon that dies.
-
-Covers: records as planned over daemons, resumes and losses; what a loader says of its datasets; datasets of other formats and
-columns; local directories. Does not cover: proportions (unit/test_mixture_plan.py), checks of arguments (unit/test_mixture.py).
-"""
+"""Loaders that mix datasets: three at two daemons, with other numbers of ranks, and with a daemon that dies."""
 
 import dataclasses
 import json

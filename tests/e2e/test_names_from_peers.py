@@ -2,7 +2,7 @@
 
 Each name here would lead somewhere if it became a path: to the dataset or shard that is served, by another way, or to one beside
 it that is not. Covers: hello, sizesrequest, catalogpart, open. Does not cover: nonsense of other kinds (test_bad_peers), names
-in mappings and links (tests/unit/test_shards_folder).
+in mappings and links (tests/unit/store/test_served_folder).
 """
 
 import unicodedata

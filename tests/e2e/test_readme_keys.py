@@ -21,9 +21,8 @@ from pathlib import Path
 import pytest
 
 from emlio.keys.key import PublicKey
-from emlio_bench.link.contract import LinkEnd
+from emlio_bench.link.contract import LinkEnd, LinkSpec
 from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.spec import LinkSpec
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 

@@ -38,17 +38,3 @@ def test_what_a_silent_daemon_was_asked_is_asked_of_the_other(daemons: list[Daem
     for before, answer in zip(known, asked, strict=True):
         assert np.array_equal(answer.result(ANSWER_S).sizes, before)
         assert before.size == 3
-
-
-def test_the_same_question_with_other_counts_gets_its_own_answers(engine: Engine) -> None:
-    answers = [engine.questions.sizes(0, 7, count) for count in (5, 1, 5, 2)]
-    assert [len(answer.result(ANSWER_S).sizes) for answer in answers] == [5, 1, 5, 2]
-
-
-def test_nobody_waits_once_the_engine_has_ended(daemons: list[DaemonProcess], engine: Engine) -> None:
-    for daemon in daemons:
-        daemon.pause()
-    asked = engine.questions.sizes(0, 0, 3)
-    engine.close()
-    assert not asked.result(0).sizes.size
-    assert not engine.questions.sizes(0, 0, 3).result(0).sizes.size

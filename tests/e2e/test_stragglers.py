@@ -1,7 +1,7 @@
 """A daemon that is slow while others have copies of its shards: they send a part of them, and nobody waits for ever.
 
 Covers: slow and stuck daemons, what is counted, that nothing comes twice or in another order. Does not cover: when a daemon
-counts as slow (tests/unit/test_receiver_impatience.py).
+counts as slow (tests/unit/receiver/placement/test_stragglers.py).
 """
 
 import logging

@@ -1,8 +1,4 @@
-"""A clock that moves only when told to.
-
-Covers: the fake of `emlio.clock.Clock`. Does not cover: threads that wait; something else must wake
-them.
-"""
+"""A clock that moves only when told to."""
 
 __all__ = ["ManualClock"]
 

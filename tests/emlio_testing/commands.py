@@ -1,7 +1,4 @@
-"""The command `emlio`, run to its end.
-
-Covers: its status and output. Does not cover: the daemon and ranks (emlio_testing.processes).
-"""
+"""The command `emlio`, run to its end."""
 
 import io
 import os

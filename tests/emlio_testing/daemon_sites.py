@@ -1,8 +1,4 @@
-"""A daemon with a configuration file and a folder of descriptions, and loaders that tell which records came.
-
-Covers: writing both, waiting for what the daemon makes of them. Does not cover: the daemon's process
-(emlio_testing.processes).
-"""
+"""A daemon with a configuration file and a folder of descriptions, and loaders that tell which records came."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Streams of small records, and the threads that read for them.
-
-Covers: what the tests of the daemon's threads share. Does not cover: sending.
-"""
+"""Streams of small records, and the threads that read for them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
-from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.session_memory import SessionMemory
+from emlio.daemon.reading.session_memory import MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
 from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry

@@ -1,8 +1,4 @@
-"""Data messages as they come over a lane, read without a loader.
-
-Covers: messages in one frame, and those with a separate frame for the payload. Does not cover:
-sealed messages, checking what came.
-"""
+"""Data messages as they come over a lane, read without a loader."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,8 +1,4 @@
-"""Small datasets for tests.
-
-Covers: TFRecord files of given records, and directories of shards, with or without EMLIO's
-mappings. Does not cover: datasets worth training on (emlio convert).
-"""
+"""Small datasets for tests."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -14,7 +10,7 @@ from emlio.formats.tfrecord.verify import verify_records
 from emlio.prepare.mappings import describe_directory
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES, frame
 
-__all__ = ["make_dataset", "numbered_payload", "read_tfrecord", "write_tfrecord"]
+__all__ = ["make_dataset", "numbered_payload", "read_tfrecord", "read_tfrecords", "write_tfrecord"]
 
 
 def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
@@ -28,6 +24,11 @@ def read_tfrecord(path: Path) -> list[bytes]:
     offsets, content = scan(path).offsets, path.read_bytes()
     verify_records(path, offsets)
     return [content[begin + HEADER_BYTES : end - FOOTER_BYTES] for begin, end in pairwise(offsets.tolist())]
+
+
+def read_tfrecords(directory: Path) -> list[bytes]:
+    """Return the data of the records of all shards of a directory, its lengths and checksums compared."""
+    return [record for path in sorted(directory.glob("*.tfrecord")) for record in read_tfrecord(path)]
 
 
 def numbered_payload(record: int, size_bytes: int | None = None) -> bytes:

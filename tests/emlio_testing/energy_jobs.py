@@ -1,8 +1,4 @@
-"""Folders with the files that jobs leave, for tests of their analysis.
-
-Covers: a node's recording of steady power, journals of its loaders, the note of a command, a
-daemon's answers. Does not cover: single devices and readings (emlio_testing.energy_series).
-"""
+"""Folders with the files that jobs leave, for tests of their analysis."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +11,7 @@ from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, Sto
 from emlio.energy.job.note import JobNote, write_note
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.recording.store import Store
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Device, Domain
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.energy.values.spans import Span, Stage

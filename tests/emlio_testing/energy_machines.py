@@ -1,8 +1,4 @@
-"""Simulated machines: trees of powercap, of perf's PMU and of hwmon, a proc, a GPU driver.
-
-Covers: writing the trees, moving their counters with the clock, a library that looks like NVML.
-Does not cover: what is tested with them.
-"""
+"""Simulated machines: trees of powercap, of perf's PMU and of hwmon, a proc, a GPU driver."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""A recorder in a job's folder whose node draws steady power, in a thread of this process.
-
-Covers: the real loop, file and socket with a source of known values; a crash. Does not cover: the
-process, its sources (emlio.energy.recording.record).
-"""
+"""A recorder in a job's folder whose node draws steady power, in a thread of this process."""
 
 import time
 from collections.abc import Sequence
@@ -31,11 +27,11 @@ class _Steady:
     """A counter that rises with constant power from the machine's start."""
 
     def __init__(self, watts: int) -> None:
-        self.devices = (make_device(),)
+        self.device = make_device()
         self._watts = watts
 
-    def read(self) -> tuple[int | None, ...]:
-        return (time.monotonic_ns() * self._watts // 1000,)
+    def read(self) -> int | None:
+        return time.monotonic_ns() * self._watts // 1000
 
     def close(self) -> None:
         """Do nothing: the source holds no resources."""
@@ -65,7 +61,7 @@ class SteadyRecorder:
         now_ns = clock.monotonic_ns()
         run = Run(
             node=node,
-            devices=source.devices,
+            devices=(source.device,),
             interval_ns=_EVERY_NS,
             begun_mono_ns=now_ns,
             begun_real_ns=time.time_ns(),

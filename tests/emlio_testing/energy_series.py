@@ -1,15 +1,10 @@
-"""Devices and readings for tests of their analysis.
-
-Covers: values with defaults for what a test does not care about. Does not cover: machines and their
-counters (emlio_testing.energy_machines).
-"""
+"""Devices and readings for tests of their analysis."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
 

@@ -1,23 +1,17 @@
-"""A loader's engine on its own, for tests of what it tells other threads.
-
-Covers: starting one that delivers raw records, ending it. Does not cover: iterating
-(emlio.receiver.loader).
-"""
+"""A loader's engine on its own, for tests of what it tells other threads."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from emlio.clock import SystemClock
-from emlio.planner.order import Shuffle
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.batch_kinds.choose import choose_kind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
+from emlio_testing.loader_config import loader_config
 
 __all__ = ["running_engine"]
 
@@ -30,24 +24,9 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
         address: the address of a dataset, as for a loader.
         changes: fields of its LoaderConfig that differ from the defaults here.
     """
-    usual: dict[str, Any] = {
-        "batch_size": 5,
-        "rows": 5,
-        "shuffle": Shuffle.parse(True),
-        "seed": 1,
-        "drop_last": False,
-        "pad": False,
-        "rank": 0,
-        "world_size": 1,
-        "job": "test",
-        "in_order": True,
-        "prefetch": PrefetchBound(most_bytes=1 << 20),
-        "recovery": Recovery(timeout="20s", heartbeat="5s"),
-    }
-    config = LoaderConfig(address=Address.parse(address), **{**usual, **changes})
-    batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)
-    batches.update(raw=True, ids=False, seeds=False, to="numpy")
-    options = BatchOptions(**batches)
+    changes.setdefault("recovery", Recovery(timeout="20s", heartbeat="5s"))
+    config = loader_config(address, **changes)
+    options = BatchOptions(raw=True, to="numpy")
     kind = choose_kind(options, BadRecordPolicy("raise"), config)
     prefetch = Prefetch(kind.maker)
     engine = Engine(config, prefetch, SystemClock())

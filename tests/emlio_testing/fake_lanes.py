@@ -1,8 +1,4 @@
-"""Fake lanes of a rank, controlled by a test.
-
-Covers: a set of lanes without sockets: messages sent over them, the fate of their connections. Does
-not cover: a daemon.
-"""
+"""Fake lanes of a rank, controlled by a test."""
 
 from collections import deque
 from random import Random

@@ -1,8 +1,4 @@
-"""A place with objects in memory, for tests without a server.
-
-Covers: the contract `emlio.store.bucket.client.Client`, failures and pauses on demand. Does not cover: a
-real server (emlio_testing.object_server).
-"""
+"""A place with objects in memory, for tests without a server."""
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock

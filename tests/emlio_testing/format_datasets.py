@@ -1,13 +1,7 @@
-"""One small dataset in each format, whose records all say their number.
+"""A sample dataset in each format, whose records all say their number, and what is expected of it."""
 
-Covers: making them, reading a record's number from a batch. Does not cover: TFRecord alone
-(emlio_testing.datasets), the formats' libraries.
-"""
-
-import io
 import json
 import struct
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,12 +11,19 @@ from typing import Any
 import numpy as np
 
 from emlio_testing.datasets import make_dataset, numbered_payload
+from emlio_testing.format_files import put_files, tar_of, write_mds, write_megatron
 
-__all__ = ["FORMS", "Form"]
+__all__ = ["FORMS", "Form", "parts"]
 
 _arrow_library: Any = import_module("pyarrow")  # which has no types
 _ipc: Any = import_module("pyarrow.ipc")
 _parquet_library: Any = import_module("pyarrow.parquet")
+
+Payload = Callable[[int], bytes]
+
+
+def _third(number: int) -> bool:
+    return number % 3 == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,27 +31,44 @@ class Form:
     """One format.
 
     Attributes:
-        make: makes a dataset of so many records in a folder.
+        write: writes so many records into a folder, whose bytes, if they have any, a function gives.
         numbers: returns the numbers of a batch's records.
         options: follow the folder.
         arguments: of the loader.
+        pictures: whether the bytes may be pictures, to be previewed.
+        by_class: whether the files are in the order of their classes, a third of the numbers each.
+        predicate: holds for the records whose number is chosen, if the records have another column.
+        chosen: see `predicate`.
     """
 
-    make: Callable[[Path, int], None]
+    write: Callable[[Path, int, Payload], None]
     numbers: Callable[[Mapping[str, Any]], list[int]]
     options: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    pictures: bool = False
+    by_class: bool = False
+    predicate: str = ""
+    chosen: Callable[[int], bool] = _third
+
+    def make(self, folder: Path, records: int, payload: Payload = numbered_payload) -> None:
+        """Make a dataset in a folder."""
+        folder.mkdir(parents=True)
+        self.write(folder, records, payload)
 
     def address(self, folder: Path) -> str:
         """Return the folder with the options."""
         return f"{folder}{self.options}"
+
+    def order(self, records: int) -> list[int]:
+        """Return the numbers of the records in the order of the files."""
+        return sorted(range(records), key=lambda number: (number % 3 if self.by_class else 0, number))
 
 
 _FILES = 4
 """Files of each dataset whose records are ranges."""
 
 
-def _parts(records: int) -> list[range]:
+def parts(records: int) -> list[range]:
     """Return the numbers of the records of each file."""
     return [range(part * records // _FILES, (part + 1) * records // _FILES) for part in range(_FILES)]
 
@@ -63,148 +81,110 @@ def _of_numbers(column: str, *place: int) -> Callable[[Mapping[str, Any]], list[
     return lambda batch: [int(value[place] if place else value) for value in np.asarray(batch[column])]
 
 
-def _tfrecord(folder: Path, records: int) -> None:
-    make_dataset(folder, records=records, shards=_FILES)
+def _tfrecord(folder: Path, records: int, payload: Payload) -> None:
+    make_dataset(folder, records=records, shards=_FILES, payload=payload)
 
 
-def _files(folder: Path, records: int) -> None:
-    for number in range(records):
-        path = folder / f"class-{number % 3}" / f"{number:06d}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(numbered_payload(number))
+def _files(folder: Path, records: int, payload: Payload) -> None:
+    put_files(folder, {f"class-{number % 3}/{number:06d}.bin": payload(number) for number in range(records)})
 
 
-def _tar(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
-        with tarfile.open(folder / f"part-{part}.tar", "w") as archive:
-            for number in numbers:
-                for extension, data in (("bin", numbered_payload(number)), ("cls", str(number % 3).encode())):
-                    member = tarfile.TarInfo(f"samples/{number:06d}.{extension}")
-                    member.size = len(data)
-                    archive.addfile(member, io.BytesIO(data))
+def _tar(folder: Path, records: int, payload: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
+        members = [
+            (f"samples/{number:06d}.{extension}", data)
+            for number in numbers
+            for extension, data in (("bin", payload(number)), ("cls", b"%d" % (number % 3)))
+        ]
+        (folder / f"part-{part}.tar").write_bytes(tar_of(members))
 
 
-def _npy(folder: Path, records: int) -> None:
-    folder.mkdir()
+def _npy(folder: Path, records: int, _: Payload) -> None:
     for number in range(records):
         np.save(folder / f"{number:06d}.npy", np.full((2, 3), number, np.int32))
 
 
-def _npy_rows(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
+def _npy_rows(folder: Path, records: int, _: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
         np.save(folder / f"part-{part}.npy", np.repeat(np.array(numbers, np.int64), 3).reshape(-1, 3))
 
 
-def _npz(folder: Path, records: int) -> None:
-    folder.mkdir()
+def _npz(folder: Path, records: int, _: Payload) -> None:
     for number in range(records):
         np.savez_compressed(folder / f"{number:06d}.npz", number=np.int64(number), more=np.arange(number % 7))
 
 
-def _jsonl(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
-        lines = [json.dumps({"number": number, "text": "ü" * (number % 5)}) for number in numbers]
+def _jsonl(folder: Path, records: int, _: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
+        lines = [json.dumps({"number": number, "third": number % 3, "text": "ü" * (number % 5)}) for number in numbers]
         (folder / f"part-{part}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _megatron(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
-        documents = [np.array([number, *range(number % 11)], np.int32) for number in numbers]
-        lengths = np.array([len(document) for document in documents], np.int32)
-        (folder / f"part-{part}.bin").write_bytes(np.concatenate(documents).tobytes())
-        begins = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
-        head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 4, len(lengths), len(lengths) + 1)
-        bounds = np.arange(len(lengths) + 1, dtype=np.int64)
-        index = head + lengths.tobytes() + begins.tobytes() + bounds.tobytes()
-        (folder / f"part-{part}.idx").write_bytes(index)
+def _megatron(folder: Path, records: int, _: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
+        documents = [[np.array([number, *range(number % 11)])] for number in numbers]
+        write_megatron(folder / f"part-{part}", documents, np.int32)
 
 
 _WINDOW = 5
 
 
-def _tokens(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
+def _tokens(folder: Path, records: int, _: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
         tokens = np.repeat(np.array(numbers, np.uint16), _WINDOW)
         np.append(tokens, np.uint16(0)).tofile(folder / f"part-{part}.bin")
 
 
-def _mds(folder: Path, records: int) -> None:
-    folder.mkdir()
-    shards: list[dict[str, Any]] = []
-    for part, numbers in enumerate(_parts(records)):
-        samples: list[bytes] = []
-        for number in numbers:
-            data = numbered_payload(number)
-            samples.append(struct.pack("<I", len(data)) + data + struct.pack("<q", number % 3))
-        table = 4 * (len(samples) + 2)
-        bounds = np.cumsum([table, *(len(sample) for sample in samples)]).astype("<u4")
-        name = f"shard.{part:05d}.mds"
-        content = struct.pack("<I", len(samples)) + bounds.tobytes() + b"".join(samples)
-        (folder / name).write_bytes(content)
-        shards.append(
-            {
-                "column_encodings": ["bytes", "int"],
-                "column_names": ["data", "label"],
-                "column_sizes": [None, 8],
-                "compression": None,
-                "format": "mds",
-                "hashes": [],
-                "raw_data": {"basename": name, "bytes": len(content), "hashes": {}},
-                "samples": len(samples),
-                "size_limit": 1 << 26,
-                "version": 2,
-                "zip_data": None,
-            }
-        )
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+def _mds(folder: Path, records: int, payload: Payload) -> None:
+    samples = {
+        f"shard.{part:05d}.mds": [{"data": payload(n), "label": struct.pack("<q", n % 3)} for n in numbers]
+        for part, numbers in enumerate(parts(records))
+    }
+    files, index = write_mds({"data": ("bytes", None), "label": ("int", 8)}, samples)
+    put_files(folder, {**files, "index.json": json.dumps(index).encode()})
 
 
 _ROWS = 16
 """Rows of a group: some groups in each file."""
 
 
-def _table(numbers: range) -> Any:
-    data = [numbered_payload(number) for number in numbers]
+def _table(numbers: range, payload: Payload) -> Any:
+    data = [payload(number) for number in numbers]
     return _arrow_library.table({"data": data, "label": [number % 3 for number in numbers]})
 
 
-def _parquet(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
-        _parquet_library.write_table(_table(numbers), folder / f"part-{part}.parquet", row_group_size=_ROWS)
+def _parquet(folder: Path, records: int, payload: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
+        path = folder / f"part-{part}.parquet"
+        _parquet_library.write_table(_table(numbers, payload), path, row_group_size=_ROWS)
 
 
-def _arrow(folder: Path, records: int) -> None:
-    folder.mkdir()
-    for part, numbers in enumerate(_parts(records)):
-        table = _table(numbers)
+def _arrow(folder: Path, records: int, payload: Payload) -> None:
+    for part, numbers in enumerate(parts(records)):
+        table = _table(numbers, payload)
         # The two forms that such files have.
         make = _ipc.new_file if part % 2 else _ipc.new_stream
         with make(folder / f"part-{part}.arrow", table.schema) as writer:
             writer.write_table(table, max_chunksize=_ROWS)
 
 
+_LABELLED: Mapping[str, Any] = {"numbers": _of_bytes("data"), "pictures": True, "predicate": "label == 1"}
+_ARCHIVES: Mapping[str, Any] = {"write": _npz, "numbers": _of_numbers("number"), "arguments": {"fields": ["number"]}}
+
 FORMS: Mapping[str, Form] = {
-    "tfrecord": Form(make=_tfrecord, numbers=_of_bytes("record"), arguments={"raw": True}),
-    "files": Form(make=_files, numbers=_of_bytes("data")),
-    "tar": Form(make=_tar, numbers=_of_bytes("bin")),
-    "npy": Form(make=_npy, numbers=_of_numbers("array", 0, 0)),
-    "npy-rows": Form(make=_npy_rows, numbers=_of_numbers("row", 0), options="?format=npy-rows"),
-    "npz": Form(make=_npz, numbers=_of_numbers("number"), arguments={"fields": ["number"]}),
-    "npz-inflated": Form(
-        make=_npz, numbers=_of_numbers("number"), options="?inflate=storage", arguments={"fields": ["number"]}
-    ),
-    "jsonl": Form(make=_jsonl, numbers=_of_numbers("number")),
-    "megatron": Form(make=_megatron, numbers=lambda batch: [int(document[0]) for document in batch["tokens"]]),
+    "tfrecord": Form(write=_tfrecord, numbers=_of_bytes("record"), arguments={"raw": True}, pictures=True),
+    "files": Form(write=_files, by_class=True, **_LABELLED),
+    "tar": Form(write=_tar, numbers=_of_bytes("bin"), pictures=True),
+    "npy": Form(write=_npy, numbers=_of_numbers("array", 0, 0)),
+    "npy-rows": Form(write=_npy_rows, numbers=_of_numbers("row", 0), options="?format=npy-rows"),
+    "npz": Form(**_ARCHIVES),
+    "npz-inflated": Form(options="?inflate=storage", **_ARCHIVES),
+    "jsonl": Form(write=_jsonl, numbers=_of_numbers("number"), predicate="third == 1"),
+    "megatron": Form(write=_megatron, numbers=lambda batch: [int(document[0]) for document in batch["tokens"]]),
     "tokens": Form(
-        make=_tokens, numbers=_of_numbers("tokens", 0), options=f"?format=tokens&window={_WINDOW}&dtype=uint16"
+        write=_tokens, numbers=_of_numbers("tokens", 0), options=f"?format=tokens&window={_WINDOW}&dtype=uint16"
     ),
-    "mds": Form(make=_mds, numbers=_of_bytes("data")),
-    "parquet": Form(make=_parquet, numbers=_of_bytes("data")),
-    "arrow": Form(make=_arrow, numbers=_of_bytes("data")),
+    "mds": Form(write=_mds, **_LABELLED),
+    "parquet": Form(write=_parquet, **_LABELLED),
+    "arrow": Form(write=_arrow, **_LABELLED),
 }

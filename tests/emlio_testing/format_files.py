@@ -1,9 +1,4 @@
-"""Folders of other formats than TFRecord for tests.
-
-Covers: files in memory as formats see them, reading a folder record by record, a tar's members, and
-writers and readers of Megatron-LM's and MosaicML's files after their descriptions. Does not cover:
-the libraries that define the formats (tests/interop).
-"""
+"""Folders of other formats than TFRecord for tests."""
 
 import io
 import json
@@ -31,6 +26,10 @@ __all__ = [
     "MemoryFiles",
     "mds_shard",
     "megatron_index",
+    "npy_of",
+    "numbered_lines",
+    "numbered_mds",
+    "put_files",
     "put_mds",
     "ranged_bytes",
     "read_folder",
@@ -143,6 +142,26 @@ def read_folder(address: str | Path, **options: Any) -> list[Row]:
     return [rows[number] for number in sorted(rows)]
 
 
+def put_files(folder: Path, contents: Mapping[str, bytes]) -> Path:
+    """Write files by their paths below a folder, and return it."""
+    for name, data in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def npy_of(array: npt.NDArray[Any]) -> bytes:
+    """Return a .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def numbered_lines(*numbers: int) -> bytes:
+    """Return a line of JSON for each number."""
+    return b"".join(b'{"n": %d}\n' % number for number in numbers)
+
+
 def tar_of(members: Iterable[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar of regular files."""
     file = io.BytesIO()
@@ -247,9 +266,14 @@ def write_mds(
     return files, {"version": 2, "shards": told}
 
 
+def numbered_mds(shards: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
+    """Return the files of an MDS dataset with a number in each sample."""
+    samples = {name: [{"n": struct.pack("<q", number)} for number in numbers] for name, numbers in shards.items()}
+    files, index = write_mds({"n": ("int64", 8)}, samples)
+    return {**files, "index.json": json.dumps(index).encode()}
+
+
 def put_mds(folder: Path, columns: Mapping[str, tuple[str, int | None]], *samples: Mapping[str, bytes]) -> None:
     """Write an MDS dataset of one shard into a folder."""
     files, index = write_mds(columns, {"shard.00000.mds": samples})
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    (folder / "index.json").write_text(json.dumps(index))
+    put_files(folder, {**files, "index.json": json.dumps(index).encode()})

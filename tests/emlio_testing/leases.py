@@ -1,8 +1,4 @@
-"""The kernel's information about leases on files.
-
-Covers: whether a folder's file system grants leases, which leases exist. Does not cover: taking
-them (emlio.store.opened.leases).
-"""
+"""The kernel's information about leases on files."""
 
 import fcntl
 import os
@@ -10,11 +6,22 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["gives_leases", "leases_on"]
+__all__ = ["Returned", "gives_leases", "leases_on"]
 
 _LOCKS = Path("/proc/locks")
 _TRUSTED = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs"})
 """File systems whose leases the daemon trusts; a container's own overlay is not one of them."""
+
+
+class Returned:
+    """A borrower of slices that counts what it gave back."""
+
+    def __init__(self) -> None:
+        self.back: list[int] = []
+
+    def released(self, size_bytes: int) -> None:
+        """See `Borrower`."""
+        self.back.append(size_bytes)
 
 
 def gives_leases(folder: Path) -> bool:

@@ -1,8 +1,4 @@
-"""A faulty connection for control messages, the same at every run.
-
-Covers: delay, loss, repetition, reordering, a cut; one direction. Does not cover: the content of
-messages.
-"""
+"""A faulty connection for control messages, the same at every run."""
 
 import heapq
 import random

@@ -1,9 +1,6 @@
 """The arguments of a loader from one flat mapping.
 
 For tests that merge several mappings of arguments, or that send them to another process as JSON.
-
-Covers: fields of `Recovery` and `Security` among the arguments. Does not cover: checking the
-others.
 """
 
 from dataclasses import fields

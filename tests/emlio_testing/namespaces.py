@@ -1,7 +1,4 @@
-"""The references that keep a network namespace alive.
-
-Does not cover: making namespaces (emlio_bench.link).
-"""
+"""The references that keep a network namespace alive."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""An HTTP proxy in front of an S3 server that counts requests and injects faults.
-
-Covers: answers of 503, slow answers, answers that are cut off, counts. Does not cover: the server
-(emlio_testing.object_server).
-"""
+"""An HTTP proxy in front of an S3 server that counts requests and injects faults."""
 
 import http.client
 import random

@@ -96,7 +96,7 @@ def _command(kind: str, port: int, folder: Path) -> Sequence[str] | None:
 
 @contextmanager
 def object_server(folder: Path, *kinds: str) -> Generator[ObjectServer]:
-    """Run a server with one bucket; skip the test if there is none.
+    """Run a server with one bucket, and have its credentials in the environment; skip the test if there is none.
 
     Args:
         folder: an existing folder for what the server keeps.
@@ -121,7 +121,10 @@ def object_server(folder: Path, *kinds: str) -> Generator[ObjectServer]:
             bucket.request("PUT", "/data")
             bucket.getresponse().read()
             bucket.close()
-        yield ObjectServer(kind, port, folder)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+            patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+            yield ObjectServer(kind, port, folder)
     finally:
         process.terminate()
         try:

@@ -1,7 +1,4 @@
-"""TCP ports on which a process listens, and neighbouring ports that are free.
-
-Does not cover: reserving a port that was found free.
-"""
+"""TCP ports on which a process listens, and neighbouring ports that are free."""
 
 import os
 import random

@@ -1,8 +1,4 @@
-"""Real processes for tests: a daemon, and small scripts that act as ranks.
-
-Covers: starting them, waiting with deadlines for their output, signals, ending them in any case.
-Does not cover: daemons and loaders inside the test's own process (emlio.daemon.service).
-"""
+"""Real processes for tests: a daemon, and small scripts that act as ranks."""
 
 import json
 import os

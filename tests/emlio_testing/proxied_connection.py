@@ -1,9 +1,4 @@
-"""One connection through the fault-injecting proxy: two sockets, and the bytes between them.
-
-Covers: moving bytes both ways with one buffer each; passing on the end of either side as it came
-(FIN as FIN, RST as RST); the effect of a fault on bytes and sockets. Does not cover: the choice of
-faults (emlio_testing.proxy).
-"""
+"""One connection through the fault-injecting proxy: two sockets, and the bytes between them."""
 
 import socket
 import struct

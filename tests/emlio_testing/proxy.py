@@ -4,10 +4,6 @@ It listens on another address of this machine, at the daemon's two ports or at t
 same distance: a daemon tells ranks the distance of its data port from its control port.
 
     daemon 127.0.0.1:P and P+1    <-    proxy 127.0.0.2:Q and Q+1    <-    ranks
-
-Covers: the listening ports, faults on demand from any thread, counts of faults, keeping all data.
-Does not cover: the effect of a fault on one connection (emlio_testing.proxied_connection), faults
-of messages instead of bytes (emlio_testing.link).
 """
 
 import errno

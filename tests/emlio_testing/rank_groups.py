@@ -2,8 +2,6 @@
 
 torchrun and each rank that it starts are new interpreters, and each imports PyTorch for seconds. A rank that the test
 starts with the variables of torchrun can be forked from a process that has imported it.
-
-Covers: their variables, scripts run as ranks, their ends. Does not cover: torchrun's own work.
 """
 
 import time

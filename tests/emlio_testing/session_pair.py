@@ -27,7 +27,6 @@ from emlio.session.instructions import (
     StreamOpened,
 )
 from emlio.session.rank import RankSession
-from emlio.session.stream_wanted import StreamWanted
 from emlio.wire.control import (
     ControlMessage,
     Hello,
@@ -87,14 +86,23 @@ def example_rows(count: int) -> tuple[ShardRow, ...]:
 
 
 def example_wanted(
-    *, epoch: int = 0, origin: int = 0, slot: int = 0, owned: bytes = b"\x07", lanes: int = 2
-) -> StreamWanted:
+    session: int = 0,
+    stream: int = 0,
+    *,
+    epoch: int = 0,
+    origin: int = 0,
+    slot: int = 0,
+    owned: bytes = b"\x07",
+    lanes: int = 2,
+) -> Open:
     """Return a request for a stream of three shards over two lanes.
 
     It has credit for one message.
     """
-    credit = Credit(read_bytes=0, allowed_bytes=4 << 20, epoch=epoch + 1)
-    return StreamWanted(epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, credit=credit)
+    credit = Credit(read_bytes=0, stream=stream, allowed_bytes=4 << 20, epoch=epoch + 1)
+    return Open(
+        session=session, stream=stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, credit=credit
+    )
 
 
 def example_offer(session: int) -> PlanOffer:

@@ -1,20 +1,20 @@
-"""One side of a session, brought to a state by messages that the other side would send.
+"""One side of a session, brought to a state by messages that the other side would send."""
 
-Covers: every state of both machines, for tests of what may happen in it. Does not cover: the two
-sides together (emlio_testing.session_pair).
-"""
+from collections.abc import Sequence
 
 import msgspec
 
+from emlio.errors import EmlioError
 from emlio.session.daemon import DaemonSession
+from emlio.session.instructions import DaemonInstruction, Ended, Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.wire.control import Open, Opened, PlanReply, ShardsReply, Welcome
+from emlio.wire.control import Open, Opened, PlanReply, Refused, ShardsReply, Welcome
 from emlio.wire.credit import Credit
 from emlio.wire.protection import CLEAR
 from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 
-__all__ = ["daemon_in", "example_open", "example_welcome", "rank_in"]
+__all__ = ["daemon_in", "example_open", "example_welcome", "failure", "rank_in", "refusal"]
 
 _ROWS = example_rows(5)
 
@@ -101,3 +101,19 @@ def daemon_in(state: DaemonState) -> DaemonSession:
         return daemon
     daemon.drain()
     return daemon
+
+
+def failure(instructions: Sequence[RankInstruction]) -> EmlioError:
+    """Return the error with which these instructions end a rank's session."""
+    failed = instructions[-1]
+    assert isinstance(failed, Failed), instructions
+    return failed.error
+
+
+def refusal(instructions: Sequence[DaemonInstruction]) -> Refused:
+    """Return the refusal with which these instructions end a daemon's session."""
+    sent = instructions[0]
+    assert isinstance(sent, Send), instructions
+    assert isinstance(sent.message, Refused), instructions
+    assert isinstance(instructions[-1], Ended), instructions
+    return sent.message

@@ -1,7 +1,4 @@
-"""A small tokenizer trained on a few words.
-
-Covers: the file of one. Does not cover: using it (emlio.prepare.sources.tokenizer_library).
-"""
+"""A small tokenizer trained on a few words."""
 
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""Records with unique tokens, and finding those tokens in batches.
-
-Covers: datasets in which every token identifies its record and its position, reading batches with a
-check of their layout. Does not cover: other datasets (emlio_testing.datasets).
-"""
+"""Records with unique tokens, and finding those tokens in batches."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

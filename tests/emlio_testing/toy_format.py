@@ -4,7 +4,7 @@ A file is `TOY!`, then of each record a label, the size of a picture (u32) and t
 """
 
 import struct
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +14,12 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.registry import FORMATS
+from emlio_testing.format_datasets import Form, parts
 
-__all__ = ["BROKEN", "put_toys", "registered"]
+__all__ = ["BROKEN", "TOYS", "registered"]
 
 BROKEN: Final = 255
 """A label that no record may have."""
@@ -27,12 +28,8 @@ _MAGIC: Final = b"TOY!"
 _HEAD: Final = struct.Struct("<BI")
 
 
-class _Toys:
+class _Toys(Format):
     """See `Format`."""
-
-    name = "toy"
-    words = "toys, for tests"
-    options: Mapping[str, str] = {}
 
     def claims(self, files: Files) -> bool:
         """See `Format`."""
@@ -69,19 +66,25 @@ def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:
     return {"label": label, "picture": view[_HEAD.size :]}
 
 
-def put_toys(folder: Path, pictures: Sequence[bytes], files: int) -> None:
-    """Write pictures labelled by their numbers."""
-    folder.mkdir(parents=True)
-    for file in range(files):
-        part = range(file * len(pictures) // files, (file + 1) * len(pictures) // files)
-        records = (_HEAD.pack(number, len(pictures[number])) + pictures[number] for number in part)
-        (folder / f"part-{file}.toy").write_bytes(_MAGIC + b"".join(records))
+def _put(folder: Path, records: int, payload: Callable[[int], bytes]) -> None:
+    for part, numbers in enumerate(parts(records)):
+        toys = ((number % 3, payload(number)) for number in numbers)
+        content = b"".join(_HEAD.pack(label, len(picture)) + picture for label, picture in toys)
+        (folder / f"part-{part}.toy").write_bytes(_MAGIC + content)
+
+
+TOYS: Final = Form(
+    write=_put,
+    numbers=lambda batch: [int.from_bytes(bytes(picture[:8]), "little") for picture in batch["picture"]],
+    pictures=True,
+    predicate="label == 1",
+)
 
 
 @contextmanager
 def registered() -> Generator[None]:
     """Have the format, for a while."""
-    FORMATS.insert(0, _Toys())
+    FORMATS.insert(0, _Toys(name="toy", words="toys, for tests"))
     try:
         yield
     finally:

@@ -1,8 +1,4 @@
-"""Faults and rates for the bytes of many connections.
-
-Covers: positions in later bytes at which a fault happens, a rate that all share. Pure. Does not
-cover: sockets (emlio_testing.proxied_connection), requesting faults (emlio_testing.proxy).
-"""
+"""Faults and rates for the bytes of many connections."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,4 @@
-"""Datasets of numbered records that emlio.Writer writes.
-
-Covers: writing them, whole or interrupted; reading the numbers back. Does not cover: datasets that
-were written otherwise (emlio_testing.datasets).
-"""
+"""Datasets of numbered records that emlio.Writer writes."""
 
 from contextlib import suppress
 from pathlib import Path

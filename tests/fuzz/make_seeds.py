@@ -15,7 +15,7 @@ import numpy as np
 from emlio.checksum import crc32c
 from emlio.example import encode_example
 from emlio.formats.tfrecord.mapping import Feature, ShardMapping, format_mapping
-from emlio.index.columns.values import pack_column
+from emlio.index.columns import pack_column
 from emlio.keys.allow_list import ClientRule
 from emlio.planner.choice.matching import Numbers, Texts
 from emlio.planner.choice.record_set import RecordSet

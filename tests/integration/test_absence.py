@@ -17,7 +17,7 @@ from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.encode import encode_example
 from emlio.formats.path_text import path_text
 from emlio.index.opening import open_dataset
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio.tfrecord import frame
 from emlio_testing.format_files import tar_of
 from emlio_testing.loader_arguments import loader_arguments

@@ -1,7 +1,7 @@
 """Two copies of one dataset, cut into different numbers of shards: both ends say so, since every record comes twice then.
 
 Covers: two daemons, a daemon and a folder of this host, one folder that holds both. Does not cover: which names are of one
-dataset (tests/unit/test_shards_discover).
+dataset (tests/unit/formats/test_tfrecord_names).
 """
 
 import shutil
@@ -12,7 +12,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.datasets.findings import findings
+from emlio.daemon.datasets.collection import findings
 from emlio.daemon.service import Daemon
 from emlio.index.opening import open_dataset
 from emlio_testing.datasets import make_dataset

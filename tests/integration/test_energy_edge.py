@@ -1,6 +1,5 @@
 """A recorder's Unix socket: edges, holding, limits. Real sockets, one process."""
 
-import errno
 import os
 import socket
 import stat
@@ -9,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
 
 import msgspec
 import pytest
@@ -228,31 +226,3 @@ def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> 
             link.sendall(line)
             with pytest.raises(RemoteProtocolError, match="must answer with a reading of version 1"):
                 client.read()
-
-
-class Listener(socket.socket):
-    """A listening socket for which no descriptor is left at first."""
-
-    tries = 0
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        self.tries += 1
-        if self.tries == 1:
-            raise OSError(errno.EMFILE, "no descriptor is left")
-        return super().accept()
-
-
-def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_all_the_time(tmp_path: Path) -> None:
-    clock = SystemClock()
-    path = tmp_path / "edge"
-    with EdgeServer(clock) as waiter, listen(path) as made, socket.socket(socket.AF_UNIX) as link:
-        listener = Listener(fileno=made.detach())
-        waiter.open(listener, RUN, file=path, number=1, read=lambda: READING)
-        link.connect(str(path))
-        link.sendall(b"hold\n")
-        waiter.wait(clock.monotonic_ns() + 100_000_000)
-        assert listener.tries == 1
-        waiter.wait(clock.monotonic_ns() + 500_000_000)
-        link.settimeout(SOON_S)
-        assert b"held" in link.recv(99)
-        assert listener.tries == 2

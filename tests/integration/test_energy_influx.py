@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.run import Run
 from emlio.errors import RefusedError, TransportError
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading

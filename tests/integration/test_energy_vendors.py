@@ -5,11 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from emlio.energy.sources.liveness import burn
+from emlio.energy.sources.machine import burn
 from emlio.energy.sources.perf import PerfEvent, open_event
 from emlio.energy.sources.probe import open_sources, probe
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Device, Domain, Method
 
 SOFTWARE_PMU = 1
 CPU_CLOCK = 0
@@ -25,9 +24,9 @@ def test_the_kernel_counts_what_it_is_asked_to_count() -> None:
     device = Device(name="package-0", domain=Domain.CPU, source="perf", method=Method.MEASURED)
     event = PerfEvent(device, fd, Fraction(1, 10**9))
     try:
-        (before,) = event.read()
+        before = event.read()
         burn(20_000_000)
-        (after,) = event.read()
+        after = event.read()
     finally:
         event.close()
     assert before is not None
@@ -41,10 +40,10 @@ def test_what_this_machine_offers_can_be_opened_and_rises() -> None:
     report = probe()
     sources = open_sources(report)
     try:
-        assert tuple(device for source in sources for device in source.devices) == report.devices
-        first = [value for source in sources for value in source.read()]
+        assert tuple(source.device for source in sources) == report.devices
+        first = [source.read() for source in sources]
         report.machine.burner(1_000_000_000)
-        second = [value for source in sources for value in source.read()]
+        second = [source.read() for source in sources]
     finally:
         for source in sources:
             source.close()

@@ -1,6 +1,6 @@
 """A loader's states and NumPy's numbers as arguments.
 
-Does not cover: arguments that are refused (tests/unit/test_loader_arguments).
+Does not cover: arguments that are refused (tests/unit/receiver/setup/test_arguments).
 """
 
 import json

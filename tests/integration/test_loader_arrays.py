@@ -1,7 +1,7 @@
 """Arrays at a loader: as tensors, in samples of a transform, of all that writes them.
 
 Covers: arrays by `emlio.Writer` and by `emlio convert`, a bad record, the schema. Does not cover: what an array's features
-are (tests/unit/test_example_arrays.py).
+are (tests/unit/example/test_arrays.py).
 """
 
 from pathlib import Path

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.encode import encode_example
@@ -19,6 +18,7 @@ from emlio.receiver.torch_adapter import torch_is_installed
 from emlio.tfrecord import frame
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of
 
 _RECORDS = 40
 _BATCH = 10
@@ -60,11 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def address(folder: Path) -> Iterator[_Address]:
     """A dataset through a daemon, or as a directory of this host."""
-    data = tuple(DatasetSource(name=name, directory=folder / name) for name in _DATASETS)
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=data, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
-        url = daemon.endpoint.replace("tcp", "emlio")
-        yield lambda way, name: f"{url}/{name}" if way == "daemon" else folder / name
+    with daemon_of({name: folder / name for name in _DATASETS}, message_size=4096, memory=1 << 20) as daemon:
+        yield lambda way, name: f"{peer_of(daemon)}/{name}" if way == "daemon" else folder / name
 
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
@@ -85,7 +82,7 @@ def two_daemons(tmp_path: Path) -> Iterator[str]:
 
     make_dataset(tmp_path / "numbers", records=_RECORDS, shards=2, payload=payload)
     with ExitStack() as stack:
-        peers: list[str] = []
+        daemons: list[Daemon] = []
         for shard in range(2):
             half = tmp_path / str(shard) / "numbers"
             half.mkdir(parents=True)
@@ -94,12 +91,8 @@ def two_daemons(tmp_path: Path) -> Iterator[str]:
                 *(tmp_path / "numbers").glob(f"*{shard:05d}.json"),
             ):
                 (half / path.name).hardlink_to(path)
-            source = DatasetSource(name="numbers", directory=half)
-            config = DaemonConfig(
-                data=(source,), bind=Endpoint(host="127.0.0.1", port=0), message_size=4096, memory=1 << 20
-            )
-            peers.append(stack.enter_context(Daemon(config)).endpoint.removeprefix("tcp://"))
-        yield f"emlio://{','.join(peers)}/numbers"
+            daemons.append(stack.enter_context(daemon_of({"numbers": half}, message_size=4096, memory=1 << 20)))
+        yield f"{peer_of(*daemons)}/numbers"
 
 
 @pytest.mark.parametrize("fields", [["name", "label"], None])

@@ -306,7 +306,7 @@ def test_a_thread_whose_start_was_interrupted_records_nothing_and_ends(
     data: Path, job: Path, recorder: SteadyRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("emlio.receiver.energy.observer.Thread", LateThread)
+        patch.setattr("emlio.receiver.energy.job_writer.Thread", LateThread)
         with pytest.raises(KeyboardInterrupt):
             open_loader(data, energy=job)
     thread = LateThread.begun.pop()

@@ -24,10 +24,10 @@ from emlio.receiver.machine.events import Event, FrameCame
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import listening_ports
 from emlio_testing.processes import settles
 from emlio_testing.proxy import free_ports
+from emlio_testing.serving import numbered_ids, peer_of, raw_loader
 
 _RECORDS = 203
 _S = 1_000_000_000
@@ -58,19 +58,12 @@ def daemon(folder: Path) -> Iterator[Daemon]:
 
 
 def _loader(daemon: Daemon, dataset: str = "numbers", **options: Any) -> EmlioLoader:
-    url = daemon.endpoint.replace("tcp", "emlio") + "/" + dataset
-    usual: dict[str, Any] = {"batch_size": 16, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(url, **loader_arguments(**(usual | options)))
+    return raw_loader(f"{peer_of(daemon)}/{dataset}", **({"seed": 0} | options))
 
 
 def _epoch(loader: EmlioLoader) -> list[list[int]]:
     """The ids of an epoch's batches, whose records must be those."""
-    batches: list[list[int]] = []
-    for batch in loader:
-        ids: list[int] = batch["__id__"].tolist()
-        assert [int.from_bytes(record[:8], "little") for record in batch["record"]] == ids
-        batches.append(ids)
-    return batches
+    return [numbered_ids(batch) for batch in loader]
 
 
 def _flat(batches: list[list[int]]) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.config import Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import (
     ClosedError,
@@ -26,8 +26,8 @@ from emlio.errors import (
 )
 from emlio.example.encode import encode_example
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
+from emlio_testing.serving import daemon_of, raw_loader
 
 _RECORDS = 60
 _HERE = Endpoint(host="127.0.0.1", port=0)
@@ -39,17 +39,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "numbers"
 
 
-@contextmanager
-def _daemon(folder: Path, **changes: Any) -> Iterator[Daemon]:
-    usual: dict[str, Any] = {"bind": _HERE, "message_size": 4096, "memory": 1 << 20}
-    usual["data"] = (DatasetSource(name="numbers", directory=folder),)
-    with Daemon(DaemonConfig(**(usual | changes))) as daemon:
-        yield daemon
+def _daemon(folder: Path, **changes: Any) -> Daemon:
+    return daemon_of({"numbers": folder}, **({"message_size": 4096, "memory": 1 << 20} | changes))
 
 
 def _loader(endpoint: str, dataset: str = "numbers", **options: Any) -> EmlioLoader:
-    usual: dict[str, Any] = {"batch_size": 8, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(f"{endpoint.replace('tcp', 'emlio')}/{dataset}", **loader_arguments(**(usual | options)))
+    address = f"{endpoint.replace('tcp', 'emlio')}/{dataset}"
+    return raw_loader(address, **({"batch_size": 8, "seed": 0} | options))
 
 
 def _ids(loader: EmlioLoader) -> list[int]:
@@ -295,11 +291,8 @@ def test_a_shard_that_changes_while_it_is_served_is_an_error_that_names_it(folde
 def test_a_shard_that_was_cut_is_an_error_and_the_daemon_lives_on(folder: Path) -> None:
     path = sorted(folder.glob("*.tfrecord"))[1]
     make_dataset(folder.parent / "others", records=20, shards=1)
-    data = (
-        DatasetSource(name="numbers", directory=folder),
-        DatasetSource(name="others", directory=folder.parent / "others"),
-    )
-    with _daemon(folder, data=data) as daemon, _loader(daemon.endpoint) as loader:
+    both = {name: folder.parent / name for name in ("numbers", "others")}
+    with daemon_of(both, message_size=4096, memory=1 << 20) as daemon, _loader(daemon.endpoint) as loader:
         batches = iter(loader)
         assert len(next(batches)["__id__"]) == 8
         with path.open("r+b") as file:

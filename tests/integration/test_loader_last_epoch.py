@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 RECORDS = 120
 HEARTBEAT_S = 0.1
@@ -26,25 +25,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _daemon(folder: Path) -> Daemon:
-    return Daemon(
-        DaemonConfig(
-            data=(DatasetSource(name="numbers", directory=folder),),
-            bind=Endpoint(host="127.0.0.1", port=0),
-            message_size=4096,
-            memory=1 << 20,
-        )
-    )
+    return daemon_of({"numbers": folder}, message_size=4096, memory=1 << 20)
 
 
 @pytest.fixture
 def url(folder: Path) -> Iterator[str]:
     with _daemon(folder) as daemon:
-        yield daemon.endpoint.replace("tcp", "emlio") + "/numbers"
-
-
-def _loader(address: str | Path, **options: Any) -> EmlioLoader:
-    usual: dict[str, Any] = {"batch_size": 16, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(address, **loader_arguments(**(usual | options)))
+        yield f"{peer_of(daemon)}/numbers"
 
 
 def _read(loader: EmlioLoader) -> set[int]:
@@ -65,7 +52,7 @@ def address(request: pytest.FixtureRequest, url: str, folder: Path) -> str | Pat
 
 def test_nothing_is_read_behind_the_last_epoch(address: str | Path, folder: Path) -> None:
     epoch_bytes = sum(path.stat().st_size for path in folder.glob("*.tfrecord"))
-    with _loader(address, epochs=2) as told, _loader(address) as untold:
+    with raw_loader(address, epochs=2) as told, raw_loader(address) as untold:
         for loader in (told, untold):
             assert [_read(loader) for _ in range(2)] == [set(range(RECORDS))] * 2
         # Once the other one has read of the third epoch, this one would have had the time for it, too.
@@ -74,7 +61,7 @@ def test_nothing_is_read_behind_the_last_epoch(address: str | Path, folder: Path
 
 
 def test_an_epoch_behind_the_last_one_is_refused_and_an_earlier_one_comes_again(address: str | Path) -> None:
-    with _loader(address, epochs=1) as loader:
+    with raw_loader(address, epochs=1) as loader:
         assert len(_read(loader)) == RECORDS
         with pytest.raises(
             ConfigError, match="an epoch must be below 1, as epochs=1 was given and they count from 0, got 1"
@@ -87,11 +74,11 @@ def test_an_epoch_behind_the_last_one_is_refused_and_an_earlier_one_comes_again(
 
 
 def test_a_job_that_goes_on_counts_the_epochs_from_the_first(address: str | Path) -> None:
-    with _loader(address, epochs=3) as before:
+    with raw_loader(address, epochs=3) as before:
         _read(before)
         next(iter(before))
         state = before.state_dict()
-    with _loader(address, epochs=2) as after:
+    with raw_loader(address, epochs=2) as after:
         after.load_state_dict(state)
         assert after.epoch == 1
         assert len(_read(after)) == RECORDS - 16
@@ -101,8 +88,8 @@ def test_a_job_that_goes_on_counts_the_epochs_from_the_first(address: str | Path
 
 def test_a_loader_that_has_read_all_waits_for_nobody(folder: Path) -> None:
     with _daemon(folder) as one, _daemon(folder) as two:
-        address = f"{one.endpoint.replace('tcp', 'emlio')},{two.endpoint.removeprefix('tcp://')}/numbers"
-        with _loader(address, epochs=1, heartbeat=HEARTBEAT_S) as loader:
+        address = f"{peer_of(one, two)}/numbers"
+        with raw_loader(address, epochs=1, heartbeat=HEARTBEAT_S) as loader:
             _read(loader)
             # Who owes something and sends nothing for a heartbeat is taken for slow, and others send some of its shards.
             assert not settles(lambda: loader.stats().moved_shards > 0, 5 * HEARTBEAT_S)
@@ -112,4 +99,4 @@ def test_a_loader_that_has_read_all_waits_for_nobody(folder: Path) -> None:
 @pytest.mark.parametrize("epochs", [0, -1, 1.5, True, "2"])
 def test_a_number_of_epochs_must_be_one(url: str, epochs: Any) -> None:
     with pytest.raises(ConfigError, match="epochs must be a whole number of at least 1, or None"):
-        _loader(url, epochs=epochs)
+        raw_loader(url, epochs=epochs)

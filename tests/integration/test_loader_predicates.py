@@ -1,7 +1,7 @@
 """Predicates evaluated at daemons: what matches, what travels, what is read, what is refused.
 
 Covers: columns of the index, features of Examples and of files, columns kept, several daemons. Does not cover: the language
-(tests/unit/test_choice_predicate).
+(tests/unit/planner/test_predicate).
 """
 
 import logging
@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader, Fraction, Where, Writer
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, DatasetError, RefusedError
 from emlio.example.encode import encode_example
 from emlio.index.opening import open_dataset
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 RECORDS, SHARDS = 400, 8
 
@@ -65,9 +64,7 @@ def daemons(whole: Path, tmp_path: Path, cache: Path) -> Iterator[list[Daemon]]:
             folder.mkdir(parents=True)
             for name in held:
                 shutil.copy2(whole / name, folder)
-            source = DatasetSource(name="examples", directory=folder)
-            config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0), cache_dir=cache)
-            started.append(stack.enter_context(Daemon(config)))
+            started.append(stack.enter_context(daemon_of({"examples": folder}, cache_dir=cache)))
         yield started
 
 
@@ -76,15 +73,17 @@ def make(daemons: list[Daemon], monkeypatch: pytest.MonkeyPatch, cache: Path) ->
     """A loader of one job, closed at the end."""
     monkeypatch.setenv("EMLIO_JOB", uuid4().hex)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    hosts = ",".join(daemon.endpoint.removeprefix("tcp://") for daemon in daemons)
     with ExitStack() as stack:
 
         def make_one(rank: int = 0, **options: Any) -> EmlioLoader:
-            said = {"world_size": 1, "batch_size": 8, "seed": 1, "timeout": "20s", "epochs": 1, **options}
-            address = said.pop("address", f"emlio://{hosts}/examples")
-            return stack.enter_context(
-                EmlioLoader(address, **loader_arguments(rank=rank, raw=True, ids=True, to="numpy", **said))
-            )
+            usual: dict[str, Any] = {
+                "world_size": 1,
+                "batch_size": 8,
+                "seed": 1,
+                "epochs": 1,
+                "address": f"{peer_of(*daemons)}/examples",
+            }
+            return stack.enter_context(raw_loader(rank=rank, **(usual | options)))
 
         yield make_one
 

@@ -1,7 +1,7 @@
 """A job begins while a daemon is down whose shards others hold, and that one joins when it comes.
 
 Covers: a daemon that refuses, one that is silent, one that comes later; ranks that see different daemons; what cannot be known.
-Does not cover: which daemons suffice (tests/unit/test_receiver_completeness, tests/property/test_quorum_properties).
+Does not cover: which daemons suffice (tests/unit/receiver/assignment/test_completeness, tests/property/test_quorum_properties).
 """
 
 import logging
@@ -92,7 +92,7 @@ def test_a_job_begins_without_a_daemon_whose_shards_others_hold(
         assert sorted(_rest(iter(loader))) == list(range(_RECORDS))
         stats = loader.stats()
     assert (stats.lost_daemons, stats.reopened_streams) == (0, 0)
-    told = f"the daemon at 127.0.0.1:{dead} does not answer. The job starts without it, since others hold all {_SHARDS} shards"
+    told = f"the daemon at 127.0.0.1:{dead} does not answer. The job starts without it, since others hold all shards"
     assert told in caplog.text
 
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 _RECORDS, _BATCH = 40, 16
 _SIZES = {"equal": 24, "varied": None, "damaged": 24}
@@ -39,16 +38,12 @@ def data(tmp_path: Path) -> dict[str, list[bytes]]:
 
 @pytest.fixture
 def daemon(tmp_path: Path, data: dict[str, list[bytes]]) -> Iterator[Daemon]:
-    sources = tuple(DatasetSource(name=name, directory=tmp_path / name) for name in data)
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=sources, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
+    with daemon_of({name: tmp_path / name for name in data}, message_size=4096, memory=1 << 20) as daemon:
         yield daemon
 
 
 def _loader(daemon: Daemon, tmp_path: Path, way: str, name: str, **options: Any) -> EmlioLoader:
-    usual: dict[str, Any] = {"batch_size": _BATCH, "ids": True, "to": "numpy", "timeout": "20s", "seed": 3}
-    address = f"{daemon.endpoint.replace('tcp', 'emlio')}/{name}" if way == "daemon" else tmp_path / name
-    return EmlioLoader(address, **loader_arguments(**(usual | options)))
+    return raw_loader(f"{peer_of(daemon)}/{name}" if way == "daemon" else tmp_path / name, **options)
 
 
 def _bytes_of(batch: dict[str, Any]) -> list[bytes]:

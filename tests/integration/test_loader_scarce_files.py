@@ -7,14 +7,13 @@ from threading import Thread
 
 import pytest
 
-from emlio import EmlioLoader, Recovery
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
+from emlio import EmlioLoader
 from emlio.errors import ClosedError, DatasetError, PeerLostError
 from emlio.store import folder as folder_module
-from emlio.store.opened import patience
+from emlio.store.opened import open_files
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 _RECORDS = 60
 
@@ -26,7 +25,7 @@ class _Scarce:
         self.refusals = 0
         self._open = folder_module.open_beneath
         monkeypatch.setattr(folder_module, "open_beneath", self._refuse)
-        monkeypatch.setattr(patience, "PAUSES_S", (0.01,))
+        monkeypatch.setattr(open_files, "PAUSES_S", (0.01,))
 
     def _refuse(self, folder: int, name: str, flags: int) -> int:
         if self.refusals and name.endswith(".tfrecord"):
@@ -46,23 +45,14 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "numbers"
 
 
-def _daemon(data: Path) -> Daemon:
-    source = DatasetSource(name="numbers", directory=data)
-    return Daemon(DaemonConfig(bind=Endpoint(host="127.0.0.1", port=0), data=(source,)))
-
-
-def _loader(address: "str | Path", timeout: str = "20s") -> EmlioLoader:
-    return EmlioLoader(address, batch_size=8, raw=True, ids=True, to="numpy", recovery=Recovery(timeout=timeout))
-
-
 def _ids(loader: EmlioLoader) -> list[int]:
     return [identity for batch in loader for identity in batch["__id__"].tolist()]
 
 
 def test_a_job_goes_on_at_a_daemon_that_had_no_descriptors_for_a_while(data: Path, scarce: _Scarce) -> None:
-    with _daemon(data) as daemon:
+    with daemon_of({"numbers": data}) as daemon:
         scarce.refusals = 20
-        with _loader(f"{daemon.endpoint.replace('tcp', 'emlio')}/numbers") as loader:
+        with raw_loader(f"{peer_of(daemon)}/numbers") as loader:
             assert sorted(_ids(loader)) == list(range(_RECORDS))
             assert loader.stats().lost_daemons >= 1
         assert scarce.refusals == 0
@@ -71,10 +61,10 @@ def test_a_job_goes_on_at_a_daemon_that_had_no_descriptors_for_a_while(data: Pat
 def test_a_daemon_that_never_has_descriptors_is_given_up_after_the_timeout(
     data: Path, scarce: _Scarce, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with _daemon(data) as daemon:
+    with daemon_of({"numbers": data}) as daemon:
         scarce.refusals = 1 << 30
         with (
-            _loader(f"{daemon.endpoint.replace('tcp', 'emlio')}/numbers", timeout="1s") as loader,
+            raw_loader(f"{peer_of(daemon)}/numbers", timeout="1s") as loader,
             pytest.raises(PeerLostError, match=daemon.endpoint.removeprefix("tcp://")),
         ):
             _ids(loader)
@@ -83,7 +73,7 @@ def test_a_daemon_that_never_has_descriptors_is_given_up_after_the_timeout(
 
 
 def test_a_loader_of_its_own_disk_says_what_it_lacks(data: Path, scarce: _Scarce) -> None:
-    with _loader(data) as loader:
+    with raw_loader(data) as loader:
         scarce.refusals = 1 << 30
         with pytest.raises(DatasetError, match=r"this process has reached its limit of .* open files"):
             _ids(loader)
@@ -92,8 +82,8 @@ def test_a_loader_of_its_own_disk_says_what_it_lacks(data: Path, scarce: _Scarce
 def test_closing_a_loader_does_not_wait_for_descriptors(
     data: Path, scarce: _Scarce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PAUSES_S", (3600.0,))
-    with _loader(data) as loader:
+    monkeypatch.setattr(open_files, "PAUSES_S", (3600.0,))
+    with raw_loader(data) as loader:
         scarce.refusals = before = 1 << 30
         ended = list[Exception]()
 

@@ -1,7 +1,7 @@
 """Subsets and repeats through real daemons: what comes, to whom, and what does not travel.
 
 Covers: fractions, given ids and several passes, at two daemons that hold a part each; ranks that agree; a job that goes on
-with fewer ranks. Does not cover: the choices themselves (tests/unit/test_choice).
+with fewer ranks. Does not cover: the choices themselves (tests/unit/planner/test_choice).
 """
 
 import shutil
@@ -22,6 +22,7 @@ from emlio.errors import ConfigError, PlanError, RefusedError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import free_ports
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 RECORDS, SHARDS, SIZE = 640, 8, 1000
 IDS = sorted(np.random.default_rng(0).choice(RECORDS, 200, replace=False).tolist())
@@ -47,9 +48,7 @@ def daemons(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
             folder.mkdir()
             for name in held:
                 shutil.copy2(whole / name, folder)
-            source = DatasetSource(name="numbers", directory=folder)
-            config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0))
-            started.append(stack.enter_context(Daemon(config)))
+            started.append(stack.enter_context(daemon_of({"numbers": folder})))
         yield started
 
 
@@ -57,15 +56,17 @@ def daemons(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
 def make(daemons: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """A loader of one job, closed at the end."""
     monkeypatch.setenv("EMLIO_JOB", uuid4().hex)
-    hosts = ",".join(daemon.endpoint.removeprefix("tcp://") for daemon in daemons)
     with ExitStack() as stack:
 
         def make_one(rank: int = 0, **options: Any) -> EmlioLoader:
-            said = {"world_size": 1, "batch_size": 8, "seed": 1, "timeout": "20s", "epochs": 1, **options}
-            address = said.pop("address", f"emlio://{hosts}/numbers")
-            return stack.enter_context(
-                EmlioLoader(address, **loader_arguments(rank=rank, raw=True, ids=True, to="numpy", **said))
-            )
+            usual: dict[str, Any] = {
+                "world_size": 1,
+                "batch_size": 8,
+                "seed": 1,
+                "epochs": 1,
+                "address": f"{peer_of(*daemons)}/numbers",
+            }
+            return stack.enter_context(raw_loader(rank=rank, **(usual | options)))
 
         yield make_one
 

@@ -14,10 +14,8 @@ import pytest
 import torch
 
 from emlio import EmlioLoader, TokenBatches
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.formats.tfrecord.mapping import mapping_name
-from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, raw_loader
 from emlio_testing.token_records import (
     TokenRun,
     all_tokens,
@@ -56,9 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def _daemon(**data: Path) -> Iterator[str]:
     """HOST:PORT of a daemon that serves these."""
-    sources = tuple(DatasetSource(name=name, directory=directory) for name, directory in data.items())
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=sources, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
+    with daemon_of(data, message_size=4096, memory=1 << 20) as daemon:
         yield daemon.endpoint.removeprefix("tcp://")
 
 
@@ -71,8 +67,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
-    usual: dict[str, Any] = {"ids": True, "to": "numpy", "timeout": "20s", "seed": 3}
-    return EmlioLoader(address, **loader_arguments(**(usual | options)))
+    return raw_loader(address, **({"raw": False, "batch_size": None} | options))
 
 
 def _read(batch: Any) -> list[TokenRun]:

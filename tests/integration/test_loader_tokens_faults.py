@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from emlio import DaliPipeline, EmlioLoader, TokenBatches
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of
 from emlio_testing.token_records import all_tokens, count_tokens, make_token_dataset, read_packed, read_padded
 
 _LENGTHS = [5 + number % 40 for number in range(60)] + [130]
@@ -35,10 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def daemon(folder: Path) -> Iterator[str]:
-    data = tuple(DatasetSource(name=name, directory=folder / name) for name in ("tokens", "bytes"))
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=data, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
-        yield daemon.endpoint.replace("tcp", "emlio")
+    with daemon_of({name: folder / name for name in ("tokens", "bytes")}, message_size=4096, memory=1 << 20) as daemon:
+        yield peer_of(daemon)
 
 
 def _loader(daemon: str, dataset: str = "tokens", **options: Any) -> EmlioLoader:

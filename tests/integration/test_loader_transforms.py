@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.tfrecord import frame
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import raw_loader, served
 
 _RECORDS = 60
 _BATCH = 8
@@ -41,16 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def address(folder: Path) -> Iterator[_Address]:
     """The dataset through a daemon, or as a directory of this host."""
-    data = (DatasetSource(name="numbers", directory=folder),)
-    bind = Endpoint(host="127.0.0.1", port=0)
-    with Daemon(DaemonConfig(data=data, bind=bind, message_size=4096, memory=1 << 20)) as daemon:
-        url = daemon.endpoint.replace("tcp", "emlio") + "/numbers"
+    with served(folder, message_size=4096, memory=1 << 20) as url:
         yield lambda way: url if way == "daemon" else folder
 
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
-    usual: dict[str, Any] = {"batch_size": _BATCH, "raw": True, "ids": True, "to": "numpy", "timeout": "20s", "seed": 4}
-    return EmlioLoader(address, **loader_arguments(**(usual | options)))
+    return raw_loader(address, **({"batch_size": _BATCH, "seed": 4} | options))
 
 
 def _id(sample: dict[str, Any]) -> int:

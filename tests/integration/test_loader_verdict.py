@@ -1,11 +1,7 @@
 """Whatever really bounds a run, the verdict names it: over all epochs, and of the last one alone.
 
 Each bottleneck is made slower than all the rest by a factor of what is measured first. So no test depends on how fast the machine
-is.
-
-Covers: a slow consumer, a slow transform, batches that are slow to make in the user's thread, a thin link, a slow disk at the
-daemon; data that fit the page cache, where nothing else takes time. Does not cover: the rule (tests/unit/test_receiver_stats.py).
-"""
+is."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -126,6 +126,22 @@ def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_
     assert page(server, "/healthz") == (200, "ok\n")
     assert len(tries) == 2
     assert tries[1] - tries[0] >= 0.2
+
+
+def test_clients_for_whom_no_thread_is_left_take_no_place(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(server_module, "Thread", Refused)
+        for _ in range(32):
+            with socket.create_connection((server.host, server.port)) as link:
+                link.settimeout(SOON_S)
+                assert link.recv(1) == b""
+    assert page(server, "/healthz") == (200, "ok\n")
 
 
 def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:

@@ -14,7 +14,7 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.encode import encode_example
 from emlio.index.opening import open_dataset
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import tar_of
 

@@ -24,7 +24,7 @@ from emlio.errors import CorruptRecordError, DatasetError, EmlioError
 from emlio.example.encode import encode_example
 from emlio.index.dataset import Dataset
 from emlio.index.opening import DatasetPath, open_dataset
-from emlio.reading.columns.matches import find_matches
+from emlio.reading.columns import find_matches
 from emlio.tfrecord import frame
 from emlio_testing.format_files import tar_of
 from emlio_testing.loader_arguments import loader_arguments

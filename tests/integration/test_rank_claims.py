@@ -13,7 +13,6 @@ import msgspec
 import pytest
 import zmq
 
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.wire.control import (
     ControlMessage,
@@ -28,6 +27,7 @@ from emlio.wire.control import (
 )
 from emlio.wire.seal import new_secret
 from emlio_testing.datasets import make_dataset
+from emlio_testing.serving import daemon_of
 
 S = 1_000_000_000
 HEARTBEAT_S = 3.0
@@ -87,12 +87,7 @@ class Process:
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     make_dataset(tmp_path / "x", records=4, shards=2)
-    config = DaemonConfig(
-        data=(DatasetSource(name="x", directory=tmp_path / "x"),),
-        bind=Endpoint(host="127.0.0.1", port=0),
-        heartbeat_timeout=int(HEARTBEAT_S * S),
-    )
-    with Daemon(config) as daemon:
+    with daemon_of({"x": tmp_path / "x"}, heartbeat_timeout=int(HEARTBEAT_S * S)) as daemon:
         yield daemon
 
 

@@ -18,11 +18,10 @@ from uuid import uuid4
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import RefusedError
 from emlio_testing.datasets import make_dataset
-from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.serving import daemon_of, peer_of, raw_loader
 
 RECORDS = 64
 HEARTBEAT_NS = 2_000_000_000
@@ -39,12 +38,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def daemon(numbers: Path) -> Iterator[Daemon]:
-    config = DaemonConfig(
-        data=(DatasetSource(name="numbers", directory=numbers),),
-        bind=Endpoint(host="127.0.0.1", port=0),
-        heartbeat_timeout=HEARTBEAT_NS,
-    )
-    with Daemon(config) as daemon:
+    with daemon_of({"numbers": numbers}, heartbeat_timeout=HEARTBEAT_NS) as daemon:
         yield daemon
 
 
@@ -53,14 +47,12 @@ def make(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """A loader of one job, closed at the end."""
     # Loaders are counted by job, and a process has one job; these tests share theirs.
     monkeypatch.setenv("EMLIO_JOB", uuid4().hex)
-    address = f"emlio://{daemon.endpoint.removeprefix('tcp://')}/numbers"
+    address = f"{peer_of(daemon)}/numbers"
     with ExitStack() as stack:
 
         def make_one(rank: int, **options: Any) -> EmlioLoader:
-            said = {"world_size": 2, "batch_size": 4, "seed": 1, "timeout": "20s", **options}
-            return stack.enter_context(
-                EmlioLoader(address, **loader_arguments(rank=rank, raw=True, ids=True, to="numpy", **said))
-            )
+            usual: dict[str, Any] = {"world_size": 2, "batch_size": 4, "seed": 1}
+            return stack.enter_context(raw_loader(address, rank=rank, **(usual | options)))
 
         yield make_one
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from emlio import EmlioLoader, Fraction, Recovery, Security, TokenBatches
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import RefusedError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.serving import daemon_of, peer_of
 from emlio_testing.token_records import make_token_dataset
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "loader.md").read_text(encoding="utf-8")
@@ -74,12 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def daemon(folder: Path) -> Iterator[Daemon]:
-    config = DaemonConfig(
-        data=tuple(DatasetSource(name=name, directory=folder / name) for name in ("plain", "tokens")),
-        bind=Endpoint(host="127.0.0.1", port=0),
-        heartbeat_timeout=2_000_000_000,
-    )
-    with Daemon(config) as daemon:
+    data = {name: folder / name for name in ("plain", "tokens")}
+    with daemon_of(data, heartbeat_timeout=2_000_000_000) as daemon:
         yield daemon
 
 
@@ -107,7 +103,7 @@ def test_a_rank_with_another_value_is_refused_where_the_table_says_so(
     changed = {**base, **options}
     if "tokens" in options and options["tokens"].pack is None:
         changed.pop("batch_size")
-    address = f"emlio://{daemon.endpoint.removeprefix('tcp://')}/{'tokens' if 'tokens' in options else 'plain'}"
+    address = f"{peer_of(daemon)}/{'tokens' if 'tokens' in options else 'plain'}"
     with ExitStack() as stack:
         first = stack.enter_context(EmlioLoader(address, rank=0, **base))
         take: Callable[[], object] = lambda: next(iter(first))  # noqa: E731  # the batch does not matter

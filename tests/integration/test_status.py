@@ -19,6 +19,7 @@ import pytest
 import zmq
 
 from emlio import EmlioLoader
+from emlio.cli import main as command
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.thread import Control
@@ -29,10 +30,9 @@ from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, R
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
-from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
-from emlio.receiver.addresses.target import Target
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.connection.status_request import ask_status
 from emlio.session.instructions import Send
@@ -211,13 +211,20 @@ def test_keys_that_do_not_go_together_are_named(site: Site) -> None:
         assert said in str(answer)
 
 
-def test_a_port_that_says_nothing_takes_no_longer_than_the_timeout(site: Site) -> None:
+def test_a_port_that_says_nothing_takes_no_longer_than_the_timeout(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         answer = site.ask(other.getsockname()[1], timeout_ns=500_000_000)
+        # The host has another address, which refuses connections; that is not why.
+        assert command(["status", f"localhost:{other.getsockname()[1]}", "--timeout", "500ms"]) == 1
     assert isinstance(answer, PeerLostError)
-    assert "does not answer within 500 ms" in str(answer)
+    assert "does not answer within 500 ms. Check that emlio-daemon is running there" in str(answer)
+    told = capsys.readouterr().out
+    assert "and that the port is not another service's" in told
+    assert "refused" not in told
 
 
 def test_a_host_name_that_is_not_known_is_named_beside_daemons_that_answer(site: Site) -> None:

@@ -3,7 +3,7 @@
 Covers: webdataset (all forms of tars, long names, what lies between members, tars that are written here),
 mosaicml-streaming (all encodings but pickles, several shards, compressed shards, streams), Hugging Face's datasets
 (splits on disk and as tables). Does not cover: formats whose definition needs no library of its own
-(tests/integration/test_formats_differential.py), files that are damaged.
+(tests/integration/formats/test_differential.py), files that are damaged.
 """
 
 import importlib.util

@@ -11,11 +11,10 @@ from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
 from emlio_bench.harness.environment import Environment
 from emlio_bench.harness.results import RESULTS, Results, Run, write_results
 from emlio_bench.link.accuracy import LinkReport, Load, judge
-from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkKind, LinkSpec
 from emlio_bench.race.records.order import Epoch, Finished, ids_crc
-from emlio_bench.race.run.host_energy import Energy, HostEnergy
-from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.run.joules import Energy, HostEnergy
+from emlio_bench.race.run.one_machine import Traffic
 from emlio_bench.race.run.values import Heard, exactness, values_of
 
 __all__ = [

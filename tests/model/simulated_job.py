@@ -12,16 +12,15 @@ from simulated_network import SimulatedLane, SimulatedNetwork
 from simulated_rank import SimulatedRank
 
 from emlio.planner.plan import Plan
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
 from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
 from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import LinkFaults
+from emlio_testing.loader_config import loader_config
 
 __all__ = ["FAULTS", "Fault", "SimulatedJob"]
 
@@ -117,20 +116,10 @@ class SimulatedJob:
                     draw=self._draw,
                 )
             )
-        spec = plan.spec
-        config = LoaderConfig(
-            address=Address.parse("emlio://" + ",".join(f"{daemon.host}:5555" for daemon in self.daemons) + "/numbers"),
-            batch_size=spec.batch_size,
-            rows=spec.batch_size,
-            shuffle=spec.shuffle,
-            seed=spec.seed,
-            drop_last=spec.drop_last,
-            pad=spec.pad,
+        config = loader_config(
+            "emlio://" + ",".join(f"{daemon.host}:5555" for daemon in self.daemons) + "/numbers",
+            spec=plan.spec,
             rank=rank,
-            world_size=spec.world_size,
-            job="job",
-            in_order=True,
-            prefetch=PrefetchBound(most_bytes=1 << 20),
             recovery=Recovery(timeout=1_000_000, heartbeat=f"{_HEARTBEAT_NS}ns"),
         )
         paths = {} if known is None else {f"{daemon.host}:5555": known for daemon in self.daemons}
@@ -172,7 +161,7 @@ class SimulatedJob:
         record_bytes = len(framed(0, self.daemons[0].size)) + PLACE_BYTES
         needed = self._batch_size + len(self.daemons) * MOST_RECORDS
         most_bytes = self._bound_bytes + needed * record_bytes
-        peak_bytes = self.rank.machine.intake.peak_bytes
+        peak_bytes = self.rank.machine.intake.grants.peak_bytes
         if peak_bytes > most_bytes:
             raise AssertionError(f"at most {most_bytes} bytes must be held, {peak_bytes} were")
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
-from emlio.receiver.addresses.credentials import Credentials
 from emlio.receiver.addresses.lane_pass import LanePass
+from emlio.receiver.addresses.trust import Credentials
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import Link, LinkFaults
 

@@ -13,13 +13,13 @@ from emlio.checksum import crc32c
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.placement.reorder import PLACE_BYTES
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.setup.recovery import Recovery
 from emlio.tfrecord import frame
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, ids_checksum
+from emlio_testing.loader_config import loader_config
 
 __all__ = ["DAEMONS", "HEARTBEAT_NS", "HELD_BYTES", "RECORD_BYTES", "World", "frame_of"]
 
@@ -95,19 +95,9 @@ class World:
     @cached_property
     def config(self) -> LoaderConfig:
         """What the loader is told. It is never given up."""
-        return LoaderConfig(
-            address=Address.parse("emlio://10.0.0.1:5555,10.0.0.2:5555/numbers"),
-            batch_size=self.batch,
-            rows=self.batch,
-            shuffle=Shuffle.parse("global"),
-            seed=self.seed,
-            drop_last=False,
-            pad=False,
-            rank=0,
-            world_size=1,
-            job="job",
-            in_order=True,
-            prefetch=PrefetchBound(most_bytes=1 << 20),
+        return loader_config(
+            "emlio://10.0.0.1:5555,10.0.0.2:5555/numbers",
+            spec=self.plan.spec,
             recovery=Recovery(timeout=1_000_000, heartbeat=f"{HEARTBEAT_NS}ns"),
             epochs=1,
         )

@@ -15,7 +15,7 @@ from emlio.energy.job.journal import (
 )
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.device import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.spans import Span, Stage
 from emlio_testing.energy_series import make_device

@@ -1,14 +1,14 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.energy.job.baseline import Baseline
-from emlio.energy.job.stages import CpuUse, StageTable, blocked, cpu_share
-from emlio.energy.values.device import Device
-from emlio.energy.values.domain import Domain, Method
-from emlio.energy.values.partition import apportion, partition
+from emlio.energy.job.stages import CpuUse, StageShare, blocked, cpu_share
+from emlio.energy.values.device import Device, Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
-from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.spans import Span, Stage, apportion, partition
 from emlio.energy.values.window import Window
 
 PACKAGE = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
@@ -52,18 +52,17 @@ def spans(draw: st.DrawFn, window: Window) -> list[Span]:
     ]
 
 
-def _conserves(table: StageTable, window: Window, baseline: Baseline) -> None:
-    for split in table.splits:
-        name = split.device.name
-        assert split.energy_uj == window.energy_uj(name)
-        assert sum(share.duration_ns for share in split.shares) == window.duration_ns
-        if split.device is BOARD and window.duration_ns < SECOND:
-            assert {share.energy_uj for share in split.shares} == {None}  # too short for a GPU
+def _conserves(shares: Sequence[StageShare], window: Window, baseline: Baseline) -> None:
+    assert sum(share.duration_ns for share in shares) == window.duration_ns
+    for place, device in enumerate(window.series.devices):
+        used = [share.parts[place].energy_uj for share in shares]
+        if device is BOARD and window.duration_ns < SECOND:
+            assert set(used) == {None}  # too short for a GPU
             continue
-        assert sum(share.energy_uj or 0 for share in split.shares) == split.energy_uj
-        idle_uj = baseline.idle_uj(name, window.duration_ns)
+        assert sum(part or 0 for part in used) == window.energy_uj(device.name)
+        idle_uj = baseline.idle_uj(device.name, window.duration_ns)
         if idle_uj is not None:
-            assert sum(share.idle_uj or 0 for share in split.shares) == idle_uj
+            assert sum(share.parts[place].idle_uj or 0 for share in shares) == idle_uj
 
 
 @given(data=st.data(), window=windows(), watts=WATTS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import RemoteProtocolError
-from emlio.receiver.placement.message_numbers import MessageNumbers
+from emlio.receiver.machine.message import MessageNumbers
 
 
 def _takes(numbers: MessageNumbers, number: int) -> bool:

@@ -11,19 +11,12 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
-from emlio.planner.order import Shuffle
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Holding, agree
-from emlio.receiver.assignment.completeness import why_not_whole
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.machine.quorum import why_not_whole
 from emlio.wire.control import ShardRow
+from emlio_testing.loader_config import loader_config
 
-_CONFIG = LoaderConfig(
-    address=Address.parse("emlio://a:1/data"), batch_size=5, rows=5, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
-    pad=False, rank=0, world_size=2, job="job", in_order=True, prefetch=PrefetchBound(most_bytes=1 << 20),
-    recovery=Recovery(timeout="1s", heartbeat="1s"),
-)  # fmt: skip
+_CONFIG = loader_config("emlio://a:1/data", world_size=2)
 _NAMED = 2
 """So many missing shards a daemon names; the others it counts."""
 

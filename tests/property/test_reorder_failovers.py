@@ -19,18 +19,16 @@ from hypothesis import strategies as st
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.receiver.addresses.address import Address
 from emlio.receiver.machine.instructions import HandOut
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.reorder import PLACE_BYTES, Reorder, WholeBatch
-from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
-from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import frame
 from emlio.wire.credit import Credit
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
+from emlio_testing.loader_config import loader_config
 
 _EPOCHS = 4
 _QUEUE = 3  # messages that one lane holds
@@ -60,21 +58,7 @@ class _Job:
         self._draw = draw
         self._batches: deque[WholeBatch] = deque()
         self._owners = self._draw_owners(streams)
-        config = LoaderConfig(
-            address=Address.parse("emlio://store1:5555/numbers"),
-            batch_size=plan.spec.batch_size,
-            rows=plan.spec.batch_size,
-            shuffle=plan.spec.shuffle,
-            seed=plan.spec.seed,
-            drop_last=plan.spec.drop_last,
-            pad=plan.spec.pad,
-            rank=0,
-            world_size=plan.spec.world_size,
-            job="job",
-            in_order=True,
-            prefetch=PrefetchBound(most_bytes=1 << 20),
-            recovery=Recovery(timeout="10s", heartbeat="1s"),
-        )
+        config = loader_config(spec=plan.spec)
         self.reorder = Reorder(
             plan=plan,
             rank=0,
@@ -101,9 +85,9 @@ class _Job:
         """Open these streams, each at its place: all get credit at once, and the orders carry it."""
         for number, place in places.items():
             if (self._owners == number).any():
-                self._intake.open(number, place)
+                self._intake.grants.open(number, place)
             else:
-                self._intake.close(number)
+                self._intake.grants.close(number)
         self._intake.give_credit(opened=True)
         for number, (epoch, slot) in places.items():
             self._openings += 1
@@ -180,7 +164,7 @@ class _Job:
         if not lane:
             return False
         self.repeated += not self._intake.accept(number, lane.popleft())
-        assert self._intake.peak_bytes <= self._most_bytes, "more is held than credit was given for"
+        assert self._intake.grants.peak_bytes <= self._most_bytes, "more is held than credit was given for"
         return True
 
     def _take(self, given: list[tuple[int, int, list[int]]]) -> bool:

@@ -1,7 +1,7 @@
 """A name whose every look-up gives other addresses, a thousand times: nothing is lost, and nothing piles up.
 
 Covers: the receive thread's own code with simulated daemons; daemons that are released and added again, addresses where nobody
-is. Does not cover: look-ups (tests/unit/test_receiver_names).
+is. Does not cover: look-ups (tests/unit/receiver/addresses/test_host_names).
 """
 
 import random
@@ -12,8 +12,7 @@ from simulated_job import SimulatedJob
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.machine.events import Sought, TargetsChanged
 
 _CHANGES = 1000

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.daemon.reading.memory_budget import MemoryBudget
-from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory, Taken
+from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory, Taken
 
 SHARE, MEMORY, LEAST, MOST = 1000, 2000, 200, 300
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import CorruptRecordError
-from emlio.formats.tfrecord.frame_numbers import masked_length_crcs
-from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.scan import masked_length_crcs, scan
 from emlio.formats.tfrecord.verify import frame_faults, verify_records
 from emlio_testing.datasets import write_tfrecord
 

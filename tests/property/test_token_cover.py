@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.planner.token_epoch import TokenBatch, TokenEpoch, TokenShare
-from emlio.planner.token_plan import TokenPlan
-from emlio.planner.token_state import TokenState
+from emlio.planner.tokens.epoch import TokenBatch, TokenEpoch, TokenShare
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
+from emlio.planner.tokens.state import TokenState
 
 _LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=90)
 _PACKED = st.builds(Packed, row_tokens=st.integers(1, 60), rows=st.integers(1, 4))

@@ -1,4 +1,4 @@
-from emlio.daemon.lanes.lane_ramp import LaneRamp
+from emlio.daemon.lanes.outlet import LaneRamp
 
 MS = 1_000_000
 

@@ -7,8 +7,7 @@ import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.control.arrivals import Arrivals
-from emlio.daemon.control.thread import Control
-from emlio.daemon.last_resort import guarded
+from emlio.daemon.control.thread import Control, guarded
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.service import Daemon, serve
 from emlio.errors import EmlioError

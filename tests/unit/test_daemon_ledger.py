@@ -3,7 +3,7 @@
 Covers: the bound, and what is set aside of it. Does not cover: streams (test_daemon_stream).
 """
 
-from emlio.daemon.reading.memory_budget import MemoryBudget
+from emlio.daemon.reading.session_memory import MemoryBudget
 
 
 def test_what_is_held_stays_within_the_bound_but_for_what_is_taken_always() -> None:

@@ -13,7 +13,7 @@ from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.control.admission import Admission
-from emlio.daemon.control.sent_catalogs import SentCatalogs
+from emlio.daemon.control.session_commands import SentCatalogs
 from emlio.daemon.control.thread import DutyCycle
 from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.limits import MOST_REST_NS, MOST_TURN_NS

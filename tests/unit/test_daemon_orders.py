@@ -29,7 +29,7 @@ class _Streams:
 
 def _client(streams: _Streams) -> tuple[SessionCommands, Client]:
     machine = daemon_in(DaemonState.JUDGING)
-    machine.offer = msgspec.structs.replace(example_offer(7), first=example_wanted().order(7, 1))
+    machine.offer = msgspec.structs.replace(example_offer(7), first=example_wanted(7, 1))
     nothing, serving = cast("Any", SimpleNamespace()), cast("Any", SimpleNamespace(is_draining=False))
     orders = SessionCommands(
         nothing, nothing, cast("Any", streams), serving, lambda _: None, lambda _, __: None, lambda _, __: None

@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.search import Search
-from emlio.daemon.reading.stream import Stream, StreamFailure
+from emlio.daemon.reading.stream import Search, Stream, StreamFailure
 from emlio.errors import DatasetError
 from emlio_testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
 from emlio_testing.datasets import make_dataset

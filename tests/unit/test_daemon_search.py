@@ -1,6 +1,6 @@
 """How much of a thread's time a search gets."""
 
-from emlio.daemon.reading.search import FREE_NS, Search
+from emlio.daemon.reading.stream import FREE_NS, Search
 
 _STRETCH_NS = 2_000_000
 

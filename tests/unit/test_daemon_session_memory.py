@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.reading.memory_budget import MemoryBudget
-from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory, Taken
+from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory, Taken
 from emlio.daemon.reading.stream import Stream
 from emlio.reading.gather import Gatherer
 from emlio.wire.seal import CIPHERS

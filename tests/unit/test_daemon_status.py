@@ -13,8 +13,8 @@ import pytest
 
 from emlio.daemon.control.answers import Identity
 from emlio.daemon.control.client import Client
-from emlio.daemon.control.status.quota import StatusQuota
 from emlio.daemon.control.status.report import StatusReport, process_bytes
+from emlio.daemon.control.status.service import StatusQuota
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.failures import Failure, Failures
 from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
@@ -142,8 +142,20 @@ class FakeStreams:
     sessions: dict[str, SessionFigures] = field(default_factory=dict[str, SessionFigures])
     held_bytes: int = 5
     bound_bytes: int = 10
-    connected_lanes: int = 3
+    lanes: int = 3
     lanes_lost: int = 0
+
+    @property
+    def sender(self) -> "FakeStreams":
+        return self
+
+    @property
+    def budget(self) -> "FakeStreams":
+        return self
+
+    @property
+    def connected(self) -> "FakeStreams":
+        return self
 
     def figures(self, group: str) -> SessionFigures:
         return self.sessions.get(group, SessionFigures())

@@ -1,7 +1,7 @@
 """A signal handler that raises an `OSError` while a small file is read: the file does not count as missing.
 
 Covers: files that are read while a loader is made. Does not cover: errors made of such an exception
-(tests/unit/test_receiver_interrupts.py).
+(tests/unit/receiver/threads/test_interrupts.py).
 """
 
 import os

@@ -74,7 +74,12 @@ def test_pieces_hold_each_range_at_its_place(
     for file, start, size, place in zip(files, starts, sizes, pieces.places, strict=True):
         assert (memory[place : place + size, 0] == file).all()
         assert (memory[place : place + size, 1] == np.arange(start, start + size)).all()
-        inside = (size > 0) & (pieces.files == file) & (pieces.starts < start + size) & (pieces.starts + pieces.sizes > start)
+        inside = (
+            (size > 0)
+            & (pieces.files == file)
+            & (pieces.starts < start + size)
+            & (pieces.starts + pieces.sizes > start)
+        )
         assert (
             np.minimum(pieces.starts + pieces.needed, start + size)
             >= np.minimum(pieces.starts + pieces.sizes, start + size)
@@ -192,7 +197,7 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
     def wait() -> None:
         try:
             queue.finish(batch)
-        except BaseException as error:
+        except OSError as error:
             raised.append(error)
 
     waiting = Thread(target=wait)

@@ -1,7 +1,7 @@
 """Examples read by the C library, beside the same by NumPy and one record at a time.
 
 Covers: equal columns, equal errors, whatever the bytes; refusal of what lies outside. Does not cover: what the columns must
-be (test_example_columns.py), building the library (test_native.py).
+be (example/test_columns.py), building the library (test_native.py).
 """
 
 from collections.abc import Sequence

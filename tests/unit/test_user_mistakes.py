@@ -1,6 +1,6 @@
 """Mistakes of users that have messages of their own: what is said, and what is not shown.
 
-Does not cover: wrong types of the loader's arguments (tests/unit/test_loader_arguments).
+Does not cover: wrong types of the loader's arguments (tests/unit/receiver/setup/test_arguments).
 """
 
 import re
@@ -15,6 +15,7 @@ from emlio import EmlioDataset, EmlioLoader, train_test_split
 from emlio.cli import main as command
 from emlio.daemon.config import DatasetSource
 from emlio.errors import ConfigError, DatasetError, PlanError
+from emlio.index.opening import DatasetPath
 from emlio.metrics.address import parse_address
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.mixture.given import given_sampling
@@ -22,7 +23,7 @@ from emlio.planner.mixture.merged import own_name
 from emlio.planner.owners import merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.state import PlanState
-from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.shard_set import cut
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.trust import Trust
@@ -242,3 +243,9 @@ def test_a_link_into_the_cache_of_a_hub_is_told_the_download(tmp_path: Path) -> 
     (snapshot / "a.jsonl").symlink_to("../../blobs/deadbeef")
     with pytest.raises(DatasetError, match=r"of Hugging Face's hub\. Download the files themselves: hf download NAME"):
         EmlioLoader(snapshot, batch_size=1)
+
+
+@pytest.mark.parametrize("text", ["", "?format=tar"])
+def test_a_variable_that_is_not_set_is_no_dataset(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be a directory of this host or objects in a bucket, got"):
+        DatasetPath.parse(text)

@@ -18,15 +18,12 @@ import msgspec
 
 from emlio.errors import ConfigError
 from emlio_bench.costs.settings import CostsSettings
-from emlio_bench.harness.daemon import joint_address, running_daemon
 from emlio_bench.harness.data import prepared, split_evenly
-from emlio_bench.harness.figures import figure, ratio_values, rtt_text
-from emlio_bench.harness.pair import ANSWER_S
-from emlio_bench.harness.rank import open_rank
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.results import Figure, figure, ratio_values, rtt_text
 from emlio_bench.harness.scenario import DataSpec
+from emlio_bench.harness.sides import ANSWER_S, joint_address, open_rank, running_daemon
 from emlio_bench.link.choice import open_star
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.processes.child import say, start_worker
 
 __all__ = ["daemons_figures", "line_spec", "read_on", "received_between"]

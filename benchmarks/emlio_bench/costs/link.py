@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from emlio_bench.costs.settings import CostsSettings
-from emlio_bench.harness.figures import figure, rtt_text
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.results import Figure, figure, rtt_text
 from emlio_bench.link.accuracy import LinkReport, measure_link
 from emlio_bench.link.choice import open_link
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.link.iperf import find_iperf
-from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["link_figures"]
 

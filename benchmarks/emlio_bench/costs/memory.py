@@ -14,14 +14,11 @@ from emlio.errors import TransportError
 from emlio.units import format_size
 from emlio_bench.costs.reading import ReadOrder, read_in_process
 from emlio_bench.costs.settings import CostsSettings
-from emlio_bench.harness.daemon import RunningDaemon, running_daemon
 from emlio_bench.harness.data import link_copies, prepared
-from emlio_bench.harness.figures import MIB, figure, rtt_text
-from emlio_bench.harness.pair import ANSWER_S
-from emlio_bench.harness.rank import open_rank
-from emlio_bench.harness.resident import Resident, read_resident
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.meter import Resident, read_resident
+from emlio_bench.harness.results import MIB, Figure, figure, rtt_text
 from emlio_bench.harness.scenario import MESSAGE_BYTES, DataSpec
+from emlio_bench.harness.sides import ANSWER_S, RunningDaemon, open_rank, running_daemon
 from emlio_bench.link.choice import link_of
 from emlio_bench.processes.child import Child, say, start_worker
 

@@ -1,7 +1,4 @@
-"""The joules of `emlio energy` on a GPU, beside NVML sampled independently, at rest and under loads.
-
-Covers: the recorder, loads, samples, what their integrals are. Does not cover: the recorder itself (emlio.energy).
-"""
+"""The joules of `emlio energy` on a GPU, beside NVML sampled independently, at rest and under loads."""
 
 import importlib
 import tempfile
@@ -9,34 +6,40 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from emlio.clock import Clock, SystemClock
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.recording.edge import Edge
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.errors import ConfigError, TransportError
 from emlio.extras import how_to_install
 from emlio_bench.costs.settings import CostsSettings
 from emlio_bench.decode.subjects import is_installed
 from emlio_bench.harness.cuda import why_no_gpu
-from emlio_bench.harness.figures import figure, ratio_values
-from emlio_bench.harness.results import Figure
-from emlio_bench.harness.runner import rotated
+from emlio_bench.harness.results import Figure, figure, ratio_values
+from emlio_bench.harness.rounds import rotated
 from emlio_bench.processes.child import say, start_worker
 
-__all__ = ["LOADS", "Agreement", "NvmlSample", "NvmlSampler", "load", "not_counted", "nvml_figures"]
+__all__ = [
+    "LOADS",
+    "Agreement",
+    "GpuCounters",
+    "agreement_figures",
+    "gpus_of",
+    "load",
+    "measure",
+    "not_counted",
+    "nvml_figures",
+]
 
 _SECOND: Final = 1_000_000_000
-_SPAN_NS: Final = 6 * _SECOND
-_QUICK_SPAN_NS: Final = 1_500_000_000
-_SETTLE_NS: Final = 2 * _SECOND
-"""Before each span: the sensor's power is a mean of the last second."""
-_EVERY_NS: Final = _SECOND // 10
+_SPAN_S: Final = 6.0
+_QUICK_SPAN_S: Final = 1.5
+_SETTLE_S: Final = 2.0
+"""Before each span, so that the load is steady."""
 _START_S: Final = 90.0
 _TOLERANCE: Final = 0.03
 """Counters are refreshed every 20 to 100 ms, which may fall on either side of each edge of a span."""
@@ -83,11 +86,10 @@ LOADS: Final[dict[str, LoadOrder | None]] = {
 }
 
 _NOTE: Final = (
-    "The recorder is that of `emlio energy`, in a process of its own. NVML's counter and power are sampled by this benchmark\n"
-    "beside it, over the same time. The power that NVML tells is a mean of the last second on most GPUs, and its sensor may see\n"
-    "only a part of the time: it is shown, and has no bound."
+    "The recorder is that of `emlio energy`, in a process of its own. NVML's counter is read by this benchmark at both ends of "
+    "a span."
 )
-_NOT_COUNTED: Final = "A GPU here has no energy counter, so the recorder was compared with power only, and not checked."
+_NOT_COUNTED: Final = "A GPU here has no energy counter, so the recorder was not checked."
 
 
 class Recording(Protocol):
@@ -98,120 +100,53 @@ class Recording(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """The joules of one span, found in three ways.
-
-    Attributes:
-        load: a key of LOADS.
-        recorded: by the recorder.
-        counted: by the rise of NVML's counter; None without a counter.
-        integrated: by the integral of NVML's power.
-    """
-
-    load: str
-    recorded: float
-    counted: float | None
-    integrated: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlSample:
-    """One sample of all GPUs.
-
-    Attributes:
-        at_ns: time of CLOCK_MONOTONIC.
-        watts: sum of their powers.
-        counter_joules: sum of their counters; None if one of them has none.
-    """
-
-    at_ns: int
-    watts: float
-    counter_joules: float | None
-
-
-class NvmlSampler:
-    """Reads GPUs by their UUIDs. Used by one thread.
+class GpuCounters:
+    """The energy counters of GPUs, by their UUIDs. Used by one thread.
 
     The caller initializes the library and shuts it down.
     """
 
-    def __init__(self, library: Any, uuids: Sequence[str], clock: Clock) -> None:
+    def __init__(self, library: Any, uuids: Sequence[str]) -> None:
         """Find the GPUs.
 
         Args:
             library: the module pynvml, or a compatible one.
             uuids: the GPUs.
-            clock: time of the samples.
         """
         self._library = library
-        self._clock = clock
         self._handles = [library.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
 
-    def read(self) -> NvmlSample:
-        """Return a sample. Its time is in the middle of the reading."""
-        begun_ns = self._clock.monotonic_ns()
-        watts = sum(self._library.nvmlDeviceGetPowerUsage(one) for one in self._handles) / 1e3
-        counter = self._counter()
-        return NvmlSample(at_ns=(begun_ns + self._clock.monotonic_ns()) // 2, watts=watts, counter_joules=counter)
-
-    def _counter(self) -> float | None:
+    def joules(self) -> float | None:
+        """Return the sum of their counters; None if one of them has none."""
         try:
             return sum(float(self._library.nvmlDeviceGetTotalEnergyConsumption(one)) for one in self._handles) / 1e3
         except self._library.NVMLError:
             return None
 
-    def read_for(self, span_ns: int, every_ns: int, wait: Callable[[int], None]) -> tuple[NvmlSample, ...]:
-        """Return samples of a span, one at its begin and one at its end.
 
-        Args:
-            span_ns: length of the span.
-            every_ns: time from one sample to the next.
-            wait: waits for so many nanoseconds.
-        """
-        begun_ns = self._clock.monotonic_ns()
-        samples = [self.read()]
-        while (passed_ns := self._clock.monotonic_ns() - begun_ns) < span_ns:
-            # The next moment of the schedule: a late sample does not make all later ones late.
-            next_ns = min((passed_ns // every_ns + 1) * every_ns, span_ns)
-            wait(next_ns - passed_ns)
-            samples.append(self.read())
-        return tuple(samples)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """The joules of one span by the recorder and by NVML's counter; None without a counter."""
+
+    load: str
+    recorded: float
+    counted: float | None
 
 
-def integrated_joules(samples: Sequence[NvmlSample], from_ns: int, to_ns: int) -> float:
-    """Return the integral of power between two moments, with straight lines between samples."""
-    return sum(
-        (_at(begin, end, left_ns, "watts") + _at(begin, end, right_ns, "watts")) / 2 * (right_ns - left_ns) / 1e9
-        for begin, end in pairwise(samples)
-        if (left_ns := max(begin.at_ns, from_ns)) < (right_ns := min(end.at_ns, to_ns))
-    )
+def measure(load: str, recorder: Recording, counters: GpuCounters, wait: Callable[[], None]) -> Agreement:
+    """Measure one span.
 
-
-def counted_joules(samples: Sequence[NvmlSample], from_ns: int, to_ns: int) -> float | None:
-    """Return the rise of the counter between two moments; None without a counter.
-
-    Raises:
-        ConfigError: the samples do not reach from the first moment to the second.
+    Args:
+        load: what the GPU does.
+        recorder: the recorder.
+        counters: counters of the same GPUs.
+        wait: waits for the span.
     """
-    if any(one.counter_joules is None for one in samples):
-        return None
-    return _counter_at(samples, to_ns) - _counter_at(samples, from_ns)
-
-
-def _counter_at(samples: Sequence[NvmlSample], at_ns: int) -> float:
-    for begin, end in pairwise(samples):
-        if begin.at_ns <= at_ns <= end.at_ns:
-            return _at(begin, end, at_ns, "counter_joules")
-    raise ConfigError(f"samples must reach to {at_ns} ns, they end before")
-
-
-def _at(begin: NvmlSample, end: NvmlSample, at_ns: int, quantity: str) -> float:
-    """Return a quantity at a moment between two samples, on a straight line."""
-    first, second = float(getattr(begin, quantity)), float(getattr(end, quantity))
-    if end.at_ns == begin.at_ns:
-        return second
-    return first + (second - first) * (at_ns - begin.at_ns) / (end.at_ns - begin.at_ns)
+    first, before = recorder.read(), counters.joules()
+    wait()
+    last, after = recorder.read(), counters.joules()
+    counted = None if before is None or after is None else after - before
+    return Agreement(load=load, recorded=_recorded_joules(first, last), counted=counted)
 
 
 def nvml_figures(settings: CostsSettings) -> tuple[Figure, ...]:
@@ -222,18 +157,17 @@ def nvml_figures(settings: CostsSettings) -> tuple[Figure, ...]:
     """
     _check_present()
     library: Any = importlib.import_module("pynvml")
-    span_ns = _QUICK_SPAN_NS if settings.quick else _SPAN_NS
+    span_s = _QUICK_SPAN_S if settings.quick else _SPAN_S
     found: list[Agreement] = []
     with tempfile.TemporaryDirectory(prefix="emlio-bench-nvml-") as folder, _recorder(Path(folder)) as recorder:
-        uuids = gpus_of(recorder.read())
         library.nvmlInit()
         try:
-            sampler = NvmlSampler(library, uuids, SystemClock())
+            counters = GpuCounters(library, gpus_of(recorder.read()))
             for number in range(1 if settings.quick else settings.repeats):
                 for name in rotated(list(LOADS), number):
                     with _loaded(LOADS[name]):
-                        _wait(_SETTLE_NS)
-                        found.append(measure(name, recorder, sampler, span_ns, _EVERY_NS, SystemClock(), _wait))
+                        time.sleep(_SETTLE_S)
+                        found.append(measure(name, recorder, counters, lambda: time.sleep(span_s)))
         finally:
             library.nvmlShutdown()
     return agreement_figures(found, bound=not settings.quick)
@@ -267,10 +201,6 @@ def _loaded(order: LoadOrder | None) -> Generator[None, None, None]:
         yield
 
 
-def _wait(duration_ns: int) -> None:
-    time.sleep(duration_ns / 1e9)
-
-
 def gpus_of(edge: Edge) -> tuple[str, ...]:
     """Return the UUIDs of the GPUs that the recorder reads.
 
@@ -282,41 +212,6 @@ def gpus_of(edge: Edge) -> tuple[str, ...]:
         read = ", ".join(device.name for device in edge.devices) or "nothing"
         raise ConfigError(f"the recorder must read a GPU, it reads {read}; `emlio energy probe` tells why")
     return uuids
-
-
-def measure(
-    load: str,
-    recorder: Recording,
-    sampler: NvmlSampler,
-    span_ns: int,
-    every_ns: int,
-    clock: Clock,
-    wait: Callable[[int], None],
-) -> Agreement:
-    """Measure one span.
-
-    Args:
-        load: what the GPU does.
-        recorder: the recorder.
-        sampler: samples the same GPUs.
-        span_ns: length of the span.
-        every_ns: time from one sample to the next.
-        clock: of the samples and the recorder's readings.
-        wait: waits for so many nanoseconds.
-    """
-    # Samples before and after the recorder's edges, so that they reach over its whole span.
-    before = sampler.read()
-    first = recorder.read()
-    samples = sampler.read_for(max(first.reading.mono_ns + span_ns - clock.monotonic_ns(), 1), every_ns, wait)
-    last = recorder.read()
-    samples = (before, *samples, sampler.read())
-    from_ns, to_ns = first.reading.mono_ns, last.reading.mono_ns
-    return Agreement(
-        load=load,
-        recorded=_recorded_joules(first, last),
-        counted=counted_joules(samples, from_ns, to_ns),
-        integrated=integrated_joules(samples, from_ns, to_ns),
-    )
 
 
 def _recorded_joules(first: Edge, last: Edge) -> float:
@@ -332,7 +227,7 @@ def _recorded_joules(first: Edge, last: Edge) -> float:
 
 
 def agreement_figures(found: Sequence[Agreement], *, bound: bool = True) -> tuple[Figure, ...]:
-    """Return the joules of each load in all ways, and the recorder's beside the others'.
+    """Return the joules of each load by the recorder and by the counter, and their ratio.
 
     Args:
         found: the measurements.
@@ -344,7 +239,6 @@ def agreement_figures(found: Sequence[Agreement], *, bound: bool = True) -> tupl
         spans = [one for one in found if one.load == load]
         recorded = [one.recorded for one in spans]
         counted = [one.counted for one in spans if one.counted is not None]
-        integrated = [one.integrated for one in spans]
         has_counter = len(counted) == len(spans)
         note = _NOTE if has_counter else f"{_NOTE}\n{_NOT_COUNTED}"
         figures.append(figure(f"{load}: recorder", "J", recorded, note))
@@ -352,8 +246,6 @@ def agreement_figures(found: Sequence[Agreement], *, bound: bool = True) -> tupl
             figures.append(figure(f"{load}: NVML's counter", "J", counted))
             ratios = ratio_values(recorded, counted)
             figures.append(figure(_beside_counter(load), "", ratios, at_least=at_least, at_most=at_most))
-        figures.append(figure(f"{load}: NVML's power, integrated", "J", integrated))
-        figures.append(figure(f"{load}: recorder / power", "", ratio_values(recorded, integrated)))
     return tuple(figures)
 
 

@@ -11,16 +11,19 @@ import numpy.typing as npt
 
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
-from emlio.planner.packed import Packed
-from emlio.planner.padded import Padded
 from emlio.planner.plan import CHUNK, EpochPlan, Plan, PlanSpec, walk
-from emlio.planner.token_lengths import padding_waste
-from emlio.planner.token_plan import TokenPlan
+from emlio.planner.tokens.lengths import padding_waste
+from emlio.planner.tokens.packed import Packed
+from emlio.planner.tokens.padded import Padded
+from emlio.planner.tokens.plan import TokenPlan
 from emlio_bench.costs.settings import CostsSettings
-from emlio_bench.harness.figures import figure
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.data import prepared
+from emlio_bench.harness.results import Figure, figure
+from emlio_bench.harness.rounds import run_rounds
+from emlio_bench.harness.scenario import MESSAGE_BYTES, QUICK_WINDOW, DataSpec, Scenario, Window
+from emlio_bench.subjects.loader import Loader
 
-__all__ = ["padding_figures", "plan_figures"]
+__all__ = ["examples_figures", "padding_figures", "plan_figures"]
 
 _SHARDS: Final = 10_000
 _BATCH: Final = 256
@@ -108,3 +111,27 @@ def _padding(plan: TokenPlan, lengths: npt.NDArray[np.int32], number: int) -> tu
             step += group.batches
     shuffled = np.array_split(np.random.default_rng(number).permutation(len(lengths)), epoch.steps * ranks)
     return 1.0 - tokens / places, padding_waste(lengths, shuffled)
+
+
+_REQUIRED_PER_S: Final = 80_000
+_RECORD_BYTES: Final = 3000
+_WINDOW: Final = Window(warm_up_bytes=100_000_000, sample_bytes=400_000_000, least_ns=2_000_000_000)
+
+
+def examples_figures(settings: CostsSettings) -> Iterator[Figure]:
+    """Yield the rates in global order and in shard order."""
+    data = DataSpec(kind="example", record_bytes=_RECORD_BYTES, records=20_000 if settings.quick else 300_000)
+    scenario = Scenario(data=data, batch_records=256, paper_records=1, message_bytes=MESSAGE_BYTES)
+    orders = ("global", "shard")
+    subjects = [Loader(order=order) for order in orders]
+    window = QUICK_WINDOW if settings.quick else _WINDOW
+    with prepared(data, settings.data) as directory:
+        runs = list(run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window))
+    for order in orders:
+        yield figure(
+            f"Examples to one rank, {order} order",
+            "records/s",
+            (run.value("records/s") for run in runs if run.subject == f"emlio-{order}"),
+            f"Examples of {_RECORD_BYTES} image bytes and a label, both fields decoded, CRC32C of every record checked.",
+            at_least=_REQUIRED_PER_S,
+        )

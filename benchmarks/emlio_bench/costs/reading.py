@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio_bench.harness.pair import ANSWER_S
-from emlio_bench.harness.rank import open_rank
+from emlio_bench.harness.sides import ANSWER_S, open_rank
 from emlio_bench.link.contract import LinkEnd
 from emlio_bench.processes.child import say, start_worker
 

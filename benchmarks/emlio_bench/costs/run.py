@@ -6,17 +6,15 @@ from typing import Final
 from emlio.progress import Progress
 from emlio_bench.costs.daemons import daemons_figures
 from emlio_bench.costs.energy import energy_figures
-from emlio_bench.costs.examples import examples_figures
 from emlio_bench.costs.link import link_figures
 from emlio_bench.costs.memory import pause_figures, slow_figures
 from emlio_bench.costs.nvml import nvml_figures
-from emlio_bench.costs.planning import padding_figures, plan_figures
+from emlio_bench.costs.planning import examples_figures, padding_figures, plan_figures
 from emlio_bench.costs.ranks import ranks_figures
 from emlio_bench.costs.settings import SCENARIO_NAMES, CostsSettings
 from emlio_bench.costs.start import start_figures
 from emlio_bench.harness.command import Command
-from emlio_bench.harness.figures import results_of
-from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.results import Figure, Results, results_of
 
 __all__ = ["COMMAND", "SCENARIOS", "run_costs"]
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.settings import option
+from emlio_bench.harness.command import CommonSettings
 from emlio_bench.harness.options import count, duration, folder, names
-from emlio_bench.harness.settings import CommonSettings
 
 __all__ = ["SCENARIO_NAMES", "CostsSettings"]
 

@@ -11,12 +11,11 @@ from typing import Final
 from emlio.units import format_size
 from emlio_bench.costs.reading import Read, ReadOrder, read_in_process
 from emlio_bench.costs.settings import CostsSettings
-from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.data import prepared
-from emlio_bench.harness.figures import figure, rtt_text
-from emlio_bench.harness.results import Figure
-from emlio_bench.harness.runner import rotated
+from emlio_bench.harness.results import Figure, figure, rtt_text
+from emlio_bench.harness.rounds import rotated
 from emlio_bench.harness.scenario import DataSpec
+from emlio_bench.harness.sides import running_daemon
 from emlio_bench.link.choice import link_of
 
 __all__ = ["fresh_cache", "start_figures"]

@@ -2,9 +2,6 @@
 
 Each load keeps some cores busy. Where the program perf is installed, it counts the packages
 meanwhile. With `--calibrate` the model of `emlio energy` is fitted to the counters.
-
-Covers: the loads, the figures, the file of the calibration. Does not cover: the fit
-(emlio_bench.counters.fit), NVIDIA's counters (emlio_bench.costs.nvml).
 """
 
 import re
@@ -25,17 +22,13 @@ from emlio.energy.sources.calibration import Calibration
 from emlio.energy.sources.cpu_time import read_facts
 from emlio.energy.sources.probe import ProbeReport, probe
 from emlio.energy.values.counter import Event
-from emlio.energy.values.domain import Domain
+from emlio.energy.values.device import Domain
 from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
-from emlio.settings import option
 from emlio_bench.counters.fit import LoadPoint, fit
-from emlio_bench.harness.command import Command
-from emlio_bench.harness.figures import figure, results_of
-from emlio_bench.harness.options import duration
-from emlio_bench.harness.parsers import path
-from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.settings import CommonSettings
+from emlio_bench.harness.command import Command, CommonSettings
+from emlio_bench.harness.options import duration, folder
+from emlio_bench.harness.results import Figure, Results, figure, results_of
 
 __all__ = [
     "COMMAND",
@@ -62,9 +55,7 @@ class CountersSettings(CommonSettings):
     """`emlio-bench counters`."""
 
     phase: int = duration("10s", "length of each load")
-    calibrate: Path | None = option(
-        None, "fit the power model to the counters and write it here, for --calibration", parse=path, metavar="FILE"
-    )
+    calibrate: Path | None = folder("fit the power model to the counters and write it here, for --calibration", "FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

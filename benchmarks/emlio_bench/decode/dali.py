@@ -1,8 +1,4 @@
-"""One DALI pipeline on two sources: DALI's own reader of TFRecord files, and `EmlioLoader`.
-
-Covers: the graph, which is the same for both, on the CPU or with a GPU, and the two processes that
-run it. DALI is imported only when a sample is taken. Does not cover: other ways to decode (emlio_bench.decode.pillow).
-"""
+"""One DALI pipeline on two sources: DALI's own reader of TFRecord files, and `EmlioLoader`."""
 
 import importlib
 from collections.abc import Generator, Iterable

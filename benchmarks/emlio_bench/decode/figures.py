@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
-from emlio_bench.harness.figures import figure
-from emlio_bench.harness.plot import blank_figure, draw_bars, stamp
-from emlio_bench.harness.results import Figure, Results, Run, neighbours
-from emlio_bench.harness.spread import spread
+from emlio_bench.harness.plot import bar_panels
+from emlio_bench.harness.results import Figure, Results, Run, figure, neighbours
+from emlio_bench.harness.spread import Spread, spread
 
 __all__ = ["CPU", "DAEMON_CPU", "SPEED", "decode_figures", "draw_decode"]
 
@@ -73,19 +72,13 @@ def _ratios(
 
 def draw_decode(results: Results) -> Any:
     """Return a figure with a panel for each kind of decoding."""
-    panels = ((DALI, SPEED), (PILLOW, CPU), (CARRY, CPU))
-    shown = [(scenario, quantity) for scenario, quantity in panels if _of(results, scenario)]
-    figure, axes = blank_figure(5.0 * len(shown), 3.6, columns=len(shown))
-    for place, (scenario, quantity) in enumerate(shown):
+    panels: list[tuple[str, str, list[tuple[str, str, Spread]]]] = []
+    for scenario, quantity in ((DALI, SPEED), (PILLOW, CPU), (CARRY, CPU)):
+        own = [run for run in results.runs if run.scenario == scenario]
         bars = [
             (decoder.text, "emlio" if "emlio" in name or "-" in name else "paper", spread(values))
             for name, decoder in DECODERS.items()
-            if (values := [run.values[quantity] for run in _of(results, scenario) if run.subject == name])
+            if (values := [run.values[quantity] for run in own if run.subject == name])
         ]
-        draw_bars(axes[place] if len(shown) > 1 else axes, bars, f"{scenario}: {quantity}")
-    stamp(figure, results)
-    return figure
-
-
-def _of(results: Results, scenario: str) -> list[Run]:
-    return [run for run in results.runs if run.scenario == scenario]
+        panels += [(scenario, quantity, bars)] if bars else []
+    return bar_panels(results, panels)

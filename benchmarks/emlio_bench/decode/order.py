@@ -1,9 +1,4 @@
-"""The configuration of a process that decodes pictures, and its counting.
-
-Covers: the configuration, a meter that counts the process and its children, consuming epoch after
-epoch, reporting the sample. Does not cover: decoding (emlio_bench.decode.dali, emlio_bench.decode.pillow),
-starting the processes (emlio_bench.decode.subjects).
-"""
+"""The configuration of a process that decodes pictures, and its counting."""
 
 import importlib
 import multiprocessing

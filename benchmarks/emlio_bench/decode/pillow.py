@@ -1,9 +1,6 @@
 """Pictures decoded by Pillow, in threads, in processes, or without a loader.
 
 Threads run behind `EmlioLoader`, processes behind PyTorch's `DataLoader`.
-
-Covers: the transform, which is the same for all, and the processes that apply it. torch and Pillow
-are imported only when a sample is taken. Does not cover: DALI (emlio_bench.decode.dali).
 """
 
 import importlib
@@ -23,7 +20,18 @@ from emlio.index.opening import open_dataset
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
 from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, read_order, train_on
 
-__all__ = ["RandomCrop", "TFRecordImages", "data_loader", "train_on_dataloader", "train_on_loader", "train_on_memory"]
+__all__ = [
+    "Bytes",
+    "RandomCrop",
+    "TFRecordImages",
+    "carry_by_dataloader",
+    "carry_by_loader",
+    "columns",
+    "data_loader",
+    "train_on_dataloader",
+    "train_on_loader",
+    "train_on_memory",
+]
 
 _WANTED: Final = frozenset((IMAGE.encode(), LABEL.encode()))
 _TRIES: Final = 10
@@ -158,3 +166,36 @@ def train_on_memory(orders: bytes) -> None:
                 yield {"image": [transform(record)["image"] for record in records[start : start + order.batch]]}
 
     train_on(Batches(), order)
+
+
+class Bytes:
+    """A transform that returns a record's features, with the picture as bytes.
+
+    A pipe between processes can carry bytes.
+    """
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Return the features, copied out of the read buffer."""
+        return {IMAGE: bytes(sample[IMAGE]), LABEL: int(sample[LABEL])}
+
+
+def columns(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a batch: the pictures as a list, the labels as one tensor."""
+    torch: Any = importlib.import_module("torch")
+    return {
+        IMAGE: [sample[IMAGE] for sample in samples],
+        LABEL: torch.tensor([sample[LABEL] for sample in samples]),
+    }
+
+
+def carry_by_dataloader(orders: bytes) -> None:
+    """Read with PyTorch's loader and worker processes."""
+    order = read_order(orders)
+    train_on(data_loader(order, Bytes(), collate_fn=columns), order, IMAGE)
+
+
+def carry_by_loader(orders: bytes) -> None:
+    """Read with EMLIO, from a daemon or from this host's disks; every record is checked."""
+    order = read_order(orders)
+    loader = EmlioLoader(order.address, batch_size=order.batch, fields=[IMAGE, LABEL], to="torch", rank=0, world_size=1)
+    train_on(loader, order, IMAGE)

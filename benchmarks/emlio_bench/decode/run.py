@@ -15,18 +15,17 @@ from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.decode.figures import CPU, DAEMON_CPU, SPEED, decode_figures, draw_decode
 from emlio_bench.decode.order import GPU, NO_DAEMON, DecodeOrder
 from emlio_bench.decode.subjects import DALI, DECODERS, Decoder, check_installed
-from emlio_bench.harness.command import Command
+from emlio_bench.harness.command import Command, CommonSettings
 from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.data import data_root, warm_cache
-from emlio_bench.harness.figures import results_of
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.results import Results, Run
-from emlio_bench.harness.runner import rotated
+from emlio_bench.harness.options import chosen, count, names
+from emlio_bench.harness.results import Results, Run, results_of
+from emlio_bench.harness.rounds import rotated
 from emlio_bench.harness.scenario import Window
-from emlio_bench.harness.settings import DecodeSettings
 from emlio_bench.harness.spread import Value
 
-__all__ = ["COMMAND", "Pictures", "make_pictures", "run_decode"]
+__all__ = ["COMMAND", "DecodeSettings", "Pictures", "make_pictures", "run_decode"]
 
 _SHARD_BYTES: Final = 12_000_000
 _SIZE: Final = (500, 375)
@@ -42,6 +41,21 @@ buffer.
 
 _QUICK_WARM_UP: Final = 2
 _MOST_NS: Final = 240_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSettings(CommonSettings):
+    """`emlio-bench decode`."""
+
+    images: int = count(2000, "pictures in the dataset, and in a sample after its warm-up")
+    batch: int = count(64, "pictures in a batch")
+    threads: int = count(2, "threads, or worker processes, that decode")
+    repeats: int = count(5, "rounds; one sample of each subject in each")
+    subjects: tuple[str, ...] = names(tuple(DECODERS), "who is measured")
+    device: str = chosen(
+        ("cpu", GPU), "where pictures are decoded: cpu, or gpu for the subjects with DALI alone", "DEVICE"
+    )
+    epochs: int = count(1, "passes over the pictures in a sample, for devices that are fast")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

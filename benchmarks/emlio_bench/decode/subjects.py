@@ -1,8 +1,4 @@
-"""The subjects that decode pictures, with different sources and ways of parallel work.
-
-Covers: the subjects, the packages they need, one sample in a new process. Does not cover: the work
-of that process (emlio_bench.decode.dali, emlio_bench.decode.pillow).
-"""
+"""The subjects that decode pictures, with different sources and ways of parallel work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +11,8 @@ import msgspec
 from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio_bench.decode.order import DecodeOrder
-from emlio_bench.harness.daemon import running_daemon
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.pair import hear_sample
+from emlio_bench.harness.sides import hear_sample, running_daemon
 from emlio_bench.processes.child import start_worker
 
 __all__ = ["CARRY", "DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]

@@ -1,29 +1,19 @@
-"""The cost of protection: figures from the samples of a delivery, and from the ciphers alone.
+"""The cost of protection: figures from the samples of a delivery, and from the ciphers alone."""
 
-Covers: ratios of sealed to clear with their bound, the cost of the cipher alone on this processor.
-Does not cover: taking the samples (emlio_bench.subjects.loader).
-"""
-
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from emlio.wire.seal import CIPHERS, TAG_BYTES, StreamSeal, new_secret
-from emlio_bench.harness.figures import figure, ratio_values
-from emlio_bench.harness.results import Figure, Run, neighbours
+from emlio_bench.harness.results import Figure, Run, figure, neighbours
 from emlio_bench.harness.scenario import MESSAGE_BYTES, delivery_scenario
-from emlio_bench.harness.summary import cpu_s_per_gb
 
-__all__ = ["cipher_speeds", "protection_figures", "sealing_figures"]
+__all__ = ["cipher_speeds", "protection_figures"]
 
 _SEALED_OF_CLEAR: Final = 0.6
 _BOUND_AT: Final = delivery_scenario(100_000, 100_000).name
 """The scenario whose ratios have a bound: records of the size of photographs."""
 
-_CIPHER_NOTE: Final = (
-    "CPU is of both sides for a byte. If the cipher were all: as clear, and the time one core seals and opens."
-)
 _SPEED_NS: Final = 100_000_000
 
 
@@ -46,48 +36,11 @@ def protection_figures(runs: Sequence[Run], orders: Sequence[str], *, bounded: b
                         f"sealed / clear, {scenario} records, {order} order",
                         "",
                         (sealed.value("bytes/s") / clear.value("bytes/s") for sealed, clear in pairs),
-                        "Ratios of payload a second are of neighbours in the same round.",
+                        "Ratios are of neighbours in the same round; CPU is of both sides for a byte.",
                         at_least=_SEALED_OF_CLEAR if bounded and scenario == _BOUND_AT else None,
                     )
                 )
     return tuple(figures)
-
-
-def sealing_figures(runs: Sequence[Run], orders: Sequence[str], speeds: Sequence[Figure]) -> tuple[Figure, ...]:
-    """Return the ratio of clear to sealed processor time, and the same with the cipher's time only.
-
-    If both sides share their cores, throughput cannot exceed the second ratio. Background load
-    slows clear and sealed alike, so these ratios vary less than throughput.
-
-    Args:
-        runs: samples of a delivery run.
-        orders: orders of the loader.
-        speeds: result of `cipher_speeds`.
-    """
-    seconds = {figure.name: 1 / statistics.median(figure.values) for figure in speeds}
-    figures: list[Figure] = []
-    own = [run for run in runs if run.scenario == _BOUND_AT]
-    for order in orders:
-        pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
-        if not pairs:
-            continue
-        ciphers = [seconds[_name("seals", sealed)] + seconds[_name("opens", sealed)] for sealed, _ in pairs]
-        what = f"{_BOUND_AT} records, {order} order"
-        clear = [cpu_s_per_gb(one) for _, one in pairs]
-        if_all = ratio_values(clear, (one + cipher for one, cipher in zip(clear, ciphers, strict=True)))
-        figures += [
-            figure(
-                f"CPU of clear / of sealed, {what}",
-                "",
-                ratio_values(clear, (cpu_s_per_gb(sealed) for sealed, _ in pairs)),
-            ),
-            figure(f"the same if the cipher were all, {what}", "", if_all, _CIPHER_NOTE),
-        ]
-    return tuple(figures)
-
-
-def _name(what: str, run: Run) -> str:
-    return f"one core {what}, {run.words['protection']}"
 
 
 def cipher_speeds(repeats: int) -> tuple[Figure, ...]:

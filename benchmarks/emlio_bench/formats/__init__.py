@@ -1,1 +1,1 @@
-"""`emlio-bench formats`: datasets of several formats served as they lie."""
+"""`emlio-bench formats`: datasets of several formats served in place."""

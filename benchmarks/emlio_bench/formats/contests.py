@@ -1,8 +1,4 @@
-"""The contests of `emlio-bench formats`, and who takes part in each.
-
-Covers: pictures and windows of tokens over each way, EMLIO beside the formats' own loaders. Does
-not cover: running.
-"""
+"""The contests of `emlio-bench formats`, and who takes part in each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +8,15 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio_bench.formats.subjects import ServedFolder, ServedForm
 from emlio_bench.harness.contest import Contest, Corpus, Entrant
-from emlio_bench.harness.figures import rtt_text
-from emlio_bench.harness.options import flag, names
+from emlio_bench.harness.options import flag, names, out
+from emlio_bench.harness.results import rtt_text
 from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS, StoredForm
-from emlio_bench.race.run.fields import Field, FieldsSettings, entry_of
+from emlio_bench.race.run.fields import FieldsSettings
+from emlio_bench.race.run.turns import Field
 from emlio_bench.race.servers.object_store import BUCKET
-from emlio_bench.race.systems.entries import Entry, entered
-from emlio_bench.race.systems.hf_datasets import HfDatasets
-from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.pytorch_files import PyTorchFiles
+from emlio_bench.race.systems.entries import Entry, entered, entry_of
+from emlio_bench.race.systems.others import WebDataset, hf_datasets, mosaic, pytorch_files
 from emlio_bench.race.systems.system import System
-from emlio_bench.race.systems.webdataset import WebDataset
 
 __all__ = ["BESIDE", "FormatsSettings", "beside_field", "form_fields", "pairs"]
 
@@ -53,6 +47,7 @@ class FormatsSettings(FieldsSettings):
         "also read the folders of WebDataset, MosaicML Streaming, PyTorch's DataLoader and Hugging Face datasets with these "
         "loaders and with EMLIO, in turns over the link"
     )
+    out: Path = out("emlio-formats")
 
     def __post_init__(self) -> None:
         for first, others in ((form[0].name, form) for form in (PICTURE_FORMS, TOKEN_FORMS)):
@@ -91,17 +86,16 @@ def _batch(usual: int, corpus: Corpus) -> int:
 
 
 def _form_entry(form: StoredForm, record_bytes: int) -> Entry:
-    return entry_of(ServedForm(name=form.name, form=form, record_bytes=record_bytes))
+    return entry_of(ServedForm(name=form.name, stored=form, record_bytes=record_bytes))
 
 
 def pairs(cache: Path) -> tuple[tuple[System, ServedFolder], ...]:
     """Return the formats' own loaders, each with EMLIO on the folder that it reads."""
-    web, mosaic = WebDataset(cache=cache), Mosaic(cache=cache)
-    files, parquet = PyTorchFiles(cache=cache), HfDatasets(cache=cache)
+    web, mds, files, parquet = WebDataset(cache=cache), mosaic(cache), pytorch_files(cache), hf_datasets(cache)
     tar = _SETTINGS[web.name].partition(" ")[0]
     return (
         (web, ServedFolder(name="emlio, tar", of=web, inside=tar, record="bin")),
-        (mosaic, ServedFolder(name="emlio, mds", of=mosaic, inside=BUCKET, record="record")),
+        (mds, ServedFolder(name="emlio, mds", of=mds, inside=BUCKET, record="record")),
         (files, ServedFolder(name="emlio, files", of=files, inside="", record="data")),
         (parquet, ServedFolder(name="emlio, parquet", of=parquet, inside="", record="record", query="?format=parquet")),
     )

@@ -5,20 +5,19 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from emlio_bench.formats.contests import BESIDE, FormatsSettings, beside_field, form_fields, pairs
 from emlio_bench.formats.subjects import ServedForm, ready_once
 from emlio_bench.harness.command import Command, World
-from emlio_bench.harness.figures import figure
-from emlio_bench.harness.report import Part
-from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.table import Table
+from emlio_bench.harness.report import Part, Table
+from emlio_bench.harness.results import Figure, Results, figure
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS
 from emlio_bench.race.report.standing import Standing
-from emlio_bench.race.run.fields import Field, draw_fields, fields_parts, run_fields, times_table
+from emlio_bench.race.run.fields import draw_fields, fields_parts, run_fields, times_table
 from emlio_bench.race.run.one_machine import warm
+from emlio_bench.race.run.turns import Field
 
 __all__ = ["COMMAND", "run_formats"]
 
@@ -88,16 +87,12 @@ def formats_parts(results: Results) -> tuple[Part, ...]:
     return fields_parts(results, _READING, tables)
 
 
-def _draw(results: Results) -> Any:
-    return draw_fields(results)
-
-
 COMMAND: Final = Command(
     name="formats",
     settings=FormatsSettings,
     run=run_formats,
     text="the same records in several formats, served without conversion, over loopback and a long link",
     parts=formats_parts,
-    draw=_draw,
+    draw=draw_fields,
     keeps=True,
 )

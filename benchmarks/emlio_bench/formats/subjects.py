@@ -1,28 +1,19 @@
-"""EMLIO on a folder of any format, as systems that a race can run.
-
-Covers: folders that this benchmark writes, folders that another system's own writer made. Does not
-cover: reading (emlio_bench.race.consumers.read_forms), other systems (emlio_bench.race.systems).
-"""
+"""EMLIO on a folder of any format, as systems that a race can run."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from emlio_bench.harness.contest import Corpus, Family
-from emlio_bench.harness.daemon import running_daemon
+from emlio_bench.harness.sides import running_daemon
 from emlio_bench.link.contract import Link
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.records.stored_forms import LABELS, StoredForm, form_folder
-from emlio_bench.race.systems.ours import serving_daemon
+from emlio_bench.race.systems.ours import CLAIM, serving_daemon
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["ServedFolder", "ServedForm", "ready_once"]
-
-_CLAIM: Final = Claim(
-    shuffles="every record anywhere in the epoch", exact=True, leaves_on_disk="nothing", packages=("emlio",)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +21,8 @@ class _Ours(System):
     """A part of a `System`: a daemon that serves a folder, and a loader whose host meets it for the first time."""
 
     family: Family = "ours"
-    claim: Claim = _CLAIM
-    reader: str = "read_forms"
+    claim: Claim = CLAIM
+    reader: str = "read_emlio"
 
     def options(self, prepared: Path) -> str:
         """Return what follows the folder's name when it is served."""
@@ -39,45 +30,45 @@ class _Ours(System):
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `System`."""
+        """Do it; see `System`."""
         with serving_daemon(_address(prepared, self.options(prepared)), link, _index_flags(prepared)) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
+        """Do it; see `System`."""
         return ["env", f"XDG_CACHE_HOME={order.folder}", *System.command(self, order)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedForm(_Ours):
-    """See `System`. A folder that this benchmark writes.
+    """A folder that this benchmark writes.
 
     Attributes:
-        form: its format.
+        stored: its format.
         record_bytes: size of a record.
     """
 
-    form: StoredForm
+    stored: StoredForm
     record_bytes: int
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
-        form = self.form
+        """Do it; see `System`."""
+        form = self.stored
         raw = "raw" if form.raw else ""
         return (setting("default", form.words, record=form.record, label=form.label, labels=LABELS, raw=raw),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
-        return form_folder(self.form, corpus, folder)
+        """Do it; see `System`."""
+        return form_folder(self.stored, corpus, folder)
 
     def options(self, prepared: Path) -> str:
-        """See `_Ours`."""
-        return self.form.options(self.record_bytes)
+        """Return what follows the folder's name when it is served."""
+        return self.stored.options(self.record_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFolder(_Ours):
-    """See `System`. A folder that another system reads.
+    """A folder that another system reads.
 
     Attributes:
         of: the other system.
@@ -92,15 +83,15 @@ class ServedFolder(_Ours):
     query: str = ""
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
+        """Do it; see `System`."""
         return (setting("default", f"the folder of {self.of.name}", record=self.record),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
+        """Do it; see `System`."""
         return self.of.prepare(corpus, folder) / self.inside
 
     def options(self, prepared: Path) -> str:
-        """See `_Ours`."""
+        """Return what follows the folder's name when it is served."""
         return self.query
 
 

@@ -1,8 +1,4 @@
-"""The program behind scripts/gpu.
-
-Covers: turning argv into settings, printing progress and the summary, exit codes. Does not cover:
-running (emlio_bench.gpu.run).
-"""
+"""The program behind scripts/gpu."""
 
 import argparse
 import os

@@ -1,8 +1,4 @@
-"""The parts of a run on a GPU: what each needs, its share of the time, its command.
-
-Covers: the parts, choosing them, their limits. Pure but for looking at the checkout's tests. Does
-not cover: running them (emlio_bench.gpu.run).
-"""
+"""The parts of a run on a GPU: what each needs, its share of the time, its command."""
 
 import os
 import sys
@@ -12,9 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
-from emlio.settings import option
-from emlio_bench.harness.options import duration, names
-from emlio_bench.harness.parsers import path
+from emlio_bench.harness.options import duration, folder, names, out
 
 __all__ = ["PARTS", "GpuSettings", "Part", "PlacesOfPart", "chosen", "lacks", "limit_of"]
 
@@ -88,8 +82,7 @@ def _tests(places: PlacesOfPart, limit_ns: int) -> list[str]:
 def _decode(places: PlacesOfPart, limit_ns: int) -> list[str]:
     threads = str(min(os.cpu_count() or 1, 8))
     words = ["--device", "gpu", "--epochs", "8", "--batch", "128", "--threads", threads, "--repeats", "5"]
-    files = ["--json", str(places.out / "decode.json"), "--plot", str(places.out / "decode.png")]
-    return _bench("decode", *words, *files, "--data", str(places.data))
+    return _bench("decode", *words, "--json", str(places.out / "decode.json"), "--data", str(places.data))
 
 
 def _nvml(places: PlacesOfPart, limit_ns: int) -> list[str]:
@@ -169,15 +162,7 @@ class GpuSettings:
 
     parts: tuple[str, ...] = names([part.name for part in PARTS], "what runs")
     within: int = duration("15m", "time for all parts; environments are not counted")
-    out: Path = option(
-        Path("emlio-gpu"),
-        "folder for the results and the page (default emlio-gpu)",
-        parse=path,
-        metavar="FOLDER",
-    )
-    cache: Path | None = option(
-        None,
-        "folder for datasets and environments of other systems (default ~/.cache/emlio-bench)",
-        parse=path,
-        metavar="FOLDER",
+    out: Path = out("emlio-gpu", "folder for the results and the page")
+    cache: Path | None = folder(
+        "folder for datasets and environments of other systems (default ~/.cache/emlio-bench)", "FOLDER"
     )

@@ -8,10 +8,8 @@ from xml.etree import ElementTree
 
 from emlio.errors import ConfigError
 from emlio_bench.gpu.run import Came, Outcome, test_cases
-from emlio_bench.harness.figures import results_of
-from emlio_bench.harness.report import Part, environment_table, result_parts, write_report
-from emlio_bench.harness.results import Results, read_results
-from emlio_bench.harness.table import Table
+from emlio_bench.harness.report import Part, Table, environment_table, result_parts, write_report
+from emlio_bench.harness.results import Results, read_results, results_of
 from emlio_bench.paper.report import paper_parts
 
 __all__ = ["first_words", "gpu_parts", "write_gpu_report"]

@@ -1,8 +1,4 @@
-"""The run of all parts, one after the other, and what came of each.
-
-Covers: sharing the time, the outcome of a part from its exit status and its results. Does not cover: the process of
-a part (emlio_bench.gpu.process), the page (emlio_bench.gpu.report).
-"""
+"""The run of all parts, one after the other, and what came of each."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -2,12 +2,29 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from emlio.errors import ConfigError
+from emlio_bench.harness.options import flag, folder
 from emlio_bench.harness.report import Part, result_parts
 from emlio_bench.harness.results import Results
 
-__all__ = ["Command", "World"]
+__all__ = ["Command", "CommonSettings", "World"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings:
+    """The options of each benchmark that prints tables."""
+
+    json: Path | None = folder("write raw values and their environment here; compressed as .gz", "FILE")
+    append: bool = flag("add to the values in the --json file, if they are of a like run")
+    data: Path | None = folder("keep datasets in this folder and use what is there (default: a temporary one)")
+    quick: bool = flag("small data and short samples: shows that all works, measures nothing")
+
+    def __post_init__(self) -> None:
+        if self.append and self.json is None:
+            raise ConfigError("--append needs --json FILE to append to")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

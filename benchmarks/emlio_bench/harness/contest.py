@@ -1,7 +1,4 @@
-"""The subject of a race: its contests, and who enters them.
-
-Covers: values that results keep. Does not cover: making records (emlio_bench.race.records.corpus).
-"""
+"""The subject of a race: its contests, and who enters them."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

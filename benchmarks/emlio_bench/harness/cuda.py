@@ -2,8 +2,6 @@
 
 It needs nothing but Python, and is a program too: before anything is installed, `python3 cuda.py`
 says what is missing and exits with status 1.
-
-Covers: asking the driver for its GPUs. Does not cover: whether PyTorch or DALI can use them.
 """
 
 import ctypes

@@ -1,28 +1,30 @@
-"""The data of a benchmark: made once, then kept in the page cache.
+"""The data of a benchmark: made once, then kept in the page cache."""
 
-Covers: making or finding a dataset, loading its files into memory, multiplying or splitting its
-shards by hard links. Does not cover: the contents of records (emlio.prepare.synth).
-"""
-
+import ctypes
+import mmap
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.index.opening import open_dataset
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
-from emlio_bench.harness.locked import Locked, locked
 from emlio_bench.harness.scenario import DataSpec
 
 __all__ = [
+    "Locked",
     "data_root",
     "link_copies",
+    "locked",
     "make_data",
     "memory_root",
     "read_through",
@@ -83,7 +85,7 @@ def prepared(spec: DataSpec, chosen: Path | None) -> Generator[Path, None, None]
 
 
 @contextmanager
-def locked_data(spec: DataSpec, chosen: Path | None) -> Generator[tuple[Path, Locked], None, None]:
+def locked_data(spec: DataSpec, chosen: Path | None) -> "Generator[tuple[Path, Locked], None, None]":
     """Provide the directory as `prepared` does, and what the system allowed to lock."""
     with data_root(chosen) as root:
         directory = make_data(spec, root, progress=sys.stderr.isatty())
@@ -181,3 +183,56 @@ def _link(link: Path, shard: Path) -> None:
     if link.is_symlink() or not link.exists():
         link.unlink(missing_ok=True)
         link.hardlink_to(shard.resolve())  # symbolic links to other folders are not served
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.munlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Locked:
+    """Files whose pages this process holds in memory.
+
+    Attributes:
+        size_bytes: their size.
+        refused: the error of the system if it did not allow it; empty if all pages are locked.
+    """
+
+    size_bytes: int
+    refused: str
+    _maps: Sequence[tuple[int, int]] = field(default=(), repr=False)
+
+    def resident(self) -> float:
+        """Return the share of their pages that are in memory now."""
+        pages, there = 0, 0
+        for address, length in self._maps:
+            states = np.zeros(-(-length // mmap.PAGESIZE), np.uint8)
+            if _libc.mincore(address, length, states.ctypes.data):
+                raise OSError(ctypes.get_errno(), "mincore must tell which pages are in memory")
+            pages += len(states)
+            there += int((states & 1).sum())
+        return there / pages if pages else 1.0
+
+
+@contextmanager
+def locked(files: Iterable[Path]) -> Generator[Locked, None, None]:
+    """Hold the pages of these files in memory while the block lasts, as far as the system allows it."""
+    with ExitStack() as held:
+        maps: list[tuple[int, int]] = []
+        refused, size_bytes = "", 0
+        for path in files:
+            length = path.stat().st_size
+            if not length:
+                continue
+            with path.open("rb") as file:
+                view = held.enter_context(mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ))
+            array = np.frombuffer(view, np.uint8)
+            address = array.ctypes.data
+            del array  # it would keep the mapping from being closed
+            maps.append((address, length))
+            size_bytes += length
+            if _libc.mlock(address, length):
+                refused = refused or f"{path.name} could not be locked: error {ctypes.get_errno()} of mlock"
+        yield Locked(size_bytes=size_bytes, refused=refused, _maps=tuple(maps))

@@ -1,8 +1,4 @@
-"""The environment of a result.
-
-Covers: properties of machine, kernel and software that may change a figure. Does not cover: the
-measurements.
-"""
+"""The environment of a result."""
 
 import os
 import platform

@@ -1,7 +1,4 @@
-"""Pictures: one figure of matplotlib for a benchmark, in one style.
-
-Covers: sheets, axes, spreads, colours, writing PNG. Does not cover: what is drawn.
-"""
+"""Pictures: one figure of matplotlib for a benchmark, in one style."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,7 +8,7 @@ from math import log10
 from typing import Any, Final
 
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.spread import Spread, spread
+from emlio_bench.harness.spread import Spread
 
 __all__ = [
     "BOUND",
@@ -19,10 +16,10 @@ __all__ = [
     "INK",
     "MUTED",
     "OURS",
+    "bar_panels",
     "blank_figure",
     "colour",
     "draw_bars",
-    "draw_spreads",
     "dress",
     "plain_logarithms",
     "png_bytes",
@@ -92,13 +89,6 @@ def _plain(value: float, _: int) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
-def draw_spreads(axes: Any, places: Sequence[float], samples: Sequence[Sequence[float]], **style: Any) -> None:
-    """Draw medians, with lines from the least to the most value."""
-    of = [spread(values) for values in samples]
-    beyond = [[one.median - one.least for one in of], [one.most - one.median for one in of]]
-    axes.errorbar(places, [one.median for one in of], yerr=beyond, marker="o", **style)
-
-
 def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> None:
     """Draw horizontal bars, one below the other: label, subject, spread. A triangle marks a bound."""
     axes.set_ylim(len(bars) - 0.5, -0.5)
@@ -112,6 +102,27 @@ def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> 
     axes.set_xlabel(axis)
     axes.set_xlim(left=0)
     dress(axes, grid="x")
+
+
+def bar_panels(
+    results: Results, panels: Sequence[tuple[str, str, Sequence[tuple[str, str, Spread]]]], title: str = ""
+) -> Any:
+    """Return a figure with bars in each panel, as `draw_bars` has them; None without panels.
+
+    Args:
+        results: their results, which are named below.
+        panels: title, quantity and bars of each panel.
+        title: title of the figure.
+    """
+    if not panels:
+        return None
+    height = sum(0.9 + 0.26 * len(bars) for _, _, bars in panels)
+    figure, axes = blank_figure(8.6, height, title=title, rows=len(panels))
+    for panel, (name, quantity, bars) in zip(axes.flat if len(panels) > 1 else [axes], panels, strict=True):
+        draw_bars(panel, bars, quantity)
+        panel.set_title(name, loc="left", fontsize=9)
+    stamp(figure, results)
+    return figure
 
 
 def stamp(figure: Any, results: Results, *, before: str = "") -> None:

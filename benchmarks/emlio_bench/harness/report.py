@@ -1,8 +1,4 @@
-"""The report of results: parts of text, points and tables, for a terminal and as Markdown with a picture.
-
-Covers: the forms of a report, the tables of deliveries and of figures, the environment, doubts.
-Does not cover: statistics (emlio_bench.harness.summary), drawing (emlio_bench.harness.plot).
-"""
+"""The report of results: parts of text, points and tables, for a terminal and as Markdown with a picture."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,54 +9,72 @@ from emlio.errors import ConfigError
 from emlio.units import format_size
 from emlio_bench.harness.plot import png_bytes
 from emlio_bench.harness.results import RESULTS, Figure, Results, write_results
-from emlio_bench.harness.spread import Spread, spread
-from emlio_bench.harness.subject import LIMITS
-from emlio_bench.harness.summary import Row, doubts, summarise
-from emlio_bench.harness.table import Table, escaped
+from emlio_bench.harness.spread import spread
 
 __all__ = [
     "PICTURE",
     "REPORT",
     "Part",
+    "Table",
     "environment_table",
-    "label",
+    "escaped",
     "missed_bounds",
     "result_parts",
     "text_page",
     "write_report",
 ]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under a header.
+
+    Attributes:
+        header: names of the columns; all empty for a table without a header.
+        rows: rows, each with as many cells as the header.
+        title: title, if any.
+        names: number of columns from the left that hold words and are left-aligned.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    names: int = 1
+
+    def text(self) -> str:
+        """Return the table for a terminal, without its title and without empty columns."""
+        kept = [column for column in range(len(self.header)) if any(row[column] for row in self.rows)]
+        lines = [self.header, *self.rows] if any(self.header) else self.rows
+        widths = {column: max(len(line[column]) for line in lines) for column in kept}
+        laid = [
+            "  ".join(
+                line[column].ljust(widths[column]) if column < self.names else line[column].rjust(widths[column])
+                for column in kept
+            ).rstrip()
+            for line in lines
+        ]
+        if any(self.header):
+            laid.insert(1, "-" * (sum(widths.values()) + 2 * (len(widths) - 1)))
+        return "\n".join(laid)
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, without its title."""
+        rules = tuple(":--" if place < self.names else "--:" for place in range(len(self.header)))
+        lines = (
+            self.header,
+            rules,
+            *(tuple(escaped(cell).replace("|", "\\|") for cell in row) for row in self.rows),
+        )
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def escaped(words: str) -> str:
+    """Return text of other programs for Markdown, without markup and in one line."""
+    return " ".join(words.split()).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
 REPORT: Final = "report.md"
 PICTURE: Final = "figures.png"
-
-_LABELS: Final = {
-    "bare": "bare PUSH/PULL pair",
-    "iperf3": "iperf3, one stream",
-    "paper": "the paper's method, shard order",
-}
-_ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
-_WAYS: Final = {
-    "": "verified",
-    "keyed": "keys only",
-    "rows": "verified, rows",
-    "sealed": "sealed",
-    "views": "verified, each record sliced",
-}
-_READING: Final = (
-    "Median (least..most). Ratios are of neighbours in the same round; GB are 10^9 bytes of payload; CPU seconds "
-    "per GB are of\nthe sending plus the receiving process."
-)
-
-
-def label(subject: str) -> str:
-    """Return a subject's display name."""
-    if subject in _LABELS:
-        return _LABELS[subject]
-    ours, _, rest = subject.partition("-")
-    order, _, way = rest.partition("-")
-    if ours != "emlio" or order not in _ORDERS or way not in _WAYS:
-        return subject
-    return f"EMLIO, {_ORDERS[order]}, {_WAYS[way]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +143,9 @@ def _markdown(title: str, picture: Sequence[str], parts: Sequence[Part]) -> str:
 
 
 def result_parts(results: Results) -> tuple[Part, ...]:
-    """Return the whole report of a run. The environment comes first."""
-    rows = summarise(results) if any("bytes/s" in run.values for run in results.runs) else ()
-    scenarios = dict.fromkeys(row.scenario for row in rows)
+    """Return the report of a run that has figures alone. The environment comes first."""
     return (
         Part(tables=(environment_table(results),)),
-        *(Part(tables=(_scenario_table(rows, scenario),)) for scenario in scenarios),
-        Part(text=_READING if rows else ""),
-        Part(heading="Caveats", points=doubts(rows)),
         Part(tables=(_figure_table(results.figures),) if results.figures else ()),
         Part(text="\n".join(dict.fromkeys(figure.note for figure in results.figures if figure.note))),
     )
@@ -171,38 +180,6 @@ def environment_table(results: Results) -> Table:
     return Table(header=("", ""), rows=rows, names=2)
 
 
-def _scenario_table(rows: Sequence[Row], scenario: str) -> Table:
-    chosen = [row for row in rows if row.scenario == scenario]
-    limit = next((row.subject for row in chosen if row.subject in LIMITS), None)
-    return Table(
-        header=(
-            f"{scenario} records",
-            "GB/s",
-            "records/s",
-            f"of {limit}" if limit else "",
-            "of bare pair",
-            "CPU s/GB",
-            "CPU of bare pair",
-            "first batch",
-            "protected by",
-        ),
-        rows=tuple(
-            (
-                label(row.subject),
-                _spread(row.bytes_per_s, "{:.2f}", 1e-9),
-                f"{row.records_per_s.median:,.0f}" if row.records_per_s else "",
-                _spread(row.of_limit, "{:.0f}", 100, " %") if row.of_limit else "",
-                _spread(row.of_bare, "{:.0f}", 100, " %") if row.of_bare else "",
-                f"{row.sender_s_per_gb.median:.2f} + {row.receiver_s_per_gb.median:.2f}",
-                _spread(row.cpu_of_bare, "{:.2f}", 1, " x") if row.cpu_of_bare else "",
-                f"{row.first_batch_ms.median:.0f} ms" if row.first_batch_ms else "",
-                row.protection,
-            )
-            for row in chosen
-        ),
-    )
-
-
 def _figure_table(figures: Sequence[Figure]) -> Table:
     rows: list[tuple[str, ...]] = []
     for figure in figures:
@@ -217,8 +194,3 @@ def _figure_table(figures: Sequence[Figure]) -> Table:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _spread(of: Spread, form: str, factor: float, unit: str = "") -> str:
-    median, least, most = (form.format(value * factor) for value in (of.median, of.least, of.most))
-    return f"{median}{unit} ({least}..{most})"

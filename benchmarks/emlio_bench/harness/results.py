@@ -2,36 +2,40 @@
 
 A run has values by quantity; a figure is a list of values with a bound. Results whose settings or
 machines differ refuse to merge. Raw values are kept, so that summaries can be computed again.
-
-Covers: all results, their JSON, the rules for merging. Does not cover: summaries
-(emlio_bench.harness.summary), what a race makes of its values (emlio_bench.race.report).
 """
 
 import gzip
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.units import format_duration
 from emlio_bench.harness.contest import Contest, Entrant
-from emlio_bench.harness.environment import Environment
+from emlio_bench.harness.environment import Environment, read_environment
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.spread import Value
 from emlio_bench.link.accuracy import LinkReport
 
 __all__ = [
+    "MIB",
     "QUICK",
     "RESULTS",
     "Figure",
     "Results",
     "Run",
+    "by_name",
+    "figure",
     "merge",
     "neighbours",
+    "ratio_values",
     "read_results",
+    "results_of",
+    "rtt_text",
     "run_of",
     "unlike",
     "write_results",
@@ -272,3 +276,73 @@ def read_results(place: Path) -> Results:
         raise ConfigError(f"results must be readable: {path}: {error}") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"results must be JSON of schema {SCHEMA}: {path}: {error}") from error
+
+
+MIB = 1 << 20
+
+
+def figure(
+    name: str,
+    unit: str,
+    values: Iterable[float],
+    note: str = "",
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    every: bool = False,
+) -> Figure:
+    """Return a figure. See `Figure`."""
+    return Figure(
+        name=name, unit=unit, values=tuple(values), at_most=at_most, at_least=at_least, every=every, note=note
+    )
+
+
+def ratio_values(ours: Iterable[float], theirs: Iterable[float]) -> tuple[float, ...]:
+    """Return the ratios of values that were measured one after the other; there must be as many."""
+    return tuple(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def by_name(results: Results) -> dict[str, Figure]:
+    """Return the figures by name."""
+    return {one.name: one for one in results.figures}
+
+
+def rtt_text(rtt_ns: int) -> str:
+    """Return a round trip for people; 0 ms for none."""
+    return format_duration(rtt_ns) if rtt_ns else "0 ms"
+
+
+def results_of(
+    benchmark: str,
+    settings: Mapping[str, object],
+    figures: Iterable[Figure],
+    runs: Sequence[Run] = (),
+    *,
+    iperf: str | None = None,
+) -> Results:
+    """Return the results of a run in this environment.
+
+    Args:
+        benchmark: name of the benchmark.
+        settings: settings of the run. Booleans become true or false, several values are joined by
+            commas.
+        figures: figures of the run.
+        runs: samples of the run.
+        iperf: path of iperf3, if it was used.
+    """
+    told = tuple((name, _text(value)) for name, value in settings.items())
+    return Results(
+        benchmark=benchmark,
+        environment=read_environment(iperf),
+        settings=told,
+        runs=tuple(runs),
+        figures=tuple(figures),
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value)))
+    return str(value)

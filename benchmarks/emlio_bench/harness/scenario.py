@@ -1,8 +1,4 @@
-"""Scenarios: the size of records, the amount of payload, and the length of a measurement.
-
-Covers: the frozen values and their text forms. Does not cover: making data
-(emlio_bench.harness.data), measuring.
-"""
+"""Scenarios: the size of records, the amount of payload, and the length of a measurement."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +7,8 @@ from emlio.errors import ConfigError
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = [
+    "BARE",
+    "LIMITS",
     "MESSAGE_BYTES",
     "QUICK_WINDOW",
     "DataSpec",
@@ -152,3 +150,10 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     if len(set(sizes)) != len(sizes) or not all(16 <= size <= 1 << 28 for size in sizes):
         raise ConfigError(f"sizes must differ and lie in [16, 256 MiB], got {text!r}")
     return sizes
+
+
+LIMITS = ("iperf3",)
+"""Subjects that measure what one TCP stream of this machine carries; a run uses one of them."""
+
+BARE = "bare"
+"""The subject that measures the highest throughput of ZeroMQ in a Python process."""

@@ -1,8 +1,6 @@
 """The median and extremes of one quantity, of which some values may be bounds.
 
 A run that was cut at its time limit gives a bound: its true value lies beyond the measured one.
-
-Covers: values and bounds, ratios of two quantities, their text. Pure. Does not cover: the quantities.
 """
 
 from collections.abc import Callable, Sequence

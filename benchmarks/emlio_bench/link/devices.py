@@ -3,8 +3,6 @@
 The namespaces have no names. A namespace lives as long as a process runs in it or holds a
 descriptor of it. However its owner ends, the kernel removes the namespace, and no tool is needed to
 make it or to clean up.
-
-Does not cover: moving packets (emlio_bench.link.holder).
 """
 
 import contextlib

@@ -12,11 +12,10 @@ from typing import TypeVar
 import msgspec
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.contract import ENTER, Held, Link, LinkCounts, LinkEnd, LinkKind
+from emlio_bench.link.contract import ENTER, Held, Link, LinkCounts, LinkEnd, LinkKind, LinkSpec
 from emlio_bench.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
 from emlio_bench.link.holder import LinkOrder, Started
 from emlio_bench.link.native.build import NotCompiledError, load_library
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 
 __all__ = ["EmulatedLink", "why_not"]

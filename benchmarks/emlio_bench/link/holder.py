@@ -2,10 +2,11 @@
 
 SIGUSR1 asks for counts, SIGUSR2 for what is held, SIGTERM ends it. If its owner has gone, it kills
 all programs at the ends.
-
-Covers: both kinds. Does not cover: forwarding itself (forward.c), the words of netem (emlio_bench.link.netem).
 """
 
+import contextlib
+import ctypes
+import gc
 import os
 import select
 import signal
@@ -13,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Final, Protocol
 
 import msgspec
 
-from emlio_bench.link.contract import Held, LineCounts, LinkCounts, LinkKind
+from emlio_bench.link.contract import Held, LineCounts, LinkCounts, LinkKind, LinkSpec
 from emlio_bench.link.devices import (
     PREFIX_BITS,
     STORAGE_DEVICE,
@@ -29,16 +32,113 @@ from emlio_bench.link.devices import (
     training_address,
     training_device,
 )
-from emlio_bench.link.inhabitants import end_inhabitants
 from emlio_bench.link.native.build import NotCompiledError, load_library
 from emlio_bench.link.native.lines import CompiledWay
 from emlio_bench.link.netem import netem_words, read_line_counts
 from emlio_bench.link.own_time import OwnTimeProbe, bound_datagrams, own_time_ns, trial_rtt_ns
-from emlio_bench.link.promptness import SAID_FD, be_prompt, hear_signals
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
-__all__ = ["LinkOrder", "Started", "main"]
+__all__ = ["SAID_FD", "LinkOrder", "Started", "be_prompt", "end_inhabitants", "hear_signals", "inhabitants", "main"]
+
+_MOST_LOOKS = 100
+_END_S = 1.0
+
+
+def inhabitants(namespaces: Sequence[int]) -> list[int]:
+    """Return the ids of all processes in any of these namespaces, except this process.
+
+    Args:
+        namespaces: descriptors of the namespaces.
+    """
+    others = (int(process.name) for process in Path("/proc").glob("[0-9]*"))
+    return [process for process in others if process != os.getpid() and _lives_in(process, namespaces)]
+
+
+def end_inhabitants(namespaces: Sequence[int]) -> None:
+    """Kill all processes in the namespaces, and those that they start meanwhile.
+
+    Their owner is gone, so no process is left that could end them in order.
+    """
+    for _ in range(_MOST_LOOKS):
+        found = inhabitants(namespaces)
+        if not found:
+            return
+        for process in found:
+            _kill(process, namespaces)
+
+
+def _lives_in(process: int, namespaces: Sequence[int]) -> bool:
+    try:
+        seen = os.stat(f"/proc/{process}/ns/net")
+    except OSError:
+        return False  # it has ended, or this process may not inspect it
+    return any(os.path.samestat(seen, os.fstat(namespace)) for namespace in namespaces)
+
+
+def _kill(process: int, namespaces: Sequence[int]) -> None:
+    try:
+        held = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        # Checked again: from here on the process id cannot be reused for another process.
+        if _lives_in(process, namespaces):
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+            select.select([held], [], [], _END_S)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(held)
+
+
+SAID_FD: Final = 1
+"""Standard output, on which a link's process reports.
+
+For select, the write end of a pipe becomes readable when the pipe has no reader any more.
+"""
+
+_PRIORITY: Final = 1
+_PR_SET_TIMERSLACK: Final = 29
+_M_TRIM_THRESHOLD: Final = -1
+_M_TOP_PAD: Final = -2
+_MEMORY_STEP_BYTES: Final = 8 << 20
+
+
+def be_prompt() -> None:
+    """Give this process real-time priority, exact timers and memory that is not returned.
+
+    Only for a process that does nothing else.
+    """
+    # The process must run before every ordinary process. With a better nice value alone, packets
+    # are tens of milliseconds late on a busy machine. If this is not permitted, `latest_ns` shows
+    # the delays.
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)  # otherwise each wait is up to 50 µs too long
+    if hasattr(libc, "mallopt"):
+        # Otherwise memory returns to the kernel with nearly every packet, and the kernel clears its
+        # pages again for the next packet.
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)
+        libc.mallopt(_M_TOP_PAD, _MEMORY_STEP_BYTES)
+    gc.disable()  # this process makes no reference cycles, and a collection would delay packets
+
+
+def hear_signals() -> int:
+    """Redirect SIGTERM, SIGUSR1 and SIGUSR2 to a descriptor, and return it.
+
+    Each signal arrives as a byte with its number. From now on these signals have no other effect.
+    """
+    signals, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(told)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, _leave_it_to_the_descriptor)
+    return signals
+
+
+def _leave_it_to_the_descriptor(number: int, frame: FrameType | None) -> None:
+    """Do nothing. Without a handler, the default action would end the process."""
+
 
 _ANSWER_S: Final = 10.0
 

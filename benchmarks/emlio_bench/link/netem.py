@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from emlio.errors import TransportError
-from emlio_bench.link.contract import ENTER, LineCounts
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import ENTER, LineCounts, LinkSpec
 
 __all__ = ["netem_words", "read_line_counts", "why_no_netem"]
 

@@ -2,10 +2,6 @@
 
 It is measured with pings on the link when the link is made, and counts as a part of the requested
 round trip.
-
-Covers: the pings and their evaluation. Does not cover: subtracting the time
-(emlio_bench.link.kinds.forwarder); checking the resulting round trip
-(emlio_bench.link.accuracy).
 """
 
 import os

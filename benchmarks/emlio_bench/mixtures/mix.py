@@ -1,8 +1,6 @@
 """The mixtures that `emlio-bench mixtures` reads: three datasets with weights, and their sizes.
 
 All datasets of a mixture are consecutive parts of one corpus. So a record's id says its dataset.
-
-Covers: the values, the dataset of an id. Pure. Does not cover: counting (emlio_bench.mixtures.exactness), storing.
 """
 
 from collections.abc import Sequence
@@ -14,8 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
+from emlio_bench.harness.results import Run
+from emlio_bench.race.records.order import Epoch
 
-__all__ = ["AGAIN", "MIX_NAMES", "ONCE", "STEP", "WEIGHTS", "Mix", "mix_of"]
+__all__ = [
+    "AGAIN",
+    "BATCH",
+    "DISTINCT",
+    "EARLY",
+    "EPOCH",
+    "MIX_NAMES",
+    "ONCE",
+    "STEP",
+    "WEIGHTS",
+    "WINDOW",
+    "Mix",
+    "early_repeats",
+    "mix_of",
+    "values_of_mix",
+    "wrong_mix",
+]
 
 WEIGHTS: Final = (0.6, 0.3, 0.1)
 
@@ -97,3 +113,61 @@ def mix_of(name: str, records: int) -> Mix:
     shares = tuple(round(weight * records) for weight in WEIGHTS)
     sizes = shares if name == ONCE else (records // len(WEIGHTS),) * len(WEIGHTS)
     return Mix(name=name, weights=WEIGHTS, sizes=sizes)
+
+
+WINDOW: Final = "largest deviation in a window"
+BATCH: Final = "largest deviation in a whole batch"
+DISTINCT: Final = "distinct records"
+EARLY: Final = "came too early"
+EPOCH: Final = "largest deviation in the epoch"
+
+
+def values_of_mix(epoch: Epoch, mix: Mix, batch: int, window: int) -> dict[str, float]:
+    """Return the values of an epoch's samples."""
+    sources = mix.sources(epoch.ids)
+    weights = np.asarray(mix.weights)
+    ones = sources[:, None] == np.arange(len(weights))
+    counts = np.concatenate([np.zeros((1, len(weights))), np.cumsum(ones, axis=0, dtype=np.float64)])
+    found = {
+        DISTINCT: float(len(set(epoch.ids))),
+        EARLY: float(early_repeats(epoch.ids, mix)),
+        EPOCH: _largest(counts[-1] - np.asarray(mix.draws)),
+    }
+    if len(counts) > window:
+        found[WINDOW] = _largest(counts[window:] - counts[:-window] - window * weights)
+    ends = np.asarray((0, *accumulate(epoch.batch_records)))
+    whole = np.asarray(epoch.batch_records, np.int64) == batch
+    if whole.any():
+        found[BATCH] = _largest((counts[ends[1:]] - counts[ends[:-1]])[whole] - batch * weights)
+    return found
+
+
+def wrong_mix(run: Run, mix: Mix) -> str:
+    """Return what is wrong with a run of a loader that keeps proportions exactly; "" for nothing."""
+    distinct = sum(min(size, draw) for size, draw in zip(mix.sizes, mix.draws, strict=True))
+    kept = {EPOCH: 0, EARLY: 0, DISTINCT: distinct}
+    return "; ".join(
+        f"{name} {run.value(name):g}, not {of}"
+        for name, of in kept.items()
+        if name in run.values and run.value(name) != of
+    )
+
+
+def _largest(deviations: npt.NDArray[np.float64]) -> float:
+    return float(np.abs(deviations).max())
+
+
+def early_repeats(ids: Sequence[int], mix: Mix) -> int:
+    """Return how many records came again before all records of their dataset had come."""
+    sources: list[int] = mix.sources(ids).tolist()
+    passes = [set[int]() for _ in mix.sizes]
+    early = 0
+    for one, source in zip(ids, sources, strict=True):
+        come = passes[source]
+        if one in come:
+            early += 1
+            continue
+        come.add(one)
+        if len(come) == mix.sizes[source]:
+            come.clear()
+    return early

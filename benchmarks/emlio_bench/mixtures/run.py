@@ -7,18 +7,28 @@ from typing import Any, Final
 
 from emlio_bench.harness.command import Command, World
 from emlio_bench.harness.contest import Contest, Corpus
-from emlio_bench.harness.figures import rtt_text
-from emlio_bench.harness.options import flag, names
-from emlio_bench.harness.report import Part
-from emlio_bench.harness.results import Results
+from emlio_bench.harness.options import flag, names, out
+from emlio_bench.harness.report import Part, Table
+from emlio_bench.harness.results import Results, rtt_text
 from emlio_bench.harness.spread import spread, text
-from emlio_bench.harness.table import Table
-from emlio_bench.mixtures.exactness import BATCH, DISTINCT, EARLY, WINDOW, values_of_mix, wrong_mix
-from emlio_bench.mixtures.mix import MIX_NAMES, STEP, WEIGHTS, Mix, mix_of
+from emlio_bench.mixtures.mix import (
+    BATCH,
+    DISTINCT,
+    EARLY,
+    MIX_NAMES,
+    STEP,
+    WEIGHTS,
+    WINDOW,
+    Mix,
+    mix_of,
+    values_of_mix,
+    wrong_mix,
+)
 from emlio_bench.mixtures.subjects import OURS, SUBJECTS, subjects
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.report.standing import Standing
-from emlio_bench.race.run.fields import Field, FieldsSettings, draw_fields, fields_parts, run_fields, times_table
+from emlio_bench.race.run.fields import FieldsSettings, draw_fields, fields_parts, run_fields, times_table
+from emlio_bench.race.run.turns import Field
 from emlio_bench.race.systems.entries import entered
 
 __all__ = ["COMMAND", "MixturesSettings", "run_mixtures"]
@@ -44,6 +54,7 @@ class MixturesSettings(FieldsSettings):
     )
     subjects: tuple[str, ...] = names(SUBJECTS, "loaders that take turns")
     every: bool = flag("also read with all other settings of the other loaders in the race, to see which is their best")
+    out: Path = out("emlio-mixtures")
 
     @property
     def batch(self) -> int:

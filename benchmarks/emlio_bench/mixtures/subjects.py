@@ -2,9 +2,6 @@
 
 EMLIO's daemon serves all datasets of a mixture. The other loaders find each in a folder of one bucket. By default each has the
 setting that was its fastest in the race over 30 ms.
-
-Covers: writing the datasets, serving them, the options of consumers. Does not cover: reading (emlio_bench.race.consumers), the
-other systems themselves (emlio_bench.race.systems).
 """
 
 from collections.abc import Generator
@@ -18,14 +15,12 @@ from emlio.tfrecord import frame
 from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
 from emlio_bench.mixtures.mix import Mix
-from emlio_bench.race.records.consumer import converted
 from emlio_bench.race.records.corpus import made_once, read_records
-from emlio_bench.race.records.order import RaceOrder
+from emlio_bench.race.records.order import RaceOrder, converted
 from emlio_bench.race.servers.object_store import BUCKET
-from emlio_bench.race.systems.litdata import LitData
-from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.ours import serving_daemon
-from emlio_bench.race.systems.over_store import OverStore
+from emlio_bench.race.systems import others
+from emlio_bench.race.systems.ours import CLAIM, serving_daemon
+from emlio_bench.race.systems.over import OverStore
 from emlio_bench.race.systems.system import Claim, Setting, System
 
 __all__ = ["OURS", "SUBJECTS", "MixedEmlio", "MixedPeer", "subjects"]
@@ -36,9 +31,6 @@ SUBJECTS: Final = (OURS, "mosaic", "mosaic-stratified", "litdata")
 _TUNED: Final = "tuned"
 """The setting of both other loaders that was fastest in the race."""
 
-_CLAIM: Final = Claim(
-    shuffles="every record anywhere in the epoch", exact=True, leaves_on_disk="nothing", packages=("emlio",)
-)
 _SHARDS: Final = 8
 
 
@@ -51,7 +43,7 @@ def subjects(mix: Mix, cache: Path, *, every: bool = False) -> tuple[System, ...
         every: whether to return the other loaders also at each of their other settings in the race. Their names are then
             those of the loader and of the setting, as in "litdata, default".
     """
-    mosaic, litdata = Mosaic(cache=cache), LitData(cache=cache)
+    mosaic, litdata = others.mosaic(cache), others.litdata(cache)
     peers = (
         ("mosaic", mosaic, "Stream(proportion=...), batching random", (("batching", "random"),)),
         ("mosaic-stratified", mosaic, "Stream(proportion=...), batching stratified", (("batching", "stratified"),)),
@@ -90,7 +82,7 @@ def _form(name: str, mix: Mix) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedEmlio(System):
-    """See `System`. A daemon that serves all datasets, and a loader whose host meets it for the first time.
+    """A daemon that serves all datasets, and a loader whose host meets it for the first time.
 
     Attributes:
         mix: the mixture.
@@ -98,16 +90,16 @@ class MixedEmlio(System):
 
     name: str = OURS
     family: Family = "ours"
-    claim: Claim = _CLAIM
-    reader: str = "read_mixture"
+    claim: Claim = CLAIM
+    reader: str = "read_emlio"
     mix: Mix
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
+        """Do it; see `System`."""
         return (Setting(name="default", words="everything automatic", options=_options(self.mix), usual=True),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`. Writes a folder of TFRecord files for each dataset."""
+        """Writes a folder of TFRecord files for each dataset."""
 
         def make(target: Path) -> None:
             records = read_records(corpus, folder)
@@ -125,7 +117,7 @@ class MixedEmlio(System):
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `System`. Yields an address for each dataset, with blanks between them."""
+        """Yields an address for each dataset, with blanks between them."""
         first, *others = (prepared / str(number) for number in range(len(self.mix.sizes)))
         flags = [word for path in others for word in ("--data", f"{_dataset(path)}={path}")]
         with serving_daemon(first, link, [*flags, "--cache-dir", f"{prepared}.indexes"]) as address:
@@ -133,7 +125,7 @@ class MixedEmlio(System):
             yield " ".join([address, *(f"{host}/{_dataset(path)}" for path in others)])
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
+        """Do it; see `System`."""
         return ["env", f"XDG_CACHE_HOME={order.folder}", *System.command(self, order)]
 
 
@@ -143,7 +135,7 @@ def _dataset(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPeer(OverStore):
-    """See `System`. Another loader, and an S3 server.
+    """Another loader, and an S3 server.
 
     Attributes:
         mix: the mixture.
@@ -160,12 +152,12 @@ class MixedPeer(OverStore):
     options: tuple[tuple[str, str], ...]
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
+        """Do it; see `System`."""
         (chosen,) = (one for one in self.of.settings(rtt_ns) if one.name == self.setting)
         options = (*chosen.options, *_options(self.mix), *self.options)
         return (Setting(name=chosen.name, words=f"{self.words}, {chosen.words}", options=options, usual=True),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
+        """Do it; see `System`."""
         options = {"bucket": BUCKET, "sizes": ",".join(map(str, self.mix.sizes))}
         return converted(self.python, self.reader, corpus, folder, form=_form(self.of.name, self.mix), options=options)

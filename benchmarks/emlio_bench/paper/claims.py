@@ -1,8 +1,4 @@
-"""The paper's claims, and what was measured of them.
-
-Covers: time, distance, one host, records of 2 MB, energy. Pure. Does not cover: the paper's numbers
-(emlio_bench.paper.published), losses (emlio_bench.paper.loss_claims).
-"""
+"""The paper's claims, and what was measured of them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -10,9 +6,18 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.spread import Value, spread, text
-from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
-from emlio_bench.paper.loss_claims import NOT_RUN, loss_claims
-from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
+from emlio_bench.paper.curves import NOT_RUN, loss_claims
+from emlio_bench.paper.figures import (
+    DALI_LOCAL,
+    HALF_LOCAL,
+    NEAREST_NS,
+    OUR_LOCAL,
+    OURS,
+    RESNET,
+    VGG,
+    Subject,
+    Training,
+)
 from emlio_bench.paper.scale import Scale
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.report.check import Check, Outcome, Requirement

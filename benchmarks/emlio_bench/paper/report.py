@@ -1,22 +1,16 @@
-"""The report of the paper's figures: claims, the paper's own method, each task by round trip.
-
-Covers: the parts and their tables. Pure. Does not cover: claims (emlio_bench.paper.claims), the
-picture (emlio_bench.paper.plot), what all races report (emlio_bench.race.report.document).
-"""
+"""The report of the paper's figures: claims, the paper's own method, each task by round trip."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from emlio.units import format_duration
 from emlio_bench.harness.contest import Contest
-from emlio_bench.harness.report import Part
+from emlio_bench.harness.report import Part, Table
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.spread import text
-from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims
 from emlio_bench.paper.curves import losses_table
-from emlio_bench.paper.figures import FIGURES, OURS, PAPERS_WAY, Task
-from emlio_bench.paper.published import BATCH, RESNET, VGG
+from emlio_bench.paper.figures import BATCH, FIGURES, OURS, PAPERS_WAY, RESNET, VGG, Task
 from emlio_bench.paper.scale import Scale
 from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.quantity import Quantity

@@ -1,18 +1,13 @@
 """`emlio-bench paper`: the paper's figures, measured on this machine, or between two by `--storage`.
 
-Every figure is one or more tasks at each round trip, and everybody takes turns in each. All figures
+Every figure is one or more tasks at each round trip, and the subjects take turns in each. All figures
 together are one race, with its link, its energy, and its file, from which an interrupted run
 continues.
-
-Covers: the whole command, from settings to results. Does not cover: one run (emlio_bench.race.run),
-the report (emlio_bench.paper.report).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 from emlio.errors import ClosedError, ConfigError
@@ -21,11 +16,8 @@ from emlio_bench.decode.subjects import is_installed
 from emlio_bench.harness.command import Command, World
 from emlio_bench.harness.contest import Contest
 from emlio_bench.harness.cuda import why_no_gpu
-from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Results
-from emlio_bench.link.accuracy import LinkReport, measure_link
-from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.iperf import find_iperf
+from emlio_bench.link.contract import LinkKind
 from emlio_bench.paper.figures import Figure, Task, contest_of, figures_of
 from emlio_bench.paper.plot import draw_paper
 from emlio_bench.paper.report import paper_parts
@@ -33,23 +25,22 @@ from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of, too_
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import Side, open_side
 from emlio_bench.race.needs.environments import usable_cache_folder
-from emlio_bench.race.run.kept import KeptRace
-from emlio_bench.race.run.turns import Turns
+from emlio_bench.race.run.kept import KeptResults
+from emlio_bench.race.run.race import FORMS
+from emlio_bench.race.run.turns import Field, Turns
 from emlio_bench.race.servers.scratch import remove_leftovers
-from emlio_bench.race.storage.agent import FORMS
 from emlio_bench.race.systems.entries import Entry, all_rivals, entered
 
 __all__ = ["COMMAND", "elsewhere", "possible", "run_paper"]
 
-_STREAMS: Final = (1, 16)
 _DEVICE: Final = "cuda"
 
 
 def run_paper(settings: PaperSettings, world: World) -> Results:
     """Run what has not run yet, and return all of it."""
-    environment, tell = world.environment, world.tell
+    tell = world.tell
     remove_leftovers()
-    cache = usable_cache_folder(settings.cache, environment)
+    cache = usable_cache_folder(settings.cache, world.environment)
     figures = figures_of(settings.figure, real=settings.real)
     if settings.real and (reason := _why_no_real_model()) is not None:
         raise ConfigError(f"--model real trains on a GPU: {reason}")
@@ -57,7 +48,7 @@ def run_paper(settings: PaperSettings, world: World) -> Results:
     with ExitStack() as stack:
         names = {subject for figure in figures for task in figure.tasks for subject, _ in task.subjects}
         systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
-        side = open_side(stack, settings, systems, tell, look_at=_LookOnce(), forms=cache / FORMS)
+        side = open_side(stack, settings, systems, tell, forms=cache / FORMS)
         contests, records = _contests(settings, figures, side)
         if (warning := too_short(records, settings.scale)) is not None:
             tell(warning)
@@ -73,34 +64,26 @@ def run_paper(settings: PaperSettings, world: World) -> Results:
             lacks=side.lacks,
         )
         wanted = {subject for task in records for subject in task.subjects}
-        able = tuple(entry for entry in able if (entry.system.name, entry.setting.name) in wanted)
+        able = tuple(entry for entry in able if entry.who in wanted)
         unable = tuple(one for one in unable if (one.subject, one.setting) in wanted)
         if not able:
             raise ConfigError("at least one system must be able to run; the reasons are above")
-        race = Results(
-            benchmark="paper",
-            environment=read_environment(find_iperf()),
-            settings=(*settings.told(), *side.told),
-            begun=datetime.now(UTC).isoformat(timespec="seconds"),
-            contests=tuple(contests.values()),
-            entrants=(*(entry.entrant for entry in able), *unable),
-        )
-        kept = KeptRace(race, settings.out)
+        entrants = [*(entry.entrant for entry in able), *unable]
+        kept = KeptResults(settings.out, "paper", (*settings.told(), *side.told), contests.values(), entrants)
         joules, why_not = side.start_energy(stack, settings, tell)
-        kept.note_energy(why_not)
+        kept.put(no_energy=why_not)
         for line in elsewhere(records, settings.rtt):
             tell(line)
+        turns = Turns(kept, side.side, tell, joules=joules)
         for task in records:
-            entries = [
-                _with_model(entry, task) for entry in able if (entry.system.name, entry.setting.name) in task.subjects
-            ]
-            turns = Turns(kept, entries, kind=side.kind, tuned=False, joules=joules, tell=tell, side=side.side)
+            entries = tuple(_with_model(entry, task) for entry in able if entry.who in task.subjects)
             rounds = 1 if settings.scale is Scale.TINY else rounds_of(task, settings.rounds)
+            fields = [Field(contest=contest, entries=entries) for (of, _), contest in contests.items() if of is task]
             try:
-                turns.hold(_of(task, contests), cache / FORMS, rounds)
+                turns.hold(turns.prepare(fields, cache / FORMS, rounds), rounds)
             except ClosedError as error:
                 raise ClosedError(f"{error}; the same command, typed again, goes on") from error
-    return kept.race
+    return kept.results
 
 
 def elsewhere(tasks: Iterable[Task], rtts_ns: Sequence[int]) -> tuple[str, ...]:
@@ -174,24 +157,6 @@ def _contests(
         for rtt_ns in (side.rtts_ns if real else task.rtts_ns or side.rtts_ns)
     }
     return contests, records
-
-
-def _of(task: Task, contests: Mapping[tuple[Task, int], Contest]) -> list[Contest]:
-    return [contest for (of, _), contest in contests.items() if of is task]
-
-
-class _LookOnce:
-    """A measurement of each kind of link, made once: all tasks have the same links."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, LinkReport] = {}
-        self._measure = partial(measure_link, streams=_STREAMS, iperf=find_iperf())
-
-    def __call__(self, link: Link) -> LinkReport:
-        rtt_ns = link.spec.rtt_ns
-        if rtt_ns not in self._known:
-            self._known[rtt_ns] = self._measure(link)
-        return self._known[rtt_ns]
 
 
 COMMAND: Final = Command(

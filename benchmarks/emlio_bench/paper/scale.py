@@ -3,9 +3,6 @@
 A loader that waits for each request takes about the same number of round trips for each record,
 whatever their length. That number was measured over sshfs for records of 100 kB and of 2 MB, and
 lies on a line between.
-
-Covers: this estimate, records and time limits that follow from it. Pure. Does not cover: figures
-(emlio_bench.paper.figures).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +11,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.units import format_duration
-from emlio_bench.paper.figures import Figure, Task
-from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
+from emlio_bench.paper.figures import HALF_LOCAL, RESNET, VGG, Figure, Task
 from emlio_bench.race.records.corpus import CORPORA
 
 __all__ = ["Scale", "expected_ns", "limit_ns", "records_of", "rounds_of", "too_short"]
@@ -133,7 +129,7 @@ def rounds_of(task: Task, rounds: int) -> int:
 
 
 def expected_ns(task: Task, records: int, rtt_ns: int) -> int:
-    """Return about how long one epoch of everybody takes."""
+    """Return about how long one epoch of all subjects takes."""
     return sum(_epoch_ns(task, subject, records, rtt_ns) for subject, _ in task.subjects)
 
 

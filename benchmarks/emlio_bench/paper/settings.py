@@ -1,7 +1,4 @@
-"""The settings of `emlio-bench paper`.
-
-Covers: its options with their texts and defaults. Does not cover: running.
-"""
+"""The settings of `emlio-bench paper`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +7,10 @@ from typing import Any
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import format_duration
-from emlio_bench.harness.parsers import (
-    duration_with_unit_ns,
-    durations_with_unit_ns,
-    not_empty,
-    path,
-    whole_number,
-    words_of,
-)
+from emlio_bench.harness.options import chosen, count, duration, durations, not_empty, out, words_of
 from emlio_bench.paper.figures import FIGURES, RTTS_NS, figures_of
 from emlio_bench.paper.scale import Scale
-from emlio_bench.race.run.shared_settings import SharedSettings
+from emlio_bench.race.run.settings import SharedSettings
 from emlio_bench.race.storage.remote import ssh_command
 
 __all__ = ["PaperSettings"]
@@ -34,24 +24,11 @@ def _figures(value: Any) -> tuple[int, ...]:
     return numbers
 
 
-def _round_trips(value: Any) -> tuple[int, ...]:
-    rtts_ns = durations_with_unit_ns(value)
-    if 0 in rtts_ns:
-        raise ConfigError(f"must be times above 0, such as '0.1ms', got {value!r}")
-    return rtts_ns
-
-
 def _scale(value: Any) -> Scale:
     try:
         return Scale(str(value))
     except ValueError:
         raise ConfigError(f"must be one of {', '.join(Scale)}, got {value!r}") from None
-
-
-def _model(value: Any) -> str:
-    if value not in ("paper", "real"):
-        raise ConfigError(f"must be paper or real, got {value!r}")
-    return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +38,17 @@ class PaperSettings(SharedSettings):
     figure: tuple[int, ...] = option(
         (), f"figures of the paper, some of {','.join(_NUMBERS)} (default: all)", parse=_figures, metavar="N,..."
     )
-    rtt: tuple[int, ...] = option(
-        (),
+    rtt: tuple[int, ...] = durations(
+        "",
         "round trips of the link (default 0.1ms,1ms,10ms,30ms, the paper's); figure 11 has 10ms only, "
         "the comparison on one host in figure 5 0.1ms only",
-        parse=_round_trips,
-        metavar="TIME,...",
+        above_zero=True,
     )
-    model: str = option(
-        "paper",
+    model: str = chosen(
+        ("paper", "real"),
         "steps of the training: paper for pauses as long as the paper's, real for ResNet-50 and VGG-19 on the GPU, "
-        "figures 5 and 9 only (default paper)",
-        parse=_model,
-        metavar="MODEL",
+        "figures 5 and 9 only",
+        "MODEL",
     )
     scale: Scale = option(
         Scale.FIT,
@@ -81,24 +56,9 @@ class PaperSettings(SharedSettings):
         parse=_scale,
         metavar="SCALE",
     )
-    within: int = option(
-        5_400_000_000_000,
-        "time for all figures with --scale fit, environments and data not counted (default 90m)",
-        parse=duration_with_unit_ns,
-        metavar="TIME",
-    )
-    rounds: int = option(
-        1,
-        "rounds, in each of which every system runs once (default 1; figures 5 and 11 have more)",
-        parse=whole_number,
-        metavar="N",
-    )
-    out: Path = option(
-        Path("emlio-paper"),
-        "folder of results and report; an interrupted run continues there (default emlio-paper)",
-        parse=path,
-        metavar="FOLDER",
-    )
+    within: int = duration("90m", "time for all figures with --scale fit, environments and data not counted")
+    rounds: int = count(1, "rounds, in each of which every system runs once; figures 5 and 11 have more")
+    out: Path = out("emlio-paper")
 
     storage: str = option(
         "",
@@ -159,10 +119,8 @@ class PaperSettings(SharedSettings):
         """Return the settings that must agree when a run is continued, as text."""
         return (
             ("scale", str(self.scale)),
-            ("mount", str(self.mount or "sshfs")),
             *([("model", self.model)] if self.real else []),
             *([("storage", self.storage)] if self.storage else []),
             *([("storage_address", self.storage_address)] if self.storage_address else []),
-            *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
-            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
+            *self.told_of_host(),
         )

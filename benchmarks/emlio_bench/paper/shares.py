@@ -3,9 +3,6 @@
 A stage is what it adds to an epoch without it, so the three epochs must have the same number of
 records: the cost of a record is not constant. sshfs keeps attributes of files for some time, and the
 start weighs more in a short epoch.
-
-Covers: the shares, the cells that three epochs do not support, with the reasons. Pure. Does not
-cover: the other tables of figure 1 (emlio_bench.paper.report).
 """
 
 from collections import Counter
@@ -14,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from emlio.units import format_duration
+from emlio_bench.harness.report import Table
 from emlio_bench.harness.spread import Spread, number
-from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import row_of
 from emlio_bench.paper.figures import Subject
 from emlio_bench.race.quantity import Quantity

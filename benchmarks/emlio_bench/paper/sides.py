@@ -12,14 +12,12 @@ from emlio.errors import ConfigError, EmlioError
 from emlio.units import format_duration
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import RESULTS, read_results
-from emlio_bench.link.accuracy import LinkReport
 from emlio_bench.link.choice import choose_kind
-from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.contract import LinkKind
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.run.joules import QUIET
-from emlio_bench.race.run.one_machine import OneMachine
+from emlio_bench.race.run.joules import QUIET, EnergyMeter
+from emlio_bench.race.run.one_machine import OneMachine, StorageSide
 from emlio_bench.race.run.race import start_recorder
-from emlio_bench.race.run.sides import EnergyMeter, StorageSide
 from emlio_bench.race.storage.agent import boot_id
 from emlio_bench.race.storage.remote import Remote, RemoteEnergy, ssh_command
 from emlio_bench.race.systems.system import System
@@ -82,7 +80,6 @@ def open_side(
     systems: Sequence[System],
     tell: _Tell,
     *,
-    look_at: Callable[[Link], LinkReport],
     forms: Path,
 ) -> Side:
     """Open the storage side that the settings choose.
@@ -91,12 +88,8 @@ def open_side(
         ConfigError: it cannot be had; the message says what to do.
     """
     if not settings.storage:
-        kind, missing = choose_kind(settings.kind)
-        for reason in missing:
-            tell(f"the link is of the kind {kind}, as {reason}")
-        return Side(
-            side=OneMachine(kind, look_at), kind=kind, rtts_ns=settings.round_trips, told=(("link", str(kind)),)
-        )
+        kind = choose_kind(settings.kind, tell)
+        return Side(side=OneMachine(kind), kind=kind, rtts_ns=settings.round_trips, told=(("link", str(kind)),))
     command = ssh_command(settings.ssh, settings.storage, settings.storage_python)
     side = stack.enter_context(
         Remote(command, systems, name=settings.storage, address=settings.storage_address, forms=forms)

@@ -2,9 +2,6 @@
 
 Each side of a measurement is a process of its own, so that the driver's work is not counted. A
 child reports to the driver with one JSON object per line.
-
-Covers: both ends of this protocol, and that no child outlives its owner. Does not cover: the work
-of children (emlio_bench.processes.worker).
 """
 
 import os

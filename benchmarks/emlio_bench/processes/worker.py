@@ -1,9 +1,6 @@
 """The process on one side of a measurement.
 
 Usage: python -m emlio_bench.processes.worker ROLE ORDERS.
-
-Covers: finding the code of the role. Does not cover: the roles, which are beside the subjects they
-belong to.
 """
 
 import signal
@@ -18,8 +15,8 @@ _LIFE_S = 900
 ROLES = {
     "bare-receive": ("emlio_bench.subjects.bare", "receive"),
     "bare-send": ("emlio_bench.subjects.bare", "send"),
-    "carry-dataloader": ("emlio_bench.decode.carry", "carry_by_dataloader"),
-    "carry-loader": ("emlio_bench.decode.carry", "carry_by_loader"),
+    "carry-dataloader": ("emlio_bench.decode.pillow", "carry_by_dataloader"),
+    "carry-loader": ("emlio_bench.decode.pillow", "carry_by_loader"),
     "cost-pause": ("emlio_bench.costs.memory", "consume"),
     "cost-ranks": ("emlio_bench.costs.ranks", "read_slowly"),
     "cost-read": ("emlio_bench.costs.reading", "read"),

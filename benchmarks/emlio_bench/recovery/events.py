@@ -1,9 +1,4 @@
-"""The failures of daemons in a recovery run, and the waits of the rank.
-
-Covers: daemons that are killed and restarted, replaced by a replica, stopped for a long or a short
-time, gone for good; each as often as requested. Does not cover: comparing batches, results
-(emlio_bench.recovery.run), processes (emlio_bench.recovery.stage).
-"""
+"""The failures of daemons in a recovery run, and the waits of the rank."""
 
 import random
 import time
@@ -14,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import TransportError
-from emlio_bench.harness.figures import figure
-from emlio_bench.harness.results import Figure
+from emlio_bench.harness.results import Figure, figure
 from emlio_bench.recovery.rank import Ended, ReadOrder, Waited
 from emlio_bench.recovery.stage import Store, WatchedRank, address_of
 

@@ -1,8 +1,4 @@
-"""The rank of a recovery run: it reads without end, and reports its waits.
-
-Covers: its configuration, its reports, the digest of its batches. Does not cover: the daemons and
-their failures (emlio_bench.recovery.stage).
-"""
+"""The rank of a recovery run: it reads without end, and reports its waits."""
 
 import hashlib
 import logging

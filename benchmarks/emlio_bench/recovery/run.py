@@ -4,34 +4,64 @@ The daemon is killed, stops, is replaced by a replica, or stays away. Each event
 to real processes on loopback, while a rank reads with a small window and a millisecond of work for
 each batch. All that a rank read is compared with an undisturbed reading of the directory, without a
 daemon.
-
-Covers: the sequence of events, comparing, results. Does not cover: the events
-(emlio_bench.recovery.events), the plot (emlio_bench.recovery.plot).
 """
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from emlio.progress import Progress
-from emlio_bench.harness.command import Command
+from emlio_bench.harness.command import Command, CommonSettings
 from emlio_bench.harness.data import prepared
-from emlio_bench.harness.figures import figure, results_of
-from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.options import count
+from emlio_bench.harness.plot import bar_panels
+from emlio_bench.harness.results import Figure, Results, by_name, figure, results_of
 from emlio_bench.harness.scenario import DataSpec
-from emlio_bench.harness.settings import RecoverySettings
-from emlio_bench.recovery.events import EVENTS, Reading, Scene, gone_for_good
-from emlio_bench.recovery.plot import draw_recovery
+from emlio_bench.harness.spread import spread
+from emlio_bench.recovery.events import (
+    BACK,
+    EVENTS,
+    GIVEN_BACK,
+    GONE,
+    MOVING,
+    MOVING_SOON,
+    NOTICED,
+    REPLACED,
+    Reading,
+    Scene,
+    gone_for_good,
+)
 from emlio_bench.recovery.rank import ReadOrder
 from emlio_bench.recovery.stage import WatchedRank
 
-__all__ = ["COMMAND", "run_recovery"]
+__all__ = ["COMMAND", "RecoverySettings", "draw_recovery", "run_recovery"]
+
+_DRAWN: Final = (BACK, MOVING, MOVING_SOON, NOTICED, REPLACED, GIVEN_BACK, GONE)
+
+
+def draw_recovery(results: Results) -> Any:
+    """Return the figure: all waits with their bounds."""
+    figures = by_name(results)
+    bars = [
+        (f"{name}\n(at most {figures[name].at_most:g} s)", "emlio", spread(figures[name].values)) for name in _DRAWN
+    ]
+    return bar_panels(results, [("", "seconds", bars)], "What a rank sees of a daemon that fails")
+
 
 _RECORD_BYTES: Final = 4000
 _RECORDS: Final = 32_000
 _QUICK_RECORDS: Final = 4000
 _BATCH: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySettings(CommonSettings):
+    """`emlio-bench recovery`."""
+
+    repeats: int = count(10, "times each thing happens")
+    seed: int = count(1, "draws for how long a daemon is away")
 
 
 def run_recovery(settings: RecoverySettings) -> Results:

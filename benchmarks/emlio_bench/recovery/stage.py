@@ -1,9 +1,4 @@
-"""The daemons of a recovery run, and the rank that is watched.
-
-Covers: both as processes; stopping, killing and restarting daemons; searching the rank's reports by
-time. Does not cover: the rank (emlio_bench.recovery.rank), the events
-(emlio_bench.recovery.events).
-"""
+"""The daemons of a recovery run, and the rank that is watched."""
 
 import os
 import random
@@ -17,7 +12,7 @@ from typing import Final, Self
 import msgspec
 
 from emlio.errors import TransportError
-from emlio_bench.harness.daemon import running_daemon
+from emlio_bench.harness.sides import running_daemon
 from emlio_bench.processes.child import start_worker
 from emlio_bench.recovery.rank import Ended, Logged, RankEvent, ReadOrder, Waited
 

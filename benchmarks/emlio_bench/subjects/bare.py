@@ -3,8 +3,6 @@
 One PUSH and one PULL socket carry pairs of a small message and a slice of the dataset's mapped
 files. The sender goes through all data, as a loader does, so that both read as much memory. The
 data are not checked, placed or touched. A system built on one such pair cannot be faster.
-
-Covers: both processes and one sample. Does not cover: records.
 """
 
 import mmap
@@ -17,9 +15,8 @@ import msgspec
 
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.harness.meter import Measurement, Meter
-from emlio_bench.harness.pair import ReceiveOrder, bound_push, connected_pull, measure_pair
-from emlio_bench.harness.scenario import Scenario, Window
-from emlio_bench.harness.subject import BARE
+from emlio_bench.harness.scenario import BARE, Scenario, Window
+from emlio_bench.harness.sides import ReceiveOrder, bound_push, connected_pull, measure_pair
 from emlio_bench.processes.child import say
 
 __all__ = ["Bare", "map_files", "receive", "send", "slices"]

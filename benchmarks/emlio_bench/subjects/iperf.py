@@ -2,8 +2,6 @@
 
 It sends the same few memory pages again and again, which data delivery cannot do, so it is an upper
 bound.
-
-Covers: one sample. Does not cover: machines without iperf3 (emlio_bench.subjects.sockets).
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,6 @@
-"""EMLIO's subject: a daemon's process and a rank's, as a user would run them.
+"""EMLIO's subject: a daemon's process and a rank's, as a user would run them."""
 
-Covers: one sample with all checks on, of raw records or of decoded Examples, with keys or without,
-over loopback or a link, with this version of the package or another. Does not cover: making keys
-(emlio_bench.harness.protected), start-up (emlio_bench.costs.start), memory
-(emlio_bench.costs.memory).
-"""
-
+import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,19 +12,20 @@ import msgspec
 from emlio import EmlioLoader
 from emlio.errors import DatasetError, TransportError
 from emlio.wire.protection import CLEAR
-from emlio_bench.harness.daemon import RunningDaemon, running_daemon
 from emlio_bench.harness.meter import Measurement, Meter
-from emlio_bench.harness.pair import hear_sample
-from emlio_bench.harness.protected import WAYS, RankTrust, make_keys
-from emlio_bench.harness.rank import open_rank
 from emlio_bench.harness.scenario import DataSpec, Scenario, Window
+from emlio_bench.harness.sides import WAYS, RankTrust, RunningDaemon, hear_sample, make_keys, open_rank, running_daemon
 from emlio_bench.link.contract import Link
 from emlio_bench.processes.child import say, start_worker
 
-__all__ = ["EXAMPLE_FIELDS", "Loader", "receive"]
+__all__ = ["EXAMPLE_FIELDS", "OTHER", "Loader", "receive"]
 
 EXAMPLE_FIELDS: Final = ("image/encoded", "image/class/label")
 """The features of an Example that a training script reads."""
+
+OTHER: Final = "other"
+_BENCHMARKS: Final = Path(__file__).resolve().parents[2]
+"""The folder of these benchmarks, which measure every checkout."""
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +49,20 @@ class Loader:
         form: "rows" for one array a batch; "views" for slices that are all asked for, one by one; empty for slices of
             which only a few are.
         link: link between daemon and rank; None for loopback.
+        other: folder of the checkout that both sides run; None for the one that runs this.
     """
 
     order: str
     way: str = ""
     form: str = ""
     link: Link | None = None
+    other: Path | None = None
 
     @property
     def name(self) -> str:
         """See `Subject`."""
-        return "-".join(["emlio", self.order, *filter(None, (self.form, self.way))])
+        name = "-".join(["emlio", self.order, *filter(None, (self.form, self.way))])
+        return name if self.other is None else f"{name}@{OTHER}"
 
     def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
         """See `Subject`."""
@@ -78,9 +77,7 @@ class Loader:
                 form=self.form,
                 trust=trust,
             )
-            with start_worker(
-                "loader-measure", order, self.link.training.command if self.link is not None else list
-            ) as receiver:
+            with start_worker("loader-measure", order, self._at_training) as receiver:
                 measured = hear_sample(receiver, window)
         may_be = WAYS[self.way][1] if self.way else (CLEAR,)
         if measured.protection not in may_be:
@@ -91,8 +88,19 @@ class Loader:
     def _daemon(self, directory: Path) -> Generator[tuple[RunningDaemon, RankTrust | None], None, None]:
         with make_keys(self.way) if self.way else nullcontext() as sides:
             flags = sides.daemon_flags if sides is not None else ()
-            with running_daemon(directory, flags, link=self.link) as daemon:
+            with running_daemon(directory, flags, link=self.link, within=self._of_checkout) as daemon:
                 yield daemon, sides.rank if sides is not None else None
+
+    def _at_training(self, argv: Sequence[str]) -> list[str]:
+        command = self._of_checkout(argv)
+        return command if self.link is None else self.link.training.command(command)
+
+    def _of_checkout(self, argv: Sequence[str]) -> list[str]:
+        if self.other is None:
+            return list(argv)
+        # Without PYTHONSAFEPATH the working directory comes first, and it may hold another checkout.
+        paths = f"PYTHONPATH={self.other.resolve()}{os.pathsep}{_BENCHMARKS}"
+        return ["env", "PYTHONSAFEPATH=1", paths, *argv]
 
 
 def receive(orders: bytes) -> None:

@@ -1,9 +1,6 @@
 """The paper's method: batches packed by msgpack, shards in shuffled order, no checks.
 
 A batch of records is one msgpack message of bytes.
-
-Covers: both processes and one sample. Does not cover: the paper's threads per node and its
-decoding.
 """
 
 import random
@@ -19,8 +16,8 @@ import msgspec
 from emlio.index.opening import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_bench.harness.meter import Measurement, Meter
-from emlio_bench.harness.pair import ReceiveOrder, bound_push, connected_pull, measure_pair
 from emlio_bench.harness.scenario import Scenario, Window
+from emlio_bench.harness.sides import ReceiveOrder, bound_push, connected_pull, measure_pair
 from emlio_bench.processes.child import say
 from emlio_bench.subjects.bare import map_files
 

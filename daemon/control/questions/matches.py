@@ -12,7 +12,7 @@ from emlio.daemon.control.questions.work import Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_MATCH_BYTES
 from emlio.errors import EmlioError, RefusedError
-from emlio.reading.columns.matches import Found, find_matches
+from emlio.reading.columns import Found, find_matches
 from emlio.session.contents import pack
 from emlio.wire.limits import CONTENT_PART_BYTES, MAX_CONTENT_BYTES
 from emlio.wire.questions import AskMatches, Matches

@@ -9,16 +9,17 @@ Does not cover: how a question is answered (subjects.py).
 """
 
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread, current_thread
 
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.questions.subjects import Subjects
-from emlio.daemon.control.questions.under_way import UnderWay
 from emlio.daemon.control.questions.work import Asked, Place, Work
-from emlio.daemon.control.questions.workers import Workers
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_ANSWER_BYTES_EACH, MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
 from emlio.daemon.network.transport import Sent
@@ -27,7 +28,7 @@ from emlio.session.instructions import DaemonInstruction
 from emlio.wire.control import ShardsReply, encode_control
 from emlio.wire.questions import Answer, Question, Told
 
-__all__ = ["QuestionService"]
+__all__ = ["QuestionService", "UnderWay", "Workers"]
 
 _LOG = logging.getLogger("emlio.daemon")
 
@@ -36,6 +37,88 @@ _LOOK_EVERY_NS = 20_000_000
 
 _Turn = tuple[bytes, Place | None]
 """The client and the place from which one answer at a time is read for it."""
+
+
+_MOST_IDLE = 4
+_ENDING_S = 1.0
+
+
+class Workers:
+    """As many threads as there are tasks; a few are kept for the next ones. One thread calls the methods.
+
+    A disk may hang, and a thread that waits for it must not keep the process from ending. So these are
+    no `concurrent.futures` threads, which are waited for.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: set[Thread] = set()
+        self._idle = 0
+
+    def begin(self, task: Callable[[], None]) -> None:
+        """Run a task now.
+
+        Raises:
+            RuntimeError: the system has no thread left.
+        """
+        if self._idle:
+            self._idle -= 1
+        else:
+            thread = Thread(target=self._run, name="emlio-questions", daemon=True)
+            thread.start()
+            self._threads.add(thread)
+        self._tasks.put(task)
+
+    def ended(self) -> None:
+        """Note that a task has ended."""
+        if self._idle < _MOST_IDLE:
+            self._idle += 1
+        else:
+            self._tasks.put(None)
+
+    def close(self) -> None:
+        """End the threads; one that waits for a disk is left to end when the disk answers."""
+        threads = list(self._threads)
+        for _ in threads:
+            self._tasks.put(None)
+        deadline_s = time.monotonic() + _ENDING_S
+        for thread in threads:
+            thread.join(max(deadline_s - time.monotonic(), 0))
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task  # its answer must not live until the next task
+        self._threads.discard(current_thread())
+
+
+class UnderWay:
+    """The answers under way to each client. Used by the control thread."""
+
+    def __init__(self, most_each: int) -> None:
+        """Begin without answers; `most_each` is the most bytes of one client's."""
+        self._most_each = most_each
+        self._sent: dict[bytes, deque[tuple[Sent, int]]] = {}
+
+    @property
+    def any(self) -> bool:
+        """True if answers still take memory, including those to clients that have gone."""
+        return any(self._bytes(owner) for owner in list(self._sent))
+
+    def has_room(self, owner: bytes) -> bool:
+        """Return whether another answer may be made for this client."""
+        return self._bytes(owner) < self._most_each
+
+    def add(self, owner: bytes, sent: Sent, size_bytes: int) -> None:
+        """Note an answer."""
+        if sent.under_way:
+            self._sent.setdefault(owner, deque()).append((sent, size_bytes))
+
+    def _bytes(self, owner: bytes) -> int:
+        left = deque(one for one in self._sent.pop(owner, ()) if one[0].under_way)
+        if left:
+            self._sent[owner] = left
+        return sum(size_bytes for _, size_bytes in left)
 
 
 class QuestionService:

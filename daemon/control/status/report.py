@@ -5,7 +5,7 @@ sees the daemon's version, age and memory. Failures without a dataset are shown 
 read all datasets.
 
 Covers: what is shown to whom, and in which order if not all of it fits. Does not cover: the message
-(emlio.wire.status), who is answered (emlio.daemon.control.status.quota).
+(emlio.wire.status), who is answered (emlio.daemon.control.status.service).
 """
 
 import os
@@ -34,7 +34,6 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _HOLDS_UP: Final = ("rank", "network", "memory")
 _ALL_DATASETS: Final = ""
 
-MaySee = Callable[[str], bool]
 _JobPlace = tuple[str, str, int]
 
 
@@ -53,8 +52,9 @@ class DaemonFigures:
         totals: by dataset.
         sessions_begun: since the start.
         failures: since the start, by kind.
-        held_bytes, bound_bytes: as in `Streams`.
-        lanes, lanes_lost: as in `Streams`.
+        held_bytes, bound_bytes: as in `MemoryBudget`.
+        lanes: connected now.
+        lanes_lost: since the start.
     """
 
     daemon: str
@@ -127,7 +127,7 @@ class StatusReport:
         all_seen = all(may_read(one.name) for one in self._generations.all)
         seen = [client for client in clients if may_read(client.served.name)]
         jobs, ranks = self._ranks(seen, now_ns)
-        totals = self._streams.dataset_totals()
+        totals = self._streams.sender.dataset_totals()
         return StatusReply(
             nonce=nonce,
             daemon=self._identity.name,
@@ -135,11 +135,11 @@ class StatusReport:
             software=__version__,
             up_ns=now_ns - self._since_ns,
             draining=draining,
-            lanes=self._streams.connected_lanes,
+            lanes=self._streams.connected.lanes,
             heartbeat_timeout_ns=self._heartbeat_timeout_ns,
             memory=MemoryStatus(
-                held_bytes=self._streams.held_bytes,
-                most_bytes=self._streams.bound_bytes,
+                held_bytes=self._streams.budget.held_bytes,
+                most_bytes=self._streams.budget.bound_bytes,
                 process_bytes=process_bytes(),
             ),
             dataset_count=len(served),
@@ -174,7 +174,7 @@ class StatusReport:
         sessions, waiting = Counter[str](), Counter[tuple[str, str]]()
         for client in clients:
             sessions[client.served.name] += 1
-            waiting[client.served.name, self._streams.figures(client.group).waits_for] += 1
+            waiting[client.served.name, self._streams.sender.figures(client.group).waits_for] += 1
         return DaemonFigures(
             daemon=self._identity.name,
             draining=draining,
@@ -184,13 +184,13 @@ class StatusReport:
             size_bytes={name: one.size_bytes for name, one in newest.items()},
             sessions=dict(sessions),
             waiting=dict(waiting),
-            totals=self._streams.dataset_totals(),
+            totals=self._streams.sender.dataset_totals(),
             sessions_begun=begun,
             failures=self.failures.counts(),
-            held_bytes=self._streams.held_bytes,
-            bound_bytes=self._streams.bound_bytes,
-            lanes=self._streams.connected_lanes,
-            lanes_lost=self._streams.lanes_lost,
+            held_bytes=self._streams.budget.held_bytes,
+            bound_bytes=self._streams.budget.bound_bytes,
+            lanes=self._streams.connected.lanes,
+            lanes_lost=self._streams.sender.lanes_lost,
         )
 
     def _is_current(self, served: ServedDataset) -> bool:
@@ -211,7 +211,7 @@ class StatusReport:
 
     def _ranks(self, clients: Iterable[Client], now_ns: int) -> tuple[list[JobStatus], list[RankStatus]]:
         """Return the jobs and their ranks, as many as fit."""
-        known = [(client, self._streams.figures(client.group)) for client in clients]
+        known = [(client, self._streams.sender.figures(client.group)) for client in clients]
         known.sort(key=lambda one: (one[1].waits_for not in _HOLDS_UP, _job(one[0]), one[0].caller.hello.rank))
         sessions = Counter(_job(client) for client, _ in known)
         shown = dict.fromkeys(_job(client) for client, _ in known[:MAX_STATUS_RANKS])

@@ -7,8 +7,8 @@ from emlio.cli.energy.probe import OF_DEVICE
 from emlio.energy.recording.store import Recording
 from emlio.energy.recording.tally import DeviceTally, Tally
 from emlio.energy.report.table import TextTable
-from emlio.energy.values.domain import Method
-from emlio.units import format_duration, format_size
+from emlio.energy.values.device import Method
+from emlio.units import format_duration
 
 __all__ = ["recording_document", "recording_text"]
 
@@ -20,18 +20,7 @@ def recording_text(recording: Recording, tally: Tally) -> str:
     """
     run = recording.run
     begun = datetime.fromtimestamp(run.begun_real_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    readings = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}", f"{tally.missed:,} missed"]
-    if tally.edges:
-        readings.append(f"{tally.edges:,} of them outside the schedule")
-    if tally.mean_spread_ns is not None:
-        mean, most = format_duration(tally.mean_spread_ns), format_duration(tally.most_spread_ns)
-        readings.append(f"a reading took {mean} on average, at most {most}")
-    did = [
-        "" if tally.busy is None else f"processors {tally.busy:.0%} busy",
-        "" if tally.net_rx_bytes is None else f"{format_size(tally.net_rx_bytes)} received",
-        "" if tally.net_tx_bytes is None else f"{format_size(tally.net_tx_bytes)} sent",
-    ]
-    lines = [", ".join(readings), ", ".join(filter(None, did))]
+    lines = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}, {tally.missed:,} missed"]
     if recording.ended_mono_ns is None:
         lines.append("not finished: the recorder is still running, or was killed")
     table = TextTable(
@@ -40,7 +29,7 @@ def recording_text(recording: Recording, tally: Tally) -> str:
         rows=tuple(_cells(one) for one in tally.devices),
         names=4,
     )
-    return "\n".join([table.text(), *filter(None, lines), *_remarks(recording, tally)])
+    return "\n".join([table.text(), *lines, *_remarks(recording, tally)])
 
 
 def _remarks(recording: Recording, tally: Tally) -> list[str]:
@@ -82,12 +71,6 @@ def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
         "interval_seconds": run.interval_ns / 1e9,
         "readings": tally.readings,
         "missed": tally.missed,
-        "edges": tally.edges,
-        "mean_spread_seconds": None if tally.mean_spread_ns is None else tally.mean_spread_ns / 1e9,
-        "most_spread_seconds": tally.most_spread_ns / 1e9,
-        "busy": tally.busy,
-        "received_bytes": tally.net_rx_bytes,
-        "sent_bytes": tally.net_tx_bytes,
         "warnings": list(run.warnings),
         "devices": [
             {
@@ -95,7 +78,6 @@ def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
                 "joules": None if one.energy_uj is None else one.energy_uj / 1e6,
                 "mean_watts": one.mean_watts,
                 "lower_bound": one.lower_bound,
-                "unreadable": one.unreadable,
                 "events": dict(sorted(one.events.items())),
             }
             for one in tally.devices

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 from emlio.cli.energy.recorded import recording_document, recording_text
 from emlio.cli.key_folder import add_example
-from emlio.energy.export.csv_table import write_csv
 from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
-from emlio.energy.export.parquet import write_parquet
+from emlio.energy.export.table import write_csv, write_parquet
 from emlio.energy.job.document import Report, read_report
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.recording.prometheus import energy_families

@@ -1,8 +1,4 @@
-"""`emlio status`: show what running daemons do, for whom, and what holds them up.
-
-Covers: the command's arguments, asking twice, redrawing. Does not cover: asking
-(emlio.receiver.connection.status_request), the figures (emlio.cli.status.figures).
-"""
+"""`emlio status`: show what running daemons do, for whom, and what holds them up."""
 
 import argparse
 import ipaddress

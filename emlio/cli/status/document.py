@@ -1,8 +1,4 @@
-"""The figures of daemons as a JSON document.
-
-Covers: its keys, which docs/operate/daemon.md describes. Does not cover: the figures
-(emlio.cli.status.figures).
-"""
+"""The figures of daemons as a JSON document."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

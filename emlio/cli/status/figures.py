@@ -2,9 +2,6 @@
 
 A daemon sends totals. Two replies a moment apart tell how fast each rank is served now, and for
 what its stream waited meanwhile.
-
-Covers: rates and shares, ranks that are slower than the others of their job. Pure. Does not cover:
-asking (emlio.receiver.connection.status_request), showing (emlio.cli.status.page).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,6 @@
 """The figures of daemons as text for people.
 
 Names and reasons come from others: what a terminal would obey is escaped.
-
-Covers: the text. Does not cover: the figures (emlio.cli.status.figures), redrawing
-(emlio.cli.status).
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,9 +2,6 @@
 
 pyarrow (extra `parquet`) is imported here only, on hosts that serve such files. Ranks read the rows
 without it.
-
-Covers: opening a file, its columns, its groups. Does not cover: making rows of a group
-(emlio.formats.tabular.arrow_rows), which groups are read (emlio.reading.row_group_source).
 """
 
 import io

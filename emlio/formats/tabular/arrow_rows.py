@@ -1,8 +1,4 @@
-"""Columns and rows of pyarrow's tables, as they are sent.
-
-Covers: which types can be sent, sizes and bytes of rows. Does not cover: files
-(emlio.formats.tabular.arrow_library), the rows' form (emlio.formats.tabular.packed_rows).
-"""
+"""Columns and rows of pyarrow's tables, as they are sent."""
 
 from typing import Any, Final
 

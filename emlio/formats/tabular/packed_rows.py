@@ -4,9 +4,6 @@
     length in 4 bytes | the bytes of the columns that have lengths
 
 All numbers are little-endian, without gaps. A null has numbers of 0, or no bytes.
-
-Covers: the columns' description, reading a row. Does not cover: making rows of tables
-(emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Callable, Mapping, Sequence

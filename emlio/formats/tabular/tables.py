@@ -2,14 +2,11 @@
 
 Rows are no ranges of such a file. They are read by groups, row groups of Parquet or record batches
 of Arrow, and each row gets a range in the bytes that are made of its group.
-
-Covers: recognising them, their rows, columns at the rank. Does not cover: reading groups in the
-plan's order (emlio.reading.group_engine), pyarrow (emlio.formats.tabular.arrow_library).
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import numpy as np
@@ -18,54 +15,33 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.tabular.arrow_library import Kind, TableColumns, joined_columns, open_table
 from emlio.formats.tabular.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 
 __all__ = ["Tables", "arrow_tables", "parquet_tables", "role_columns"]
 
-_BESIDE: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
-"""Files of these kinds lie beside tables, as Hugging Face's datasets stores them."""
-
 _THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class Tables(Format):
     """See `Format`, and `GroupFormat`.
 
     Attributes:
-        name: see `Format`.
         kind: of its files.
-        extensions: of its files.
-        words: see `Format`.
-        options: see `Format`.
     """
 
-    name: str
     kind: Kind
-    extensions: tuple[str, ...]
-    words: str
-    options: Mapping[str, str] = field(
-        default_factory=lambda: {"columns": "names of the columns to serve, with commas between them; all by default"}
-    )
-
-    def claims(self, files: Files) -> bool:
-        """See `Format`."""
-        count = sum(files.endings.get(extension, 0) for extension in self.extensions)
-        beside = sum(files.endings.get(extension, 0) for extension in _BESIDE)
-        return count > 0 and (2 * count >= len(files.names) or count + beside == len(files.names))
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
-        found = sorted((name, number) for number, name in enumerate(files.names) if self._is_one(name))
-        if not found:
-            raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
+        found = self.own_files(files, where)
         wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
 
         def described(one: tuple[str, int]) -> TableColumns:
-            with files.open(one[1]) as file, open_table(file, self.kind, one[0]) as table:
+            with files.open(one[1]) as file, open_table(file, self.kind, str(files.path(one[1]))) as table:
                 return table.columns(wanted)
 
         # Files may have other columns than the first one. Each is opened, which in a bucket is a wait.
@@ -78,9 +54,6 @@ class Tables:
             schema={column.name: column.field_type for column in columns.columns},
         )
 
-    def _is_one(self, name: str) -> bool:
-        return name.lower().endswith(self.extensions)
-
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`. All values of columns with lengths are read: a file does not say the lengths."""
         (number,) = shard.files
@@ -88,12 +61,12 @@ class Tables:
         sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
         groups: list[tuple[int, int]] = []
         first = 0
-        with files.open(number) as file, open_table(file, self.kind, shard.name) as table:
+        with files.open(number) as file, open_table(file, self.kind, str(files.path(number))) as table:
             table.compare(columns)
             for group in table.groups():
                 found = table.sizes(group, columns)
                 if len(found) != group.rows:
-                    raise DatasetError(f"{shard.name}: a group must have {group.rows} rows, has {len(found)}")
+                    raise DatasetError(f"{files.path(number)}: a group must have {group.rows} rows, has {len(found)}")
                 sizes.append(found)
                 groups.append((first, group.place))
                 first += group.rows
@@ -151,15 +124,21 @@ def _roles(columns: PackedColumns) -> dict[str, str]:
     return found if label is None else {**found, LABEL: label}
 
 
+_OPTIONS: Final = {"columns": "names of the columns to serve, with commas between them; all by default"}
+
 parquet_tables = Tables(
+    options=_OPTIONS,
     name="parquet",
     kind="parquet",
     extensions=(".parquet", ".pq"),
+    texts=True,
     words="Parquet tables, a row each; read by row groups",
 )
 arrow_tables = Tables(
+    options=_OPTIONS,
     name="arrow",
     kind="arrow",
     extensions=(".arrow", ".feather", ".ipc"),
+    texts=True,
     words="Arrow tables, files or streams, a row each; read by record batches",
 )

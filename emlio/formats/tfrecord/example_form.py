@@ -1,8 +1,4 @@
-"""Columns of TFRecord files: the features of `tf.train.Example`, arrays put together of theirs.
-
-Covers: columns of the records of a batch, and why a record cannot be decoded. Does not cover: the
-files (emlio.formats.tfrecord.tfrecords), other formats.
-"""
+"""Columns of TFRecord files: the features of `tf.train.Example`, arrays put together of theirs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

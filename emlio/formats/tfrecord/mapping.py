@@ -1,8 +1,5 @@
 """The description of a shard: `mapping_shard_00000.json`, one beside each shard.
 
-Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings
-make up a dataset (emlio.formats.tfrecord.shard_names).
-
 The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It
 distinguishes contents as reliably as CRC32C does, record by record, and needs a scan instead of
 reading every byte. It is no protection against deliberate changes.

@@ -1,7 +1,4 @@
-"""The shards of TFRecord files, by their names and by mappings.
-
-Covers: names in TensorFlow's style, mappings if there are any, which shards must be on other hosts.
-"""
+"""The shards of TFRecord files, by their names and by mappings."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

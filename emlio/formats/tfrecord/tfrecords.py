@@ -6,7 +6,7 @@ when a mapping was replaced, and a shard is compared with its mapping whenever o
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.example.arrays import array_names, parts_of
 from emlio.example.decode import parse_example
 from emlio.formats.contents import TFRECORD, Contents, FieldType, sampled
-from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.format import Files, Format, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RowForm
 from emlio.formats.tfrecord.example_form import ExampleRecords
 from emlio.formats.tfrecord.mapping import (
@@ -45,25 +45,16 @@ _SAMPLED_BYTES: Final = 1 << 22
 """The limits of what is read to learn the features."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TFRecords:
-    """See `Format`, and `TopFormat`.
-
-    Attributes:
-        name: see `Format`.
-        words: see `Format`.
-        options: see `Format`.
-    """
-
-    name: str = TFRECORD.format
-    words: str = "TFRecord files, with mappings or without"
-    options: Mapping[str, str] = field(
-        default_factory=lambda: {"mappings": f"{IGNORED} to find shards by their names alone"}
-    )
+class TFRecords(Format):
+    """See `Format`, and `TopFormat`."""
 
     def owns(self, name: str) -> bool:
         """See `TopFormat`."""
         return is_mapping_name(name) or is_tfrecord_name(name)
+
+    def describes(self, name: str) -> bool:
+        """See `TopFormat`."""
+        return is_mapping_name(name)
 
     def claims(self, files: Files) -> bool:
         """See `Format`. Sub-folders are ignored."""
@@ -207,4 +198,8 @@ def _first_records(files: Files, number: int) -> Iterator[bytes]:
             yield record
 
 
-tfrecords = TFRecords()
+tfrecords = TFRecords(
+    name=TFRECORD.format,
+    words="TFRecord files, with mappings or without",
+    options={"mappings": f"{IGNORED} to find shards by their names alone"},
+)

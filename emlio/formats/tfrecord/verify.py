@@ -1,8 +1,4 @@
-"""Checking frames: each record's length and the checksums of length and data.
-
-Covers: frames in memory, files that were just written. Does not cover: finding records
-(emlio.formats.tfrecord.scan), handling a bad one.
-"""
+"""Checking frames: each record's length and the checksums of length and data."""
 
 import itertools
 import struct
@@ -14,7 +10,7 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c, mask
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.formats.tfrecord.frame_numbers import mask_crcs, masked_length_crcs, overlapping
+from emlio.formats.tfrecord.scan import mask_crcs, masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["frame_faults", "verify_records"]

@@ -1,16 +1,16 @@
-"""Records of the formats that are served as they lie.
-
-Covers: listing them, reading one, the classes of files in folders. Does not cover: the formats
-(emlio.formats), what the columns of a record mean (emlio.prepare.sources.format_samples).
-"""
+"""Records of the formats that are served in place."""
 
 import hashlib
+import io
 import shutil
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +23,21 @@ from emlio.formats.registry import form_of, format_named
 from emlio.formats.tabular import tables
 from emlio.formats.whole_file import WholeFiles
 from emlio.index.dataset import Dataset
+from emlio.index.groups import FileGroups, Group
 from emlio.index.indexed import open_folder
 from emlio.planner.catalog import Catalog
+from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pictures_in
-from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.class_names import ClassFolders, ClassNames, class_folders, pictures_in
 from emlio.prepare.sources.format_samples import Told, sample_of
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, check_listed
-from emlio.prepare.sources.unpacked_groups import UnpackedGroups
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, check_listed, source_folder
+from emlio.reading.group_engine import GroupMaker
 from emlio.reading.random_reader import RandomReader
-from emlio.store.folder import Folder
+from emlio.store.file_read import read_into
 from emlio.store.folder_store import walk
 
 __all__ = ["AnyFormat"]
+
 
 _FORMATS: Final = {"image-folder": "files", "webdataset": "tar"}
 """The format that reads a kind of source, by kind, where it has another name."""
@@ -135,7 +137,7 @@ class AnyFormat:
         names = self._dataset.files.names
         places: Sequence[int] = range(len(names)) if self._places is None else self._places.tolist()
         used = {names[place] for place in places}
-        with Folder(path, served=False) as folder:
+        with source_folder(path) as folder:
             tree = walk(folder)
         numbers = chosen_files(tree.names, self._options, str(path))
         there = tree.names if numbers is None else [tree.names[number] for number in numbers]
@@ -209,11 +211,7 @@ class AnyFormat:
 def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
     only = path.name if path.is_file() else None
     place = path.parent if only is not None else path
-    try:
-        # Links may lead anywhere: data that are converted need not be safe to serve.
-        folder = Folder(place, served=False)
-    except OSError as error:
-        raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
+    folder = source_folder(place)
     try:
         return open_folder(path.name, folder, scratch, options, only=only)
     except BaseException:
@@ -235,3 +233,70 @@ def _folders(path: Path, dataset: Dataset, *, refuse_mixed: bool) -> list[str]:
                 f"{ClassFolders.folder_of(below)}/"
             )
     return []
+
+
+class UnpackedGroups:
+    """The groups of a dataset, each unpacked on the disk when it is first needed. Thread-safe; its owner removes the folder.
+
+    A conversion reads records in any order, and each from its group. Without this every record of a
+    large table would unpack a whole group again.
+    """
+
+    def __init__(self, dataset: Dataset, groups: FileGroups, folder: Path) -> None:
+        """Unpack nothing yet.
+
+        Args:
+            dataset: an open one.
+            groups: of its files.
+            folder: for the unpacked groups; made if it does not exist.
+        """
+        self._dataset = dataset
+        self._groups = groups
+        self._maker = GroupMaker(dataset)
+        self._folder = folder
+        self._lock = Lock()
+        self._locks: defaultdict[Group, Lock] = defaultdict(Lock)
+        self._unpacked: set[Group] = set()
+
+    def read(self, file: int, start: int, size_bytes: int) -> bytes:
+        """Return a record.
+
+        Args:
+            file: the number of its file.
+            start: where it begins, among the records of the file.
+            size_bytes: its length.
+
+        Raises:
+            DatasetError: the file cannot be read or has changed, or the disk is full.
+        """
+        group = self._groups.at(file, start)
+        path = self._folder / f"group-{file}-{group.place}"
+        with self._lock:
+            one_group = self._locks[group]
+        with one_group:
+            if group not in self._unpacked:
+                self._unpack(group, path)
+                self._unpacked.add(group)
+        record = bytearray(size_bytes)
+        try:
+            with path.open("rb", buffering=0) as opened:
+                got = read_into(opened.fileno(), memoryview(record), start - group.begin, path)
+        except OSError as error:
+            raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+        if got < size_bytes:
+            raise DatasetError(f"{path}: must have at least {start - group.begin + size_bytes} bytes, was shortened")
+        return bytes(record)
+
+    def _unpack(self, group: Group, path: Path) -> None:
+        store = self._dataset.folder_store
+        check_listed(store, group.file)
+        with cast("io.RawIOBase", store.open(group.file)) as file:
+            made = self._maker.make(group, file)
+        check_listed(store, group.file)  # again: it may have been rewritten meanwhile
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(made.data)
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise disk_error(path, made.nbytes, error) from error

@@ -2,9 +2,6 @@
 
 Files whose names end with a number, such as x-0.npy, y-0.npy, x-1.npy and y-1.npy, are groups that
 follow each other.
-
-Covers: finding the columns and groups of a folder, their rows. Does not cover: arrays that are
-records (emlio.formats.whole_file), rows of one file (emlio.formats.array_rows).
 """
 
 import re
@@ -20,9 +17,8 @@ from emlio.errors import DatasetError
 from emlio.formats.array_rows import check_numbers, header_of
 from emlio.formats.npy_header import NpyHeader
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
-from emlio.store.folder import Folder
-from emlio.store.folder_store import walk
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, read_listed, source_folder
+from emlio.store.folder_store import FolderStore, walk
 
 __all__ = ["ArrayColumns", "is_pair"]
 
@@ -47,8 +43,8 @@ def _parted(name: str) -> tuple[str, str]:
 class _File:
     """The rows of one file."""
 
-    path: Path
-    stamp: Stamp
+    name: str
+    number: int
     header: NpyHeader
 
     @property
@@ -61,10 +57,9 @@ class _File:
         """The bytes of one of them."""
         return self.header.size_bytes // self.rows if self.rows else 0
 
-    def row(self, place: int) -> Any:
+    def row(self, files: FolderStore, place: int) -> Any:
         """Read one of them."""
-        begin = self.header.begin + place * self.row_bytes
-        data = read_stamped(self.path, self.stamp, begin, self.row_bytes)
+        data = read_listed(files, self.number, self.header.begin + place * self.row_bytes, self.row_bytes)
         row = np.frombuffer(data, self.header.dtype).reshape(self.header.shape[1:])
         row = row.astype(self.header.dtype.newbyteorder("="), copy=False)
         # Whole numbers are features by themselves; others of one value keep all bits as arrays do.
@@ -80,29 +75,30 @@ class ArrayColumns:
         Raises:
             DatasetError: they do not have equally many rows, or one is no array of rows.
         """
+        self._tree = walk(source_folder(path))
         try:
-            folder = Folder(path, served=False)
-        except OSError as error:
-            raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
-        with folder:
-            tree = walk(folder)
-            groups: defaultdict[str, dict[str, _File]] = defaultdict(dict)
-            for number, name in enumerate(tree.names):
-                if "/" in name or not name.endswith(".npy"):
-                    continue
-                column, group = _parted(name)
-                if column in groups[group]:
-                    raise DatasetError(
-                        f"{path}: each column must be there once in a group, {name} is column {column!r} as "
-                        f"{groups[group][column].path.name} is"
-                    )
-                header = header_of(tree, number)
-                check_numbers(header, int(tree.sizes[number]), name)
-                _check_rows(header, name)
-                stamp = Stamp(size_bytes=int(tree.sizes[number]), mtime_ns=int(tree.table.mtimes_ns[number]))
-                groups[group][column] = _File(path=tree.path(number), stamp=stamp, header=header)
-            used = {file.path.name for group in groups.values() for file in group.values()}
-            ignored = Ignored.of(name for name in tree.names if name not in used)
+            self._list(path, self._tree)
+        except BaseException:
+            self.close()
+            raise
+
+    def _list(self, path: Path, tree: FolderStore) -> None:
+        groups: defaultdict[str, dict[str, _File]] = defaultdict(dict)
+        for number, name in enumerate(tree.names):
+            if "/" in name or not name.endswith(".npy"):
+                continue
+            column, group = _parted(name)
+            if column in groups[group]:
+                raise DatasetError(
+                    f"{path}: each column must be there once in a group, {name} is column {column!r} as "
+                    f"{groups[group][column].name} is"
+                )
+            header = header_of(tree, number)
+            check_numbers(header, int(tree.sizes[number]), name)
+            _check_rows(header, name)
+            groups[group][column] = _File(name=name, number=number, header=header)
+        used = {file.name for group in groups.values() for file in group.values()}
+        ignored = Ignored.of(name for name in tree.names if name not in used)
         if not groups:
             raise DatasetError(f"source {path}: must hold .npy files with a row for each record, holds none")
         self._groups = [groups[group] for group in sorted(groups, key=lambda group: (int(group or 0), group))]
@@ -114,7 +110,7 @@ class ArrayColumns:
         fingerprint = Fingerprint("npy-columns")
         for files in self._groups:
             for column, file in files.items():
-                fingerprint.add(column, file.path.name, file.stamp.size_bytes, file.stamp.mtime_ns)
+                fingerprint.add_file(tree, file.number, column, file.name)
         self.listing = Listing(
             sizes_bytes=np.repeat(np.array(sizes, np.int64), counts),
             fingerprint=fingerprint.hexdigest(),
@@ -125,15 +121,16 @@ class ArrayColumns:
     def key(self, place: int) -> str:
         """Return a file of the group, and the number of the row."""
         group, row = self._where(place)
-        return f"{next(iter(group.values())).path}: row {row}"
+        return f"{self._tree.path(next(iter(group.values())).number)}: row {row}"
 
     def record(self, place: int) -> Sample:
         """Read one row of each column."""
         group, row = self._where(place)
-        return Sample(columns={column: file.row(row) for column, file in group.items()}, whole_arrays=True)
+        return Sample(columns={column: file.row(self._tree, row) for column, file in group.items()}, whole_arrays=True)
 
     def close(self) -> None:
-        """Do nothing, since no resources are held."""
+        """Close the folder. Closing again does nothing."""
+        self._tree.close()
 
     def _where(self, place: int) -> tuple[Mapping[str, _File], int]:
         number = int(np.searchsorted(self._firsts, place, side="right")) - 1
@@ -150,12 +147,12 @@ def _check_rows(header: NpyHeader, name: str) -> None:
 
 def _check_group(path: Path, group: Mapping[str, _File], first: Mapping[str, _File]) -> None:
     if group.keys() != first.keys():
-        names = [sorted(file.path.name for file in each.values()) for each in (first, group)]
+        names = [sorted(file.name for file in each.values()) for each in (first, group)]
         raise DatasetError(
             f"{path}: each numbered group of files must have the same columns, one has {', '.join(names[0])}, another "
             f"{', '.join(names[1])}"
         )
-    rows = {file.path.name: file.rows for file in group.values()}
+    rows = {file.name: file.rows for file in group.values()}
     if len(set(rows.values())) > 1:
         told = ", ".join(f"{name} {count:,}" for name, count in rows.items())
         raise DatasetError(f"{path}: the files of a group must have equally many rows, they have: {told}")
@@ -163,6 +160,6 @@ def _check_group(path: Path, group: Mapping[str, _File], first: Mapping[str, _Fi
         mine, firsts = ((each.header.dtype.newbyteorder("="), each.header.shape[1:]) for each in (file, first[column]))
         if mine != firsts:
             raise DatasetError(
-                f"{file.path}: rows of a column must have one type and shape, {first[column].path.name} has {firsts[0]} "
+                f"{path / file.name}: rows of a column must have one type and shape, {first[column].name} has {firsts[0]} "
                 f"{firsts[1]}, this one {mine[0]} {mine[1]}"
             )

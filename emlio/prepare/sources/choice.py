@@ -1,8 +1,4 @@
-"""Selection of the source that reads a dataset.
-
-Covers: the formats by name, and guessing one from the content of a path. Does not cover: reading
-them.
-"""
+"""Selection of the source that reads a dataset."""
 
 import os
 from collections.abc import Mapping
@@ -27,9 +23,8 @@ from emlio.prepare.sources.token_source import TokenFiles, has_index
 from emlio.prepare.sources.tokenized_text import TokenizedText
 from emlio.prepare.sources.tokenizer_library import Tokenizer
 from emlio.prepare.sources.unpacked_files import plain_name, unpacked
-from emlio.store.folder import Folder
+from emlio.store.folder import UNFINISHED, Folder, is_unfinished
 from emlio.store.folder_store import walk
-from emlio.store.unfinished import UNFINISHED, is_unfinished
 
 __all__ = ["guess_kind", "open_source", "source_kinds", "split_source", "usual_name"]
 
@@ -106,7 +101,7 @@ def open_source(
         kind: its format.
         labels: a file that lists the classes, or None.
         unpack_in: a folder that may be created and used while the source is open.
-        options: those of a format that is served as it lies.
+        options: those of a format that is served in place.
         settings: what else is said of the source.
 
     Raises:

@@ -1,8 +1,4 @@
-"""Items of the formats that are served as they lie.
-
-Covers: which columns of a record are its picture, its label and its content. Does not cover: reading
-records (emlio.prepare.sources.any_format), the columns themselves (emlio.formats).
-"""
+"""Items of the formats that are served in place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

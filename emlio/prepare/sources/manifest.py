@@ -1,23 +1,21 @@
 """A table of files: CSV with a header line, or one JSON object per line (JSONL).
 
-Covers: a column `file` with paths relative to the table, an optional column `label`, and further
-columns, which become features of the same name; the separator of a CSV table. Does not cover: nested
-values.
+Its column `file` has paths relative to the table. A column `label` may follow, and others, which become
+features of the same name; nested values are refused.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
---labels. A file with an image's name becomes the features of emlio.prepare.targets.image_example; any other
+--labels. A file with an image's name becomes the features of emlio.prepare.targets.example_form; any other
 file becomes the bytes feature `data` with `filename`. A column of a CSV table is int64 if every
 cell is a whole number, float if every cell is a number, else bytes.
 """
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import msgspec
-import numpy as np
 
 from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
@@ -25,7 +23,9 @@ from emlio.example import FeatureValue
 from emlio.images.header import is_image_name
 from emlio.prepare.sample import Sample
 from emlio.prepare.sources.class_names import ClassNames
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped, stamp_of
+from emlio.prepare.sources.record_source import Fingerprint, Listing, read_listed, source_folder
+from emlio.store.folder import Folder
+from emlio.store.folder_store import FolderStore, walk_files
 
 __all__ = ["Manifest"]
 
@@ -65,33 +65,37 @@ class Manifest:
             DatasetError: it is no such table, or a file is not there.
         """
         self._path = path
-        self._root = path.parent
         names, columns, lines = _columns(path, file_column or _FILE, delimiter)
-        self._files = names
         self._lines = lines
         self._texts: dict[int, str] = {} if classes is None else classes.texts
-        self._labels = self._number(columns.pop(_LABEL, None), classes)
+        self._labels = self._number(names, columns.pop(_LABEL, None), classes)
         self._columns = columns
-        self._stamps = [self._stamp(place) for place in range(len(names))]
+        folder = source_folder(path.parent)
+        try:
+            self._files = self._listed(folder, names)
+        except BaseException:
+            folder.close()
+            raise
         fingerprint = Fingerprint("manifest")
-        for place, (name, stamp) in enumerate(zip(names, self._stamps, strict=True)):
-            fingerprint.add(name, stamp.size_bytes, stamp.mtime_ns, str(self._labels[place]))
+        for place, name in enumerate(names):
+            fingerprint.add_file(self._files, place, name)
+            fingerprint.add(str(self._labels[place]))
             fingerprint.add(*(repr(column[place]) for column in columns.values()))
         fingerprint.add(*columns, *map(str, sorted(self._texts.items())))
         self.listing = Listing(
-            sizes_bytes=np.array([stamp.size_bytes for stamp in self._stamps], dtype=np.int64),
+            sizes_bytes=self._files.sizes,
             fingerprint=fingerprint.hexdigest(),
             label_names=self._texts,
         )
 
     def key(self, place: int) -> str:
         """Return the file's path."""
-        return str(self._root / self._files[place])
+        return str(self._files.path(place))
 
     def record(self, place: int) -> Sample:
         """Read one file."""
-        path = self._root / self._files[place]
-        content = read_stamped(path, self._stamps[place])
+        path = self._files.path(place)
+        content = read_listed(self._files, place)
         cells = {name: column[place] for name, column in self._columns.items() if column[place] != []}
         features = {name: cast("FeatureValue", cell) for name, cell in cells.items() if isinstance(cell, list)}
         is_picture = is_image_name(path.name)
@@ -100,7 +104,7 @@ class Manifest:
             columns=cells if is_picture else {**cells, "data": content},
             main="" if is_picture else "data",
             picture=content if is_picture else None,
-            path=self._files[place],
+            path=self._files.names[place],
             filename=path.name,
             label=label,
             class_name="" if label is None else self._texts.get(label, ""),
@@ -108,17 +112,27 @@ class Manifest:
         )
 
     def close(self) -> None:
-        """Do nothing, since no resources are held."""
+        """Close the folder. Closing again does nothing."""
+        self._files.close()
 
-    def _stamp(self, place: int) -> Stamp:
+    def _listed(self, folder: Folder, names: Sequence[str]) -> FolderStore:
+        place = 0
+
+        def counted() -> Iterator[str]:
+            nonlocal place
+            for place, name in enumerate(names):  # noqa: B007  # told where one is wrong
+                yield name
+
         try:
-            return stamp_of(self._root / self._files[place])
+            return walk_files(folder, counted())
         except DatasetError as error:
             raise DatasetError(f"{self._path}: line {self._lines[place]}: {error}") from error
 
-    def _number(self, column: Sequence[_Cell] | None, classes: ClassNames | None) -> Sequence[int | None]:
+    def _number(
+        self, files: Sequence[str], column: Sequence[_Cell] | None, classes: ClassNames | None
+    ) -> Sequence[int | None]:
         if column is None:
-            return [None] * len(self._files)
+            return [None] * len(files)
         if all(type(cell) is int for cell in column):
             return [cell for cell in column if isinstance(cell, int)]
         names = [str(cell) for cell in column]
@@ -127,7 +141,7 @@ class Manifest:
             self._texts = classes.texts
         return [
             classes.number(name, f"{self._path}: line {line}: {file}")
-            for name, line, file in zip(names, self._lines, self._files, strict=True)
+            for name, line, file in zip(names, self._lines, files, strict=True)
         ]
 
 

@@ -1,12 +1,6 @@
-"""The interface of a conversion's sources.
-
-Covers: the protocol that every dataset format implements, and reading a listed file while detecting
-changes. Does not cover: any format (emlio.prepare.sources.any_format and others), writing
-(emlio.prepare.targets.shard_set).
-"""
+"""The interface of a conversion's sources."""
 
 import hashlib
-import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,22 +12,10 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.prepare.sample import Sample
+from emlio.store.folder import Folder
 from emlio.store.folder_store import FolderStore
 
-__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "Stamp", "check_listed", "read_stamped", "stamp_of"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """A file's size and time when it was listed.
-
-    Attributes:
-        size_bytes: its size.
-        mtime_ns: when it was last written.
-    """
-
-    size_bytes: int
-    mtime_ns: int
+__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "check_listed", "read_listed", "source_folder"]
 
 
 _NAMED: Final = 5
@@ -121,6 +103,10 @@ class Fingerprint:
         self._hash = hashlib.blake2b(digest_size=16, person=b"emlio-source")
         self.add(kind)
 
+    def add_file(self, files: FolderStore, number: int, *entry: str | int) -> None:
+        """Add an entry that ends with a file's size and time."""
+        self.add(*entry, files.size_bytes(number), int(files.table.mtimes_ns[number]))
+
     def add(self, *entry: str | int) -> None:
         """Add one entry."""
         for item in entry:
@@ -130,6 +116,18 @@ class Fingerprint:
     def hexdigest(self) -> str:
         """Return the digest of the entries so far."""
         return self._hash.hexdigest()
+
+
+def source_folder(path: Path) -> Folder:
+    """Open a folder whose links may lead anywhere: data that are converted need not be safe to serve.
+
+    Raises:
+        DatasetError: it cannot be opened.
+    """
+    try:
+        return Folder(path, served=False)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
 
 
 def check_listed(files: FolderStore, number: int) -> None:
@@ -149,53 +147,18 @@ def check_listed(files: FolderStore, number: int) -> None:
         ) from error
 
 
-def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of a file.
-
-    Raises:
-        DatasetError: there is no such file, or it is not a regular one.
-    """
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
-    if not path.is_file():
-        raise DatasetError(f"{path}: must be a regular file")
-    return Stamp(size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)
-
-
-def read_stamped(path: Path, stamp: Stamp, offset: int = 0, size_bytes: int | None = None) -> bytes:
+def read_listed(files: FolderStore, number: int, offset: int = 0, size_bytes: int | None = None) -> bytes:
     """Read a file, or a part of it, that must not have changed since it was listed.
 
     Args:
-        path: the file.
-        stamp: taken when it was listed.
+        files: the files of the source.
+        number: that of the file.
         offset: where to begin.
         size_bytes: how much to read; None for all up to the listed end.
 
     Raises:
         DatasetError: it cannot be read, or has changed since.
     """
-    wanted = stamp.size_bytes - offset if size_bytes is None else size_bytes
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            now = os.fstat(fd)
-            if (now.st_size, now.st_mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
-                raise DatasetError(
-                    f"{path}: changed during the conversion: had {stamp.size_bytes} bytes at the start, has "
-                    f"{now.st_size} now. Run the same command again when the file is complete"
-                )
-            content = os.pread(fd, wanted, offset)
-            while len(content) < wanted and (more := os.pread(fd, wanted - len(content), offset + len(content))):
-                content += more
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(content) < wanted:
-        raise DatasetError(
-            f"{path}: must have at least {offset + wanted} bytes, ends after {offset + len(content)}: it was "
-            "truncated during the conversion"
-        )
+    content = files.read(number, offset, files.size_bytes(number) - offset if size_bytes is None else size_bytes)
+    check_listed(files, number)
     return content

@@ -1,9 +1,4 @@
-"""The settings of a source besides its kind.
-
-Covers: types and lengths of tokens, the tokenizer, columns and separators of manifests; which of
-them a kind of source takes. Does not cover: the options of formats that are served as they lie,
-which go behind the path.
-"""
+"""The settings of a source besides its kind."""
 
 from dataclasses import dataclass
 from typing import Final

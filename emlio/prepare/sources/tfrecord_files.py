@@ -1,9 +1,4 @@
-"""Existing TFRecord files, compressed or not.
-
-Covers: one file or a folder of them; records are taken unchanged. A compressed file is first unpacked
-into a folder in the new dataset's directory. That takes the unpacked size for the duration of the
-conversion. Does not cover: changing records.
-"""
+"""Existing TFRecord files, compressed or not."""
 
 import re
 import shutil
@@ -12,16 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
 from emlio.formats.folders.names import chosen_files, require_one_split
+from emlio.formats.format import ShardFiles
 from emlio.formats.tfrecord.mapping import read_mapping
-from emlio.formats.tfrecord.scan import scan
+from emlio.formats.tfrecord.tfrecords import tfrecords
+from emlio.formats.tfrecord.verify import frame_faults
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped, stamp_of
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, read_listed, source_folder
 from emlio.prepare.sources.unpacked_files import is_copy, is_packed, unpack
+from emlio.store.folder_store import FolderStore, walk_files
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 __all__ = ["TfrecordFiles", "looks_like_tfrecord"]
@@ -65,9 +62,9 @@ class TfrecordFiles:
 
     def __init__(self, path: Path, unpack_in: Path, options: Mapping[str, str] | None = None) -> None:
         self._unpacked: Path | None = None
+        self._stores: list[FolderStore] = []
         try:
-            files, ignored = _files(path, options or {})
-            self._open(files, ignored, unpack_in)
+            self._open(*_files(path, options or {}), unpack_in)
         except BaseException:
             self.close()
             raise
@@ -79,52 +76,55 @@ class TfrecordFiles:
 
     def record(self, place: int) -> Sample:
         """Copy one record."""
-        file = int(self._file_of[place])
         offset, size = int(self._offsets[place]), int(self.listing.sizes_bytes[place])
-        framed = read_stamped(self._paths[file], self._stamps[file], offset, size)
-        data = memoryview(framed)[HEADER_BYTES:-FOOTER_BYTES]
-        if masked_crc32c(data).to_bytes(FOOTER_BYTES, "little") != framed[-FOOTER_BYTES:]:
+        framed = memoryview(read_listed(*self._files[int(self._file_of[place])], offset, size))
+        if frame_faults(framed, np.array([0, size])):
             raise DatasetError(f"the record at offset {offset} does not match its stored checksum")
-        return Sample(record=data)
+        return Sample(record=framed[HEADER_BYTES:-FOOTER_BYTES])
 
     def close(self) -> None:
-        """Remove the unpacked files. Closing again does nothing."""
+        """Close the folders, and remove the unpacked files. Closing again does nothing."""
+        for store in self._stores:
+            store.close()
         if self._unpacked is not None:
             shutil.rmtree(self._unpacked, ignore_errors=True)
-            self._unpacked = None
 
     def _open(self, files: list[Path], ignored: Ignored, unpack_in: Path) -> None:
         self._names = files
-        self._paths: list[Path] = []
-        self._stamps: list[Stamp] = []
+        listed = self._listed(files[0].parent, [path.name for path in files])
+        self._files = [(listed, number) for number in range(len(files))]
+        packed = [number for number, path in enumerate(files) if _is_packed(_head(path))]
+        if packed:
+            self._unpacked = unpack_in
+            names = [f"{number:05d}/{files[number].name}" for number in packed]
+            for number, name in zip(packed, names, strict=True):
+                unpack(files[number], unpack_in / name)
+            plain = self._listed(unpack_in, names)
+            for place, number in enumerate(packed):
+                self._files[number] = plain, place
         fingerprint = Fingerprint("tfrecord")
-        starts: list[npt.NDArray[np.int64]] = []
-        sizes: list[npt.NDArray[np.int64]] = []
         for number, path in enumerate(files):
-            stamp = stamp_of(path)
-            fingerprint.add(path.name, stamp.size_bytes, stamp.mtime_ns)
-            if _is_packed(_head(path)):
-                self._unpacked = unpack_in
-                unpack(path, path := unpack_in / f"{number:05d}" / path.name)
-                stamp = stamp_of(path)
-            framing = scan(path)
-            self._paths.append(path)
-            self._stamps.append(stamp)
-            starts.append(framing.offsets[:-1])
-            sizes.append(np.diff(framing.offsets))
-        counts = [len(of_file) for of_file in starts]
-        self._file_of = np.repeat(np.arange(len(files), dtype=np.int32), counts)
-        self._offsets = np.concatenate(starts)
+            fingerprint.add_file(listed, number, path.name)
+        found = [
+            tfrecords.ranges(store, ShardFiles(name=path.name, files=(number,)), b"")
+            for path, (store, number) in zip(files, self._files, strict=True)
+        ]
+        self._file_of = np.repeat(np.arange(len(files), dtype=np.int32), [len(one.starts) for one in found])
+        self._offsets = np.concatenate([one.starts for one in found])
         tokens = _tokens_told(files)
         if tokens:
             fingerprint.add(tokens)
         self.listing = Listing(
-            sizes_bytes=np.concatenate(sizes),
+            sizes_bytes=np.concatenate([one.ends - one.starts for one in found]),
             fingerprint=fingerprint.hexdigest(),
             label_names={},
             ignored=ignored,
             tokens=tokens,
         )
+
+    def _listed(self, place: Path, names: list[str]) -> FolderStore:
+        self._stores.append(walk_files(source_folder(place), names))
+        return self._stores[-1]
 
 
 def _tokens_told(files: Sequence[Path]) -> str:

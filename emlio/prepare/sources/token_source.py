@@ -1,15 +1,9 @@
-"""Files of tokens: documents of Megatron-LM's .bin and .idx, rows of .npy files, flat files.
+"""Files of tokens: documents of Megatron-LM's .bin and .idx, rows of .npy files, flat files."""
 
-Covers: finding the files and the tokens of each record, cutting them to a length, another type of
-tokens. Does not cover: the files' forms (emlio.formats.token_files), making tokens of text
-(emlio.prepare.sources.tokenized_text).
-"""
-
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +16,9 @@ from emlio.formats.format import Files
 from emlio.formats.token_files import indexed_tokens
 from emlio.formats.token_form import TOKENS, stored_tokens
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, Stamp, read_stamped
+from emlio.prepare.sources.record_source import Fingerprint, Ignored, Listing, read_listed, source_folder
 from emlio.prepare.sources.settings import SourceSettings
-from emlio.store.folder import Folder
-from emlio.store.folder_store import FolderStore, walk, walk_file
+from emlio.store.folder_store import walk, walk_files
 from emlio.tokens import TOKEN_TYPES
 
 __all__ = ["TokenFiles", "as_tokens", "has_index"]
@@ -93,29 +86,39 @@ class TokenFiles:
         """
         given, window = _chosen(path, settings, options)
         place = path if path.is_dir() else path.parent
+        folder = source_folder(place)
         try:
-            folder = Folder(place, served=False)
-        except OSError as error:
-            raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
-        with folder:
-            tree = walk(folder) if path.is_dir() else None
-            numbers = None if tree is None else needed_files(tree.names, options, str(path))
-            tree = tree if tree is None or numbers is None else tree.only(numbers)
-            files = _Few([tree] if tree is not None else [walk_file(folder, name) for name in _beside(path)])
-            indexed = kind == "megatron" or bool(files.endings.get(".idx"))
-            found = _documents(files, str(path)) if indexed else _arrays(files, str(path), given)
-            require_one_split((files.names[runs.file] for runs in found), options, str(path))
+            files = walk(folder) if path.is_dir() else walk_files(folder, _beside(path))
+            numbers = needed_files(files.names, options, str(path)) if path.is_dir() else None
+            self._files = files if numbers is None else files.only(numbers)
+            self._list(path, kind, settings, options, given, window)
+        except BaseException:
+            folder.close()
+            raise
+
+    def _list(
+        self,
+        path: Path,
+        kind: str,
+        settings: SourceSettings,
+        options: Mapping[str, str],
+        given: str | None,
+        window: int | None,
+    ) -> None:
+        files = self._files
+        indexed = kind == "megatron" or bool(files.endings.get(".idx"))
+        found = _documents(files, str(path)) if indexed else _arrays(files, str(path), given)
+        require_one_split((files.names[runs.file] for runs in found), options, str(path))
         if window is not None and indexed:
             raise ConfigError(f"{path}: window must be given for flat files, these have documents")
-        self._paths, self._stamps = files.paths, files.stamps
         self._runs = [_divided(runs, settings.sequence_length, window) for runs in found]
         self._dtype = _common([(files.names[runs.file], runs.dtype) for runs in found], given)
         self._firsts = np.cumsum([0, *(len(runs.starts) for runs in self._runs)])
         counts = np.concatenate([runs.counts for runs in self._runs])
         fingerprint = Fingerprint(kind)
         fingerprint.add(self._dtype.name, str(settings.sequence_length), str(window))
-        for name, stamp in zip(files.names, self._stamps, strict=True):
-            fingerprint.add(name, stamp.size_bytes, stamp.mtime_ns)
+        for number, name in enumerate(files.names):
+            fingerprint.add_file(files, number, name)
         used = {files.names[runs.file] for runs in found}
         if indexed:
             used |= {f"{name.removesuffix('.bin')}.idx" for name in used}
@@ -131,18 +134,19 @@ class TokenFiles:
         """Return the file, and the bytes of the record in it."""
         runs, row = self._where(place)
         begin = int(runs.starts[row])
-        return f"{self._paths[runs.file]}: bytes {begin} to {begin + int(runs.counts[row]) * runs.dtype.itemsize}"
+        return f"{self._files.path(runs.file)}: bytes {begin} to {begin + int(runs.counts[row]) * runs.dtype.itemsize}"
 
     def record(self, place: int) -> Sample:
         """Read the tokens of one record."""
         runs, row = self._where(place)
         size = int(runs.counts[row]) * runs.dtype.itemsize
-        data = read_stamped(self._paths[runs.file], self._stamps[runs.file], int(runs.starts[row]), size)
+        data = read_listed(self._files, runs.file, int(runs.starts[row]), size)
         tokens = as_tokens(np.frombuffer(data, runs.dtype), self._dtype)
         return Sample(columns={TOKENS: tokens}, main=TOKENS, bare=True)
 
     def close(self) -> None:
-        """Do nothing, since no resources are held."""
+        """Close the folder. Closing again does nothing."""
+        self._files.close()
 
     def _where(self, place: int) -> tuple[_Runs, int]:
         number = int(np.searchsorted(self._firsts, place, side="right")) - 1
@@ -166,35 +170,6 @@ def as_tokens(tokens: npt.NDArray[Any], dtype: "np.dtype[Any]") -> npt.NDArray[A
 def has_index(path: Path) -> bool:
     """Return whether a file is one of a pair of Megatron-LM's."""
     return path.suffix in (".bin", ".idx") and path.with_suffix(".bin").is_file() and path.with_suffix(".idx").is_file()
-
-
-class _Few:
-    """The files of some trees, as one. See `Files`."""
-
-    def __init__(self, trees: Sequence[FolderStore]) -> None:
-        self._at = [(tree, number) for tree in trees for number in range(len(tree.names))]
-        self.names = [tree.names[number] for tree, number in self._at]
-        self.sizes = np.array([int(tree.sizes[number]) for tree, number in self._at], np.int64)
-        self.endings: Mapping[str, int] = sum((Counter(tree.endings) for tree in trees), Counter[str]())
-        self.paths = [tree.path(number) for tree, number in self._at]
-        self.stamps = [
-            Stamp(size_bytes=int(tree.sizes[number]), mtime_ns=int(tree.table.mtimes_ns[number]))
-            for tree, number in self._at
-        ]
-
-    def path(self, number: int) -> Path:
-        """See `Files`."""
-        return self.paths[number]
-
-    def read(self, number: int, offset: int, length: int) -> bytes:
-        """See `Files`."""
-        tree, own = self._at[number]
-        return tree.read(own, offset, length)
-
-    def open(self, number: int) -> IO[bytes]:
-        """See `Files`."""
-        tree, own = self._at[number]
-        return tree.open(own)
 
 
 def _beside(path: Path) -> list[str]:

@@ -1,8 +1,4 @@
-"""Text of any source as tokens.
-
-Covers: the column with the text, the type of the tokens. Does not cover: the tokenizer
-(emlio.prepare.sources.tokenizer_library), files of tokens (emlio.prepare.sources.token_source).
-"""
+"""Text of any source as tokens."""
 
 from typing import Any, Final, cast
 

@@ -1,8 +1,4 @@
-"""Tokenizers of Hugging Face, whose library tokenizers (extra `tokenizers`) is imported here only.
-
-Covers: loading one from a file or by its name, the token that ends a document, encoding a text. Does
-not cover: where the text comes from (emlio.prepare.sources.tokenized_text), training a tokenizer.
-"""
+"""Tokenizers of Hugging Face, whose library tokenizers (extra `tokenizers`) is imported here only."""
 
 import hashlib
 import os

@@ -1,8 +1,4 @@
-"""Compressed files of a source, unpacked on the disk while the source is open: a record inside one has no place.
-
-Covers: gzip, zlib, bzip2, xz, zstd, brotli and snappy; a folder as it would be without compression.
-Does not cover: which names are those of compressed files (emlio.formats.folders.containers).
-"""
+"""Compressed files of a source, unpacked on the disk while the source is open: a record inside one has no place."""
 
 import bz2
 import lzma

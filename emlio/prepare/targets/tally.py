@@ -1,19 +1,31 @@
-"""Counts of a shard's records, collected as they are written.
-
-Covers: the features with their kinds and common shapes, records by label. Does not cover: records
-that are not tf.train.Example; for those, only labels that came with them are counted.
-"""
+"""Counts of a shard's records, collected as they are written."""
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from typing_extensions import Buffer
 
 from emlio.errors import DatasetError
 from emlio.example import parse_example
 from emlio.formats.tfrecord.mapping import Feature
-from emlio.prepare.targets.record import Record
 
-__all__ = ["LABEL_FEATURE", "FeatureForm", "Tally"]
+__all__ = ["LABEL_FEATURE", "FeatureForm", "Record", "Tally"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Record:
+    """One record to be written into a shard.
+
+    Attributes:
+        parts: its bytes, in as many pieces as they came; joining large ones would only copy them.
+        label: its class, or None.
+    """
+
+    parts: tuple[Buffer, ...]
+    label: int | None = None
+
 
 LABEL_FEATURE = "image/class/label"
 """The feature that is counted if a record came without a label."""

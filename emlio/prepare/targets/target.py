@@ -1,9 +1,4 @@
-"""The target directory of a new dataset, before its shards are written.
-
-Covers: exclusive access, clean-up after a killed process, distinguishing an interrupted preparation
-from another one, the names of files. Does not cover: the shards
-(emlio.prepare.targets.shard_set, emlio.prepare.targets.tar_set).
-"""
+"""The target directory of a new dataset, before its shards are written."""
 
 import fcntl
 import os

@@ -1,8 +1,4 @@
-"""A shard of TFRecord's form, while it is written.
-
-Covers: framing records, reading the file back. Does not cover: the file (emlio.prepare.targets.shard_file),
-the index and the mapping beside it (emlio.prepare.targets.shard_set).
-"""
+"""A shard of TFRecord's form, while it is written."""
 
 import struct
 from array import array
@@ -16,8 +12,8 @@ from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import DatasetError
 from emlio.formats.tfrecord.scan import Framing, scan
 from emlio.formats.tfrecord.verify import verify_records
-from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_file import ShardFile
+from emlio.prepare.targets.tally import Record
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = ["TfrecordShard"]

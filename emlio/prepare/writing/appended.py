@@ -1,7 +1,4 @@
-"""The dataset that a new one begins with.
-
-Covers: opening it, hard links or copies of its shards. Does not cover: the new dataset's own shards.
-"""
+"""The dataset that a new one begins with."""
 
 import errno
 import hashlib

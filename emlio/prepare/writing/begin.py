@@ -1,8 +1,4 @@
-"""The state of a folder when a writer is made.
-
-Covers: a new dataset, an unfinished one, one whose finishing was interrupted, a complete one, foreign
-files. Does not cover: writing and finishing.
-"""
+"""The state of a folder when a writer is made."""
 
 import os
 import shutil

@@ -1,8 +1,4 @@
-"""The columns that all records of a dataset have.
-
-Covers: a user's schema, or the columns of the first record; a record that has others; the record's
-bytes. Does not cover: single values (emlio.prepare.writing.values).
-"""
+"""The columns that all records of a dataset have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +10,7 @@ from typing_extensions import Buffer
 from emlio.errors import ConfigError
 from emlio.example import FeatureValue, example_parts
 from emlio.formats.tfrecord.mapping import Feature
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.tally import LABEL_FEATURE, FeatureForm, Tally
+from emlio.prepare.targets.tally import LABEL_FEATURE, FeatureForm, Record, Tally
 from emlio.prepare.writing.values import KINDS, Kind, features_of, form_of_feature, kind_of, may_be, plain
 
 __all__ = ["RAW", "Columns", "EncodedRecord", "check_features", "encode_record", "kept_columns", "parse_schema"]

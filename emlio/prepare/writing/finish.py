@@ -2,8 +2,6 @@
 
 The mappings come first: a daemon that opens the folder meanwhile learns from any of them how many
 shards there are, and that others are missing. `prepared.json` comes last.
-
-Covers: finishing, and going on after an interruption at any point. Does not cover: writing shards.
 """
 
 import hashlib
@@ -16,7 +14,7 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tfrecord.mapping import ShardMapping
 from emlio.prepare.disk import disk_error
 from emlio.prepare.mappings import write_mapping
-from emlio.prepare.targets.cut import MOST_SHARDS
+from emlio.prepare.targets.shard_set import MOST_SHARDS
 from emlio.prepare.targets.target import LABELS_NAME, TFRECORDS, recipe_in
 from emlio.prepare.writing.label_names import as_lines
 from emlio.prepare.writing.part_files import (

@@ -1,8 +1,4 @@
-"""Names of labels that are given to a writer.
-
-Covers: checking them, the names of the dataset that is appended to, the lines of `labels.txt`. Does
-not cover: counting labels (emlio.prepare.targets.tally).
-"""
+"""Names of labels that are given to a writer."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -2,9 +2,6 @@
 
 Each lock ends with its process, so a killed process leaves none. Where the file system has no locks,
 nothing is locked: the user must start one process for each part.
-
-Covers: the lock of a part, of the folder's state, and of the folder against other commands. Does not
-cover: what they protect.
 """
 
 import fcntl

@@ -1,15 +1,12 @@
 """The files of a dataset that is being written: all of them hidden, so that no daemon serves a part.
 
-    .writing.json                           what is written here: how many parts, what it is appended to
-    .part-00003-00007.tfrecord              shard 7 of part 3
-    .part-00003-00007.json                  its description, written last: without it the shard does not count
-    .part-00003.closed.json                 part 3 is complete
-    .base-00000.tfrecord                    a shard of the dataset that is appended to, and its description
-    .finishing.json                         all parts are complete, files are getting their final names
-    .part-00003.lock, .writing.lock         locks
-
-Covers: the names, descriptions, finding the finished shards, removing the others. Does not cover:
-writing a shard (emlio.prepare.writing.open_shard), the final names (emlio.prepare.writing.finish).
+.writing.json                           what is written here: how many parts, what it is appended to
+.part-00003-00007.tfrecord              shard 7 of part 3
+.part-00003-00007.json                  its description, written last: without it the shard does not count
+.part-00003.closed.json                 part 3 is complete
+.base-00000.tfrecord                    a shard of the dataset that is appended to, and its description
+.finishing.json                         all parts are complete, files are getting their final names
+.part-00003.lock, .writing.lock         locks
 """
 
 import os
@@ -26,7 +23,7 @@ from emlio.formats.tfrecord.mapping import Feature
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.target import is_target_file
 from emlio.store.atomic_file import write_atomically
-from emlio.store.unfinished import FINISHING, WRITING
+from emlio.store.folder import FINISHING, WRITING
 
 __all__ = [
     "BASE",

@@ -1,8 +1,4 @@
-"""Values of a column as features.
-
-Covers: which values there may be, their kinds, their features. Does not cover: which columns a record
-must have (emlio.prepare.writing.columns), the bytes of a feature (emlio.example.encode).
-"""
+"""Values of a column as features."""
 
 import io
 import sys

@@ -1,10 +1,7 @@
 """The address of a dataset in a bucket.
 
-    s3://BUCKET/PREFIX?OPTION=VALUE&OPTION=VALUE        also gs:// and az://
-    https://HOST/PATH/LIST?OPTION=VALUE                 LIST is a text file of names, one a line
-
-Covers: parsing and printing. Secrets are refused, and no error repeats a value. Does not cover: the
-requests (emlio.store.bucket.client).
+s3://BUCKET/PREFIX?OPTION=VALUE&OPTION=VALUE        also gs:// and az://
+https://HOST/PATH/LIST?OPTION=VALUE                 LIST is a text file of names, one a line
 """
 
 import re

@@ -1,8 +1,4 @@
-"""Single requests to a place with objects: the contract, and the errors.
-
-Covers: the values. Does not cover: the library that carries requests out (emlio.store.bucket.library),
-retries and limits (emlio.store.bucket.requests), what an object's change means (emlio.index).
-"""
+"""Single requests to a place with objects: the contract, and the errors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,22 +1,22 @@
 """Requests by the library obstore, which is imported here and nowhere else.
 
-Covers: making a client for an address, listing, heads and ranged reads, judging errors. Does not
-cover: retries and limits (emlio.store.bucket.requests).
-
 The library finds credentials itself: environment, files named there, metadata of the instance. Only
-the files of the AWS command line are read here (emlio.store.bucket.profile).
+the files of the AWS command line are read here.
 Its errors repeat requests, with access keys and signatures. So only the status, the server's short
 code and the kind of a connection error are taken from them, and they are not chained.
 """
 
+import configparser
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
+from xml.etree import ElementTree
 
 from typing_extensions import Buffer
 
@@ -24,10 +24,24 @@ from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.client import Cause, Client, ObjectStatus, RequestError
-from emlio.store.bucket.profile import profile_settings
-from emlio.store.bucket.s3_listing import list_pages
 
-__all__ = ["make_client"]
+__all__ = ["list_pages", "make_client", "profile_settings"]
+
+_OTHER_WAYS: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_KEYS: Final = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+
+
+_MOST_PAGES: Final = 100_000
+
 
 _LISTED: Final = 1000
 _TIMEOUT: Final = timedelta(seconds=30)
@@ -266,3 +280,93 @@ def _judged(error: Exception) -> RequestError:
             return RequestError(Cause.UNREACHED, unreached)
         return RequestError(Cause.PASSING, next((words for mark, words in _KINDS if mark in text), "connection lost"))
     return RequestError(Cause.OTHER, f"the request failed ({kind})")
+
+
+def list_pages(
+    fetch: Callable[[Mapping[str, str]], bytes], prefix: str, after: str
+) -> Iterator[Sequence[ObjectStatus]]:
+    """Yield the objects below a prefix, in the order of their keys, from the server's own answers.
+
+    A key of S3 may have an empty part, a part . or .., or control characters. The library then lists
+    nothing, so the pages are read here; such keys are among them.
+
+    Args:
+        fetch: returns the answer to a request for a list with these parameters.
+        prefix: without a slash at its end; may be empty.
+        after: the name of the last object that is known already; "" for none.
+
+    Raises:
+        RequestError: the server does not answer, or with something else than a list.
+    """
+    begin = f"{prefix}/" if prefix else ""
+    place = {"start-after": begin + after} if after else {}
+    for _ in range(_MOST_PAGES):
+        answer = fetch({"list-type": "2", "encoding-type": "url", "prefix": begin, **place})
+        try:
+            page = ElementTree.fromstring(answer)
+            yield [_listed_status(found, begin) for found in page.iterfind("{*}Contents")]
+        except (ElementTree.ParseError, ValueError) as error:
+            raise RequestError(Cause.OTHER, "the server's list of objects is not valid") from error
+        token = page.findtext("{*}NextContinuationToken")
+        if not token:
+            return
+        place = {"continuation-token": token}
+    raise RequestError(Cause.OTHER, f"the server's list of objects has more than {_MOST_PAGES:,} pages")
+
+
+def _listed_status(found: ElementTree.Element, begin: str) -> ObjectStatus:
+    return ObjectStatus(
+        name=unquote(found.findtext("{*}Key", ""), errors="surrogateescape").removeprefix(begin),
+        size_bytes=int(found.findtext("{*}Size", "")),
+        etag=found.findtext("{*}ETag", ""),
+        modified_s=int(datetime.fromisoformat(found.findtext("{*}LastModified", "")).timestamp()),
+    )
+
+
+def profile_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the files of the AWS command line say for this process, by the names that the library has for it.
+
+        ~/.aws/credentials    [PROFILE] aws_access_key_id, aws_secret_access_key, aws_session_token
+        ~/.aws/config         [profile PROFILE] region
+
+    Profiles that assume a role, log in by SSO or start a program are not read.
+
+    Nothing, if the environment says where credentials come from.
+
+    Raises:
+        ConfigError: a file cannot be read, or has no such profile although one is named.
+    """
+    home = Path(os.path.expanduser("~")) / ".aws"
+    named = environment.get("AWS_PROFILE", "")
+    profile = named or "default"
+    found: dict[str, str] = {}
+    config = _section(Path(environment.get("AWS_CONFIG_FILE") or home / "config"), f"profile {profile}", profile)
+    if "region" in config and not environment.keys() & {"AWS_REGION", "AWS_DEFAULT_REGION"}:
+        found["region"] = config["region"]
+    if environment.keys() & set(_OTHER_WAYS):
+        return found
+    place = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials")
+    section = _section(place, profile)
+    found.update({ours: section[theirs] for theirs, ours in _KEYS.items() if theirs in section})
+    if named and "access_key_id" not in found:
+        raise ConfigError(
+            f"AWS_PROFILE must name a profile with keys in {place}, got {named!r}. Profiles of roles and SSO are not "
+            "read: put their keys into the environment (aws configure export-credentials --format env)"
+        )
+    return found
+
+
+def _section(path: Path, *names: str) -> Mapping[str, str]:
+    """Return the first of these sections that the file has."""
+    parser = configparser.RawConfigParser()
+    try:
+        with path.expanduser().open(encoding="utf-8") as file:
+            parser.read_file(file)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (configparser.Error, UnicodeDecodeError) as error:
+        # The error's text repeats lines of the file.
+        raise ConfigError(f"{path}: must be a file of the AWS command line ({type(error).__name__})") from None
+    return next((dict(parser[name]) for name in names if parser.has_section(name)), dict[str, str]())

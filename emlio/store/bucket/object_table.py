@@ -1,8 +1,5 @@
 """The objects of a dataset, as they were when it was indexed.
 
-Covers: names and identities in arrays, as a dataset may have a million objects; whether an object is
-still the one that was indexed. Does not cover: listing and reading them (emlio.store.bucket.bucket_store).
-
 An object's identity is its entity tag. Where the server gives none, it is its size and the time of
 its last change.
 """
@@ -70,10 +67,6 @@ class ObjectTable:
     def path(self, number: int) -> str:
         """Return an object's address, for people."""
         return self.address.of(self.names[number])
-
-    def size_bytes(self, number: int) -> int:
-        """Return an object's size."""
-        return int(self.sizes[number])
 
     def status(self, number: int) -> ObjectStatus:
         """Return an object as the server described it."""

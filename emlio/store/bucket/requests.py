@@ -1,28 +1,29 @@
-"""Requests to one place: many at once, and repeated when the server or the network fails.
-
-Covers: the number at once, retries with back-off, their end, the errors. Does not cover: single
-requests (emlio.store.bucket.library), what an object's change means (emlio.store.bucket.bucket_store).
-"""
+"""Requests to one place: many at once, and repeated when the server or the network fails."""
 
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from threading import Event, Lock
-from typing import Final, TypeVar
+from threading import Condition, Event, Lock, Thread
+from typing import Any, Final, TypeVar
 
 from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.client import Cause, Client, ObjectStatus, RequestError
-from emlio.store.bucket.workers import Workers
 
 __all__ = ["PIECE_BYTES", "AbsentError", "Requests", "wait_for"]
 
-_LOG = logging.getLogger(__name__)
+_ENDING_S = 3.0
+
+
 _Result = TypeVar("_Result")
+
+
+_LOG = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 4 << 20
 """The most bytes of a request. At the 80 MB/s of a connection it takes 50 ms, about as long as the
@@ -218,3 +219,89 @@ def wait_for(future: "Future[_Result]", timeout_s: float | None = None) -> _Resu
         return future.result(timeout_s)
     except CancelledError:
         raise ClosedError("the dataset is closed") from None
+
+
+class Workers:
+    """A pool of threads.
+
+    The standard library's pool joins its threads when the interpreter ends, however long a server
+    does not answer. These threads do not hold up the end.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._under_way: set[Future[Any]] = set()
+        self._threads: list[Thread] = []
+        self._idle = 0
+        self._closed = False
+        self._changed = Condition()
+
+    def submit(self, work: Callable[[], _Result]) -> "Future[_Result]":
+        """Have a thread do the work.
+
+        A future that is cancelled before its turn is left out. One that is cancelled later is waited for no longer, and what
+        is made is dropped.
+
+        Raises:
+            ClosedError: the pool is closed.
+        """
+        future: Future[_Result] = Future()
+        with self._changed:
+            if self._closed:
+                raise ClosedError("the dataset is closed")
+            self._waiting.append((future, work))
+            if self._idle >= len(self._waiting):
+                self._changed.notify()
+            elif len(self._threads) < self._most:
+                thread = Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._idle -= 1
+                if not self._waiting:
+                    return
+                future, work = self._waiting.popleft()
+                self._under_way.add(future)
+            _carry_out(future, work)
+            self._under_way.discard(future)
+            del future, work  # an idle thread must not keep the last result in memory
+
+    def close(self) -> None:
+        """Cancel everything, and end the threads. Closing again does nothing.
+
+        A thread that waits for a server is waited for only briefly: it ends when the server has
+        answered, or the request has timed out.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            dropped = [*(future for future, _ in self._waiting), *self._under_way]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for future in dropped:
+            future.cancel()
+        deadline_s = time.monotonic() + _ENDING_S
+        for thread in self._threads:
+            thread.join(max(deadline_s - time.monotonic(), 0))
+
+
+def _carry_out(future: "Future[Any]", work: Callable[[], Any]) -> None:
+    if future.cancelled():
+        return
+    try:
+        made = work()
+    except BaseException as error:  # noqa: BLE001  # raised where the result is wanted
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+    else:
+        if future.set_running_or_notify_cancel():
+            future.set_result(made)

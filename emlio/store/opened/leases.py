@@ -5,10 +5,8 @@ libzmq then ends the process. With a read lease (fcntl F_SETLEASE), the kernel b
 opens the file for writing or truncates it, and notifies this process first. Then the mapping is not
 used any more, and the lease is released when what is under way has left.
 
-Covers: taking leases, the thread that is notified of breaks, how long a writer waits, releasing
-leases. Does not cover: what must be waited for (emlio.store.opened.slices). Linux only. Where a lease is
-refused the caller copies: a file of another owner, a file that is open for writing, a file system
-that has no leases or cannot exclude other hosts.
+Linux only. Where a lease is refused the caller copies: a file of another owner, a file that is open
+for writing, a file system that has no leases or cannot exclude other hosts.
 """
 
 import ctypes

@@ -1,8 +1,6 @@
 """The files of a dataset that are under a lease, up to a limit.
 
-Their slices are sent without a copy. Covers: which file has a lender, and closing the least
-recently used lenders without borrowed slices. Does not cover: lending (emlio.store.opened.slices),
-leases (emlio.store.opened.leases).
+Their slices are sent without a copy.
 """
 
 import os

@@ -1,9 +1,4 @@
-"""The files of a folder, kept open as far as the system allows.
-
-Covers: descriptors, mappings and leases, made on demand and closed in favour of others; noticing
-that a file changed. Does not cover: how many there may be (emlio.store.opened.room), which ones are
-closed (emlio.store.opened.open_set), reading (emlio.reading.gather).
-"""
+"""The files of a folder, kept open as far as the system allows."""
 
 import fcntl
 import os
@@ -11,6 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +19,35 @@ from emlio.store.mapped_file import map_file, unmap
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.lenders import Lenders
 from emlio.store.opened.open_set import HeldFile, HeldFiles, OpenSet
-from emlio.store.opened.patience import patiently
 from emlio.store.opened.room import Room, file_room, lease_room, mapping_room
 from emlio.store.opened.slices import Borrower
 
-__all__ = ["OpenFiles", "Stuck", "nobody_waits"]
+__all__ = ["PAUSES_S", "OpenFiles", "Stuck", "nobody_waits", "patiently"]
+
+PAUSES_S = (0.005, 0.01, 0.02, 0.05, *(0.1,) * 49)
+"""Five seconds in all, as long as a peer that sends nothing may keep a connection."""
+
+_T = TypeVar("_T")
+
+
+def patiently(action: Callable[[], _T], pause: Callable[[float], bool]) -> _T:
+    """Return the result of an action; retry it if it fails for such a reason.
+
+    Args:
+        action: may be repeated after it failed.
+        pause: waits for so many seconds; returns True if there is no use in a retry.
+
+    Raises:
+        DatasetError: for another reason, or after all retries.
+    """
+    for seconds in PAUSES_S:
+        try:
+            return action()
+        except DatasetError as error:
+            if not error.passing or pause(seconds):
+                raise
+    return action()
+
 
 _CHECK_EVERY_NS = 200_000_000
 """The time for which a check that a file is unchanged stays valid. One stat per file and message

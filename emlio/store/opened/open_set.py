@@ -2,9 +2,6 @@
 
 A file in use is held: it is not closed during a system call, whatever the limit. Files are closed
 in groups, so that finding the least recently used costs little for each.
-
-Covers: which files are open, in use, or closed. Does not cover: opening and closing
-(emlio.store.opened.open_files), the limit (emlio.store.opened.room).
 """
 
 from collections.abc import Callable

@@ -2,9 +2,6 @@
 
 A descriptor or a mapping too many is not only an error here: the program around EMLIO cannot open a
 file any more either. So all datasets together get a part of what the system allows, and share it.
-
-Covers: the limits and sharing them. Does not cover: which file is closed for another one
-(emlio.store.opened.open_set).
 """
 
 import functools

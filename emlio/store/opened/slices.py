@@ -1,8 +1,4 @@
-"""Messages that are slices of a mapped file, sent without a copy while the file is under a lease.
-
-Covers: lending slices, tracking borrowers, and stopping when a process wants to write to the file.
-Does not cover: the leases themselves (emlio.store.opened.leases), files (emlio.store.opened.open_files).
-"""
+"""Messages that are slices of a mapped file, sent without a copy while the file is under a lease."""
 
 import ctypes
 import errno

@@ -53,7 +53,7 @@ class Kind(Enum):
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
     NAME_FAMILIES = (
         "name-families",
-        "SIGKILL to a rank, which goes on with names that mean an IPv6 address too, where nobody listens",
+        "SIGKILL to a rank, which goes on with names that mean an IPv6 address too, where nothing listens",
         Service.RESTART,
     )
     NET_RESET = ("net-reset", "every connection to a daemon is reset", Service.ELSEWHERE)

@@ -35,7 +35,7 @@ def why_no_names() -> str | None:
 
 
 class HostNames:
-    """Names with an address of each family: the first for its daemon, and one where nobody listens.
+    """Names with an address of each family: the first for its daemon, and one where nothing listens.
 
     Attributes:
         python: an interpreter whose process knows the names.

@@ -19,10 +19,9 @@ import numpy.typing as npt
 import psutil
 
 from emlio.keys.folder import KeyFolder
-from emlio_bench.harness.resident import read_resident
+from emlio_bench.harness.meter import read_resident
 from emlio_bench.link.choice import open_link
-from emlio_bench.link.contract import Link, LinkEnd, LinkKind
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import Link, LinkEnd, LinkKind, LinkSpec
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from tests.e2e.closings.settings import Ending, Outcome, Settings

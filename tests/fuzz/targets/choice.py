@@ -3,7 +3,7 @@
 import numpy as np
 
 from emlio.errors import ConfigError, DatasetError, RemoteProtocolError
-from emlio.index.columns.values import pack_column, unpack_column
+from emlio.index.columns import pack_column, unpack_column
 from emlio.planner.choice.matching import Column, Numbers, Texts, match
 from emlio.planner.choice.predicate import columns_in, parse_predicate
 from emlio.planner.choice.record_set import RecordSet

@@ -7,10 +7,10 @@ import pytest
 
 from emlio_bench.harness.contest import Contest
 from emlio_bench.harness.results import Run
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import LinkKind, LinkSpec
 from emlio_bench.link.emulated import why_not
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.run.measure import Job, run_once
+from emlio_bench.race.run.one_machine import OneMachine
 from emlio_bench.race.systems.system import System
 
 __all__ = ["run_over_link"]
@@ -28,9 +28,8 @@ def run_over_link(system: System, contest: Contest, forms: Path, *options: tuple
         setting=replace(usual, options=(*usual.options, *options)),
         prepared=system.prepare(contest.corpus, forms),
         spec=LinkSpec(rtt_ns=contest.rtt_ns),
-        kind=LinkKind.EMULATED,
         round=0,
         place=0,
         seed=1,
     )
-    return run_once(job, None)
+    return run_once(job, OneMachine(LinkKind.EMULATED))

@@ -8,9 +8,9 @@ from emlio.errors import TransportError
 from emlio.wire.seal import CIPHERS
 from emlio_bench.cli import main
 from emlio_bench.harness.data import make_data
-from emlio_bench.harness.protected import WAYS
 from emlio_bench.harness.results import read_results
 from emlio_bench.harness.scenario import QUICK_WINDOW, delivery_scenario
+from emlio_bench.harness.sides import WAYS
 from emlio_bench.subjects.loader import Loader
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.report.text import job_text
-from emlio_bench.costs.hosts import COMPUTE, STORAGE, why_no_hosts
+from emlio_bench.costs.energy import COMPUTE, STORAGE, why_no_hosts
 from emlio_bench.costs.run import run_costs
 from emlio_bench.costs.settings import CostsSettings
 from emlio_bench.harness.report import missed_bounds

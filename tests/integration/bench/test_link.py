@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import TransportError
-from emlio_bench.link.accuracy import measure_link
-from emlio_bench.link.contract import STRETCH_NS, Held, LinkEnd
+from emlio_bench.link.accuracy import measure_link, measure_rtt_ns
+from emlio_bench.link.contract import STRETCH_NS, Held, LinkEnd, LinkSpec
 from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.iperf import find_iperf
 from emlio_bench.link.native.build import COMPILER_VARIABLE
-from emlio_bench.link.ping import measure_rtt_ns
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import TransportError
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders
 
@@ -20,7 +20,7 @@ SLOW_S = 60.0
 DRIVER = """
 import signal, sys
 from emlio_bench.link.emulated import EmulatedLink
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.processes.child import Child, say
 link = EmulatedLink(LinkSpec(rtt_ns=0))
 stays = "import signal; from emlio_bench.processes.child import say; say(1); signal.pause()"

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError, TransportError
+from emlio_bench.link.accuracy import measure_rtt_ns
 from emlio_bench.link.choice import open_star
-from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.contract import Link, LinkKind, LinkSpec
 from emlio_bench.link.devices import MOST_PLACES
 from emlio_bench.link.emulated import EmulatedLink, why_not
 from emlio_bench.link.own_time import MOST_OWN_NS
-from emlio_bench.link.ping import measure_rtt_ns
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders
 from emlio_testing.processes import settles
@@ -30,7 +29,7 @@ import signal, sys
 from contextlib import ExitStack
 from emlio_bench.link.choice import open_star
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.processes.child import Child, say
 stays = "import signal; from emlio_bench.processes.child import say; say(1); signal.pause()"
 with open_star([LinkSpec(rtt_ns=0)] * 3, LinkKind.EMULATED) as links:

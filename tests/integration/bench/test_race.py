@@ -6,6 +6,7 @@ folder they lie in, where that is not the usual one.
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -13,25 +14,25 @@ import msgspec
 import pytest
 
 from emlio_bench.harness.contest import Corpus
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
-from emlio_bench.race.systems.bare_sockets import BareSockets
-from emlio_bench.race.systems.dali import DaliFiles
-from emlio_bench.race.systems.grain import Grain
-from emlio_bench.race.systems.hf_datasets import HfDatasets
-from emlio_bench.race.systems.iperf import Iperf3
-from emlio_bench.race.systems.litdata import LitData
-from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.ours import Local, Remote
-from emlio_bench.race.systems.paper import PaperWay
-from emlio_bench.race.systems.pytorch_files import PyTorchFiles
-from emlio_bench.race.systems.spdl import Spdl
+from emlio_bench.race.systems.limits import BareSockets, Iperf3
+from emlio_bench.race.systems.others import (
+    WebDataset,
+    dali_files,
+    grain,
+    hf_datasets,
+    litdata,
+    mosaic,
+    pytorch_files,
+    spdl,
+)
+from emlio_bench.race.systems.ours import Local, PaperWay, Remote
 from emlio_bench.race.systems.system import Setting, System
 from emlio_bench.race.systems.tfdata_service import TfDataService
-from emlio_bench.race.systems.webdataset import WebDataset
 
 SLOW_S = 120.0
 LIMIT_NS = 120_000_000_000
@@ -154,7 +155,7 @@ def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
 
 
 def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
-    system = Mosaic(cache=CACHE)
+    system = mosaic(CACHE)
     skip_without(system)
     shared = set(os.listdir("/dev/shm"))
     (setting,) = chosen(system, "2 workers")
@@ -165,7 +166,7 @@ def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, 
 
 
 def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
-    system = LitData(cache=CACHE)
+    system = litdata(CACHE)
     skip_without(system)
     for setting in chosen(system, "default", "tuned"):
         folder = tmp_path / setting.name
@@ -181,7 +182,7 @@ def check_unmounted(tmp_path: Path) -> None:
 
 
 def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) -> None:
-    system = PyTorchFiles(cache=CACHE)
+    system = pytorch_files(CACHE)
     skip_without(system)
     for setting in chosen(system, "default", "tuned mount"):
         epochs, finished = run(system, setting, forms, tmp_path)
@@ -194,7 +195,7 @@ def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) 
 def test_dali_reads_each_record_once_over_a_mount(
     form: Literal["file", "tfrecord"], forms: Path, tmp_path: Path
 ) -> None:
-    system = DaliFiles(form=form, cache=CACHE)
+    system = dali_files(form, CACHE)
     skip_without(system)
     for setting in chosen(system, "default", "tuned"):
         epochs, finished = run(system, setting, forms, tmp_path)
@@ -204,7 +205,7 @@ def test_dali_reads_each_record_once_over_a_mount(
 
 
 def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Path, tmp_path: Path) -> None:
-    system = HfDatasets(cache=CACHE)
+    system = hf_datasets(CACHE)
     skip_without(system)
     for setting in chosen(system, "default", "tuned", "tar files"):
         epochs, finished = run(system, setting, forms, tmp_path)
@@ -212,11 +213,11 @@ def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Pa
         assert finished.cache_bytes < CORPUS.record_bytes
 
 
-@pytest.mark.parametrize("kind", [Spdl, Grain])
+@pytest.mark.parametrize("make", [spdl, grain])
 def test_loaders_of_threads_read_each_record_once_over_a_mount(
-    kind: type[Spdl | Grain], forms: Path, tmp_path: Path
+    make: Callable[[Path], System], forms: Path, tmp_path: Path
 ) -> None:
-    system = kind(cache=CACHE)
+    system = make(CACHE)
     skip_without(system)
     for setting in chosen(system, "default", "tuned"):
         epochs, finished = run(system, setting, forms, tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from emlio_bench.harness.contest import Contest, Corpus
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.halves import in_halves
-from emlio_bench.race.systems.dali import DaliFiles
+from emlio_bench.race.systems.others import dali_files
 from emlio_bench.race.systems.ours import Local, Remote
 from tests.integration.bench.race_job import run_over_link
 
@@ -25,13 +25,13 @@ def test_a_loader_reads_half_of_its_records_over_the_link(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs nvidia-dali")
 def test_dali_reads_shards_of_two_folders(tmp_path: Path) -> None:
-    run = run_over_link(DaliFiles(form="tfrecord", cache=tmp_path, mount=tmp_path / "mount"), CONTEST, tmp_path)
+    run = run_over_link(dali_files("tfrecord", tmp_path, tmp_path / "mount"), CONTEST, tmp_path)
     assert run.failure is None
     assert run.words["exact"] == "yes"
 
 
 def test_only_those_who_read_shards_of_two_places_take_part(tmp_path: Path) -> None:
-    files = DaliFiles(form="file", cache=tmp_path)
+    files = dali_files("file", tmp_path)
     assert [system.claim.halves for system in (Remote(), Local(), files)] == [True, False, False]
 
 

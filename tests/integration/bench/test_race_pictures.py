@@ -10,10 +10,8 @@ import pytest
 from emlio_bench.harness.contest import PICTURES, Contest, Corpus
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.file_forms import as_files
-from emlio_bench.race.systems.dali import DaliLocal
-from emlio_bench.race.systems.ours import Local, Remote
-from emlio_bench.race.systems.paper import PaperWay
-from emlio_bench.race.systems.pytorch_files import PyTorchFiles
+from emlio_bench.race.systems.others import dali_local, pytorch_files
+from emlio_bench.race.systems.ours import Local, PaperWay, Remote
 from emlio_bench.race.systems.system import System
 from tests.integration.bench.race_job import run_over_link
 
@@ -32,15 +30,15 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         pytest.param(Remote(), id="emlio"),
         pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow),
-        pytest.param(DaliLocal(), id="dali-local", marks=pytest.mark.slow),
+        pytest.param(dali_local(), id="dali-local", marks=pytest.mark.slow),
         pytest.param(PaperWay(), id="paper", marks=pytest.mark.slow),
-        pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
+        pytest.param(pytorch_files(Path()), id="pytorch-files", marks=pytest.mark.slow),
     ],
 )
 def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
-    if isinstance(system, PyTorchFiles):
+    if system.name == "pytorch-files":
         pytest.importorskip("torchvision", reason="needs torchvision")
-        system = replace(system, mount=forms)
+        system = replace(pytorch_files(forms, forms), environment=None)
     run = run_over_link(system, CONTEST, forms)
     assert run.failure is None
     assert run.words["exact"] == "yes"
@@ -55,15 +53,15 @@ def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
     "system",
     [
         pytest.param(Local(), id="emlio-local"),
-        pytest.param(DaliLocal(), id="dali-local"),
+        pytest.param(dali_local(), id="dali-local"),
         pytest.param(PaperWay(), id="paper"),
-        pytest.param(PyTorchFiles(environment=None), id="pytorch-files"),
+        pytest.param(pytorch_files(Path()), id="pytorch-files"),
     ],
 )
 def test_a_real_model_is_trained_on_the_pictures_of_each_batch(system: System, forms: Path) -> None:
     """Without the pictures, or with others than its input, the model's step fails, and so does the run."""
-    if isinstance(system, PyTorchFiles):
-        system = replace(system, mount=forms)
+    if system.name == "pytorch-files":
+        system = replace(pytorch_files(forms, forms), environment=None)
     contest = replace(CONTEST, epochs=1)
     run = run_over_link(system, contest, forms, ("model", "squeezenet1_1"), ("device", "cpu"))
     assert run.failure is None

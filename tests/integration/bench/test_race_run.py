@@ -1,8 +1,4 @@
-"""Rounds of a race: systems that behave in every way, over an emulated link.
-
-Covers: one run with its meters, limits and failures; whole races that are interrupted and go on. Does not cover: real systems
-(test_race.py).
-"""
+"""Rounds of a race: systems that behave in every way, over an emulated link."""
 
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -15,29 +11,27 @@ import msgspec
 import pytest
 
 from emlio.errors import DatasetError
-from emlio_bench.harness.contest import Contest, Corpus, Entrant, Family
-from emlio_bench.harness.results import Results, Run, read_results
+from emlio_bench.harness.contest import Contest, Corpus, Family
+from emlio_bench.harness.results import Run, read_results
 from emlio_bench.link.accuracy import measure_link
-from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import Link, LinkKind, LinkSpec
 from emlio_bench.race.quantity import Quantity
-from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.order import RaceOrder
-from emlio_bench.race.run.host_time import children
+from emlio_bench.race.records.order import RaceOrder, consumer_command
 from emlio_bench.race.run.joules import Joules
-from emlio_bench.race.run.kept import KeptRace
+from emlio_bench.race.run.kept import KeptResults
 from emlio_bench.race.run.measure import Job, run_once
-from emlio_bench.race.run.turns import Turns
-from emlio_bench.race.systems.entries import Entry
+from emlio_bench.race.run.one_machine import OneMachine, children
+from emlio_bench.race.run.turns import Field, Turns
+from emlio_bench.race.systems.entries import entry_of
 from emlio_bench.race.systems.ours import Remote
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
-from tests.model.sample_race import ENVIRONMENT
 
 CORPUS = Corpus(records=200, record_bytes=2000)
 CONTEST = Contest(
     name="read", words="read", corpus=CORPUS, rtt_ns=2_000_000, batch=16, epochs=2, limit_ns=20_000_000_000
 )
 SPEC = LinkSpec(rtt_ns=CONTEST.rtt_ns)
+SIDE = OneMachine(LinkKind.EMULATED)
 
 SAYS = """
 import json, sys, time
@@ -100,7 +94,6 @@ def job(system: System, tmp_path: Path, contest: Contest = CONTEST) -> Job:
         setting=system.settings(0)[0],
         prepared=system.prepare(CORPUS, tmp_path / "forms"),
         spec=SPEC,
-        kind=LinkKind.EMULATED,
         round=3,
         place=1,
         seed=7,
@@ -109,7 +102,7 @@ def job(system: System, tmp_path: Path, contest: Contest = CONTEST) -> Job:
 
 def test_a_run_is_metered_at_both_ends_and_leaves_nothing(tmp_path: Path) -> None:
     before = children()
-    run = run_once(job(Remote(), tmp_path), None)
+    run = run_once(job(Remote(), tmp_path), SIDE)
     assert run.failure is None
     assert (run.scenario, run.subject, run.setting, run.round, run.place) == ("read", "emlio", "default", 3, 1)
     assert run.words["exact"] == "yes"
@@ -126,7 +119,7 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
     before = children()
     with Joules(tmp_path / "energy", cpu_watts="10:20") as joules:
         assert 0 <= joules.rest(5.1, tries=1) <= 1
-        run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), joules)
+        run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), SIDE, joules)
     assert run.failure is None
     assert children() == before
     if Quantity.ENERGY not in run.values:  # of parts that are unknown beside a known whole, the next line fails
@@ -143,7 +136,7 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
 
 
 def test_an_epoch_that_takes_too_long_is_cut_and_the_last(tmp_path: Path) -> None:
-    run = run_once(job(Sleepy(), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
+    run = run_once(job(Sleepy(), tmp_path, replace(CONTEST, limit_ns=300_000_000)), SIDE)
     assert run.failure is None
     assert run.cut
     assert 0 < run.value(Quantity.RECORDS) < CORPUS.records
@@ -170,7 +163,7 @@ def test_an_epoch_whose_next_batch_never_comes_is_cut_too(tmp_path: Path) -> Non
         def command(self, order: RaceOrder) -> list[str]:
             return ["env", f"PYTHONPATH={tmp_path}", *consumer_command(None, "stuck", order)]
 
-    run = run_once(job(Stuck(script=""), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
+    run = run_once(job(Stuck(script=""), tmp_path, replace(CONTEST, limit_ns=300_000_000)), SIDE)
     assert run.failure is None
     assert run.cut
     assert run.value(Quantity.RECORDS) == 1
@@ -180,7 +173,7 @@ def test_an_epoch_whose_next_batch_never_comes_is_cut_too(tmp_path: Path) -> Non
 
 
 def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) -> None:
-    run = run_once(job(Actor(script="raise SystemExit('no bucket of that name')"), tmp_path), None)
+    run = run_once(job(Actor(script="raise SystemExit('no bucket of that name')"), tmp_path), SIDE)
     assert run.failure is not None
     assert "no bucket of that name" in run.failure
     assert set(run.values) == {Quantity.ELAPSED}
@@ -194,45 +187,14 @@ def hold(
     within_ns: int | None = None,
     contests: Sequence[Contest] = (CONTEST,),
 ) -> Sequence[Run]:
-    entries = [
-        Entry(
-            system=system,
-            setting=system.settings(0)[0],
-            entrant=Entrant(
-                subject=system.name,
-                setting="default",
-                words="as it is",
-                family=system.family,
-                shuffles="nothing",
-                exact=None,
-                leaves_on_disk="nothing",
-            ),
-        )
-        for system in systems
-    ]
-    kept = KeptRace(
-        Results(
-            benchmark="race",
-            environment=ENVIRONMENT,
-            settings=(),
-            begun="2026-01-01T00:00:00+00:00",
-            contests=tuple(contests),
-            entrants=tuple(entry.entrant for entry in entries),
-        ),
-        folder / "race",
-    )
-    turns = Turns(
-        kept,
-        entries,
-        kind=LinkKind.EMULATED,
-        tuned=False,
-        joules=None,
-        tell=told,
-        look_at=partial(measure_link, pings=3, streams=(), iperf=None),
-    )
-    turns.hold(contests, folder / "forms", rounds, within_ns)
+    entries = tuple(entry_of(system) for system in systems)
+    kept = KeptResults(folder / "race", "race", (), contests, [entry.entrant for entry in entries])
+    look_at = partial(measure_link, pings=3, streams=(), iperf=None)
+    turns = Turns(kept, OneMachine(LinkKind.EMULATED, look_at), told)
+    fields = [Field(contest=contest, entries=entries) for contest in contests]
+    turns.hold(turns.prepare(fields, folder / "forms", rounds), rounds, within_ns)
     done = read_results(folder / "race")
-    assert done == kept.race
+    assert done == kept.results
     assert [name for name, _ in done.links] == [contest.name for contest in contests]
     return done.runs
 

@@ -16,7 +16,7 @@ from emlio_bench.race.consumers.consume import records_of
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.digit_pictures import write_digit_pictures
 from emlio_bench.race.servers.remote_folder import why_no_mount
-from emlio_bench.race.systems.dali import DaliFiles
+from emlio_bench.race.systems.others import dali_files
 from emlio_bench.race.systems.ours import Remote
 from emlio_bench.race.systems.system import System
 from tests.integration.bench.race_job import run_over_link
@@ -68,7 +68,7 @@ def test_a_shrunk_resnet_learns_a_batch_by_heart() -> None:
 @NEEDS_DALI
 @pytest.mark.parametrize("name", ["emlio", "dali-tfrecord"])
 def test_each_step_has_a_loss_and_its_time(name: str, forms: Path) -> None:
-    system: System = Remote() if name == "emlio" else DaliFiles(form="tfrecord", mount=forms)
+    system: System = Remote() if name == "emlio" else dali_files("tfrecord", forms, forms)
     run = run_over_link(system, CONTEST, forms)
     assert run.failure is None
     assert run.words["exact"] == "yes"

@@ -9,8 +9,8 @@ from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.plot import png_bytes
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.recovery import events
-from emlio_bench.recovery.plot import draw_recovery
 from emlio_bench.recovery.rank import Ended, ReadOrder
+from emlio_bench.recovery.run import draw_recovery
 from emlio_bench.recovery.stage import Store, WatchedRank, address_of
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles

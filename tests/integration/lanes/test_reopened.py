@@ -60,19 +60,20 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 lanes.append(lane)
                 poller.register(lane, zmq.POLLIN)
                 lane.send(allow_all(0, number))
-            enough = streams.unread_bytes(group) + TAKEN
+            enough = streams.sender.unread_bytes(group) + TAKEN
             rank.ask(rank.order(number, lanes=2), Opened)
             # Either the stream waits for those before it, or its lanes have more than their connections take.
             assert settles(
-                lambda enough=enough: memory._wake is not None or streams.unread_bytes(group) >= enough, SETTLED_S
+                lambda enough=enough: memory._wake is not None or streams.sender.unread_bytes(group) >= enough,
+                SETTLED_S,
             )
-            assert streams._budget.held_bytes <= MEMORY + 2 * MESSAGE
-        assert settles(lambda: streams._connected.lanes == 2 * STREAMS, SETTLED_S)
-        bound_bytes = streams._budget.bound_bytes
+            assert streams.budget.held_bytes <= MEMORY + 2 * MESSAGE
+        assert settles(lambda: streams.connected.lanes == 2 * STREAMS, SETTLED_S)
+        bound_bytes = streams.budget.bound_bytes
         idle = lane_in(context, streams.data_port, rank.secret, 2 * STREAMS)
         stack.callback(idle.close)
         idle.send(allow_all(0, 1))
-        assert settles(lambda: streams._budget.bound_bytes < bound_bytes, SETTLED_S), (
+        assert settles(lambda: streams.budget.bound_bytes < bound_bytes, SETTLED_S), (
             "a lane without a stream takes some"
         )
         newest = 0
@@ -90,7 +91,7 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 newest = max(newest, read_data(receive).header.stream)
                 lane.send(allow_all(read_bytes[place], STREAMS))
         rank.send(Goodbye(session=rank.session))
-        assert settles(lambda: not streams._connected.lanes, SETTLED_S), (
+        assert settles(lambda: not streams.connected.lanes, SETTLED_S), (
             "lanes count until they have ended, and no longer"
         )
 

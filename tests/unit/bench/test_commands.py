@@ -4,12 +4,11 @@ from pathlib import Path
 import pytest
 
 from emlio_bench.cli import COMMANDS, main
-from emlio_bench.delivery.run import make_subjects
-from emlio_bench.harness.command import World
+from emlio_bench.delivery.run import DeliverySettings, make_subjects
+from emlio_bench.harness.command import CommonSettings, World
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.report import Part
 from emlio_bench.harness.results import Figure, Results, read_results
-from emlio_bench.harness.settings import CommonSettings, DeliverySettings
 
 
 def test_subjects_are_chosen_and_iperf_is_left_out_where_it_is_missing() -> None:
@@ -21,6 +20,8 @@ def test_subjects_are_chosen_and_iperf_is_left_out_where_it_is_missing() -> None
     assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]
     keyed = DeliverySettings(subjects=("keyed",), orders=("none",))
     assert [subject.name for subject in make_subjects(keyed, None)] == ["emlio-none-keyed"]
+    two = DeliverySettings(subjects=("emlio", "bare"), orders=("shard",), other=Path(__file__).parents[3])
+    assert [subject.name for subject in make_subjects(two, None)] == ["emlio-shard", "emlio-shard@other", "bare"]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ def test_subjects_are_chosen_and_iperf_is_left_out_where_it_is_missing() -> None
         (["delivery", "--orders", "sorted"], "--orders"),
         (["delivery", "--subjects", "nfs"], "--subjects"),
         (["delivery", "--repeats", "0"], "--repeats"),
+        (["delivery", "--other", "/no/checkout"], "--other must hold"),
         (["costs", "--append"], "--append needs --json"),
         (["costs", "--only", "nothing"], "--only"),
     ],

@@ -1,5 +1,4 @@
 import io
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from emlio.index.dali_index import read_dali_index
 from emlio_bench.cli import main
 from emlio_bench.decode import subjects as decode_subjects
 from emlio_bench.decode.figures import CPU, DAEMON_CPU, SPEED, decode_figures, draw_decode
-from emlio_bench.decode.order import IMAGE, LABEL, NO_DAEMON, family_cpu_ns
+from emlio_bench.decode.order import IMAGE, LABEL
 from emlio_bench.decode.pillow import RandomCrop, TFRecordImages
 from emlio_bench.decode.run import make_pictures
 from emlio_bench.decode.subjects import DECODERS, check_installed, is_installed
@@ -17,7 +16,6 @@ from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.plot import png_bytes
 from emlio_bench.harness.report import missed_bounds
 from emlio_bench.harness.results import Results, Run
-from emlio_bench.harness.settings import DECODE_SUBJECTS
 from emlio_bench.harness.spread import Value
 
 
@@ -78,10 +76,6 @@ def test_figures_that_need_a_subject_nobody_measured_are_left_out() -> None:
     assert names == ["images/s, threads-local", "CPU, threads-local"]
 
 
-def test_the_command_line_knows_every_subject_and_no_other() -> None:
-    assert tuple(DECODERS) == DECODE_SUBJECTS
-
-
 def test_what_is_not_installed_is_named_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -129,12 +123,6 @@ def test_pictures_come_with_dalis_indexes_and_are_read_by_place(tmp_path: Path) 
         assert all(dataset[place]["image"].shape == (16, 16, 3) for place in range(6))
     finally:
         dataset.close()
-
-
-def test_processor_time_is_of_this_process_of_another_or_of_none() -> None:
-    assert family_cpu_ns(0) > 0
-    assert family_cpu_ns(os.getpid()) > 0
-    assert family_cpu_ns(NO_DAEMON) == 0
 
 
 def test_the_picture_is_drawn_of_whatever_was_measured() -> None:

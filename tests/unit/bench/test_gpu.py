@@ -9,6 +9,7 @@ import pytest
 from sample_race import MS, keep_race, make_entrant, make_race, make_run
 
 from emlio.units import parse_duration_ns
+from emlio_bench import cli as bench
 from emlio_bench.costs.nvml import LOADS
 from emlio_bench.gpu import cli
 from emlio_bench.gpu.parts import PARTS, GpuSettings, PlacesOfPart, chosen, lacks, limit_of
@@ -16,9 +17,7 @@ from emlio_bench.gpu.process import Ended
 from emlio_bench.gpu.report import first_words, write_gpu_report
 from emlio_bench.gpu.run import Came, Outcome, exit_status, outcome_of, run_parts, why_not_passed
 from emlio_bench.harness.cuda import why_no_gpu
-from emlio_bench.harness.figures import figure, results_of
-from emlio_bench.harness.parsers import durations_ns
-from emlio_bench.harness.results import Run, write_results
+from emlio_bench.harness.results import Run, figure, results_of, write_results
 from emlio_bench.paper.figures import contest_of, figures_of
 from emlio_bench.paper.scale import Scale, records_of
 
@@ -46,11 +45,6 @@ def came(name: str, outcome: Outcome, reason: str = "") -> Came:
 # ---- parts and their time -----------------------------------------------------------------------------------------------
 
 
-def test_parts_are_chosen_by_name_and_run_in_their_order() -> None:
-    assert [part.name for part in chosen(["nvml", "tests"])] == ["tests", "nvml"]
-    assert chosen([part.name for part in PARTS]) == PARTS
-
-
 def test_a_part_says_what_it_lacks() -> None:
     (decode,) = chosen(["decode"])
     assert lacks(decode, lambda module: module != "nvidia.dali") == "not installed: nvidia.dali"
@@ -71,13 +65,6 @@ def test_parts_that_use_all_their_time_end_within_it(within_ns: int) -> None:
     assert 0 <= left_ns < 10
 
 
-def test_what_a_part_leaves_is_the_next_ones() -> None:
-    first, second = PARTS[:2]
-    left_ns = first.share_ns + second.share_ns - S  # the first took one second
-    assert limit_of(second, (), left_ns) == left_ns
-    assert limit_of(second, (), -S) == 0
-
-
 def test_the_tests_of_the_run_are_those_that_are_marked(tmp_path: Path) -> None:
     (part,) = chosen(["tests"])
     places = PlacesOfPart(root=ROOT, out=tmp_path, cache=tmp_path)
@@ -93,18 +80,13 @@ def words_of_figures(limit_ns: int) -> dict[str, str]:
     return dict(zip(options[::2], options[1::2], strict=True))
 
 
-def test_the_figures_plan_with_less_than_their_limit_and_have_the_chosen_cache() -> None:
-    words = words_of_figures(200 * S)
-    assert (words["--within"], words["--model"], words["--cache"]) == ("150s", "real", "/cache")
-
-
 def test_the_figures_read_ten_batches_at_least_in_their_share() -> None:
     (part,) = chosen(["figures"])
     words = words_of_figures(part.share_ns)
     within_ns = parse_duration_ns(words["--within"])
     assert within_ns == 0.75 * part.share_ns
     figures = figures_of(tuple(map(int, words["--figure"].split(","))), real=True)
-    found = records_of(figures, durations_ns(words["--rtt"]), Scale.FIT, within_ns=within_ns, rounds=1)
+    found = records_of(figures, (parse_duration_ns(words["--rtt"]),), Scale.FIT, within_ns=within_ns, rounds=1)
     assert len(found) == 2
     assert all(count >= 10 * task.batch for task, count in found.items())
 
@@ -284,16 +266,6 @@ def test_the_page_has_every_part_and_the_tables_of_those_with_results(tmp_path: 
     assert first_words(found).startswith("Of 3 parts: 1 passed, 1 missed, 1 not run.")
 
 
-def test_results_that_cannot_be_read_leave_the_page_of_all_others(tmp_path: Path) -> None:
-    (tmp_path / "tests.xml").write_text(JUNIT[:200])
-    write_results(results_of("costs", {}, [figure("busy: recorder", "J", [123.0])]), tmp_path / "nvml.json")
-    found = [came("tests", Outcome.FAILED, "exit status 3"), came("nvml", Outcome.PASSED)]
-    write_gpu_report(found, tmp_path, "1 x Imagined GPU")
-    written = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "The results cannot be read: tests.xml." in written
-    assert "busy: recorder" in written
-
-
 # ---- without a GPU ------------------------------------------------------------------------------------------------------
 
 
@@ -324,12 +296,9 @@ def test_options_are_checked_before_the_gpu(
     assert "--parts: must be some of tests," in capsys.readouterr().err
 
 
-# ---- folders ------------------------------------------------------------------------------------------------------------
-
-
-def test_folders_count_from_the_callers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    usual = cli.places_of(GpuSettings(), {"XDG_CACHE_HOME": "/cache"})
-    assert (usual.out, usual.data) == (tmp_path / "emlio-gpu", Path("/cache/emlio-bench/gpu"))
-    named = cli.places_of(GpuSettings(out=Path("out"), cache=Path("data")), {})
-    assert (named.out, named.data) == (tmp_path / "out", tmp_path / "data/gpu")
+def test_a_part_is_a_command_whose_options_are_known(tmp_path: Path) -> None:
+    places = PlacesOfPart(root=ROOT, out=tmp_path, cache=tmp_path)
+    for part in chosen(["decode", "nvml", "figures"]):
+        words = part.command(places, 200 * S)
+        arguments = vars(bench._parser().parse_args(words[words.index("emlio_bench.cli") + 1 :]))
+        assert bench._settings(bench.COMMANDS[arguments["command"]].settings, arguments)

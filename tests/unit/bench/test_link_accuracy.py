@@ -5,9 +5,8 @@ import pytest
 
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.accuracy import LinkReport, Load, judge, rtt_bounds_ns, summarise_pings
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import LinkKind, LinkSpec
 from emlio_bench.link.iperf import read_end
-from emlio_bench.link.spec import LinkSpec
 
 MS = 1_000_000
 

@@ -5,9 +5,8 @@ import pytest
 
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.choice import choose_kind
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import LinkKind, LinkSpec
 from emlio_bench.link.netem import netem_words, read_line_counts, why_no_netem
-from emlio_bench.link.spec import LinkSpec
 
 MS = 1_000_000
 COUNTED = (
@@ -77,9 +76,11 @@ def test_the_kernels_own_delay_comes_first_and_then_ours() -> None:
     def unasked() -> str:
         raise AssertionError("nobody should ask")
 
-    assert choose_kind(None, why_no_netem=fine, why_no_emulation=unasked) == (LinkKind.NETEM, ())
-    assert choose_kind(None, why_no_netem=bad, why_no_emulation=fine) == (LinkKind.EMULATED, ("netem needs luck",))
-    assert choose_kind(LinkKind.EMULATED, why_no_netem=unasked, why_no_emulation=fine) == (LinkKind.EMULATED, ())
+    assert choose_kind(None, why_no_netem=fine, why_no_emulation=unasked) == LinkKind.NETEM
+    told: list[str] = []
+    assert choose_kind(None, told.append, why_no_netem=bad, why_no_emulation=fine) == LinkKind.EMULATED
+    assert told == ["the link is of the kind emulated, as netem needs luck"]
+    assert choose_kind(LinkKind.EMULATED, why_no_netem=unasked, why_no_emulation=fine) == LinkKind.EMULATED
     with pytest.raises(ConfigError, match="no link can be made on this machine: netem needs luck"):
         choose_kind(LinkKind.NETEM, why_no_netem=bad, why_no_emulation=fine)
     with pytest.raises(ConfigError, match="netem needs luck; emulated needs luck"):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from emlio.errors import ConfigError
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkSpec
 
 
 @pytest.mark.parametrize(

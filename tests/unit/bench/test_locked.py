@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio_bench.harness.locked import locked
+from emlio_bench.harness.data import locked
 
 _BYTES = 1 << 20
 
@@ -41,7 +41,7 @@ def test_a_file_that_was_cut_is_seen_to_be_missing(file: Path) -> None:
 
 
 def test_a_system_that_refuses_is_told_and_stops_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emlio_bench.harness.locked._libc.mlock", lambda address, length: -1)
+    monkeypatch.setattr("emlio_bench.harness.data._libc.mlock", lambda address, length: -1)
     with locked([file]) as held:
         assert "data could not be locked" in held.refused
         assert 0 <= held.resident() <= 1

@@ -9,11 +9,9 @@ import pytest
 from emlio.errors import ConfigError, TransportError
 from emlio.index.opening import open_dataset
 from emlio_bench.harness.data import link_copies, make_data, warm_cache
-from emlio_bench.harness.meter import Measurement, Meter, process_cpu_ns
-from emlio_bench.harness.resident import read_resident
-from emlio_bench.harness.runner import rotated, run_rounds
+from emlio_bench.harness.meter import Measurement, Meter, process_cpu_ns, read_resident
+from emlio_bench.harness.rounds import Subject, rotated, run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
-from emlio_bench.harness.subject import Subject
 from emlio_bench.processes import child as processes
 from emlio_bench.processes.child import Child, start_worker
 from emlio_bench.processes.worker import ROLES

@@ -17,16 +17,19 @@ from emlio_bench.paper.curves import LEVEL, LossCurve, losses_table
 from emlio_bench.paper.figures import (
     DALI_LOCAL,
     FIGURES,
+    HALF_LOCAL,
     OUR_LOCAL,
     OURS,
+    RESNET,
     RTTS_NS,
+    VGG,
     Subject,
     Task,
+    Training,
     contest_of,
     figures_of,
 )
 from emlio_bench.paper.plot import draw_paper
-from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.shares import share_tables

@@ -100,7 +100,7 @@ def test_an_unusable_cache_is_refused_before_anything_runs(capsys: pytest.Captur
         (["--rtt", "far"], "--rtt"),
         (["--mount", "/no/such/folder"], "--mount"),
         (["--rtt", "30"], "--rtt: must have a unit, such as '30ms', got '30'"),
-        (["--rtt", "1ms,0ms"], "--rtt: must be times above 0"),
+        (["--rtt", "1ms,0ms"], "--rtt: must be times that differ and are above 0"),
         (["--within", "30"], "--within: must have a unit, such as '30ms'"),
         (["--out", ""], "--out: must not be empty"),
         (["--cache", ""], "--cache: must not be empty"),

@@ -4,8 +4,7 @@ import pytest
 from sample_race import MS
 
 from emlio.errors import ConfigError
-from emlio_bench.paper.figures import FIGURES, RTTS_NS, Task, figures_of
-from emlio_bench.paper.published import RESNET, VGG
+from emlio_bench.paper.figures import FIGURES, RESNET, RTTS_NS, VGG, Task, figures_of
 from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of, too_short
 
 MINUTE_NS = 60_000_000_000

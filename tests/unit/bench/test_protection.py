@@ -1,7 +1,6 @@
 """What protection costs: ratios, bounds, and what the cipher alone would take."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,11 @@ import pytest
 from emlio.keys.allow_folder import AllowFolder
 from emlio.keys.folder import KeyFolder
 from emlio.wire.seal import CIPHERS
-from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
+from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.protected import WAYS, make_keys
-from emlio_bench.harness.report import label, missed_bounds
-from emlio_bench.harness.results import Figure, Run, run_of
-from emlio_bench.subjects.loader import Loader
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import Run, run_of
+from emlio_bench.harness.sides import WAYS, make_keys
 
 SECOND = 1_000_000_000
 
@@ -66,20 +64,6 @@ def test_without_the_other_there_is_no_ratio() -> None:
     assert protection_figures(rounds((1, 1)), ["global"], bounded=True) == ()
 
 
-def test_processor_time_is_compared_with_that_of_the_cipher_alone() -> None:
-    samples = [sample("", 0, 2.0, cpu_s_per_gb=0.5), sample("sealed", 0, 1.0, cpu_s_per_gb=1.25)]
-    speeds = [
-        Figure(name=f"one core {what}, {cipher}", unit="GB/s", values=(speed,))
-        for cipher, speed in ((CIPHERS[0], 4.0), (CIPHERS[1], 1.0))
-        for what in ("seals", "opens")
-    ]
-    measured, at_best = sealing_figures(samples, ["shard"], speeds)
-    assert measured.values == pytest.approx((0.4,))
-    assert at_best.values == pytest.approx((0.5,))  # half a second as it is, and a quarter on each side
-    chacha = replace(samples[1], words={"protection": CIPHERS[1]})
-    assert sealing_figures([samples[0], chacha], ["shard"], speeds)[1].values == pytest.approx((0.2,))
-
-
 def test_each_cipher_is_timed_both_ways() -> None:
     speeds = {figure.name: figure.values for figure in cipher_speeds(2)}
     assert set(speeds) == {f"one core {what}, {cipher}" for what in ("seals", "opens") for cipher in CIPHERS}
@@ -97,20 +81,3 @@ def test_both_sides_know_each_other_as_long_as_they_are_needed(way: str) -> None
         assert [client.key for client in clients] == [rank.pair().public]
     assert not daemon.path.exists()
     assert not rank.path.exists()
-
-
-@pytest.mark.parametrize(
-    ("subject", "said"),
-    [
-        (Loader(order="global"), "EMLIO, global order, verified"),
-        (Loader(order="none", way="sealed"), "EMLIO, file order, sealed"),
-        (Loader(order="block", way="keyed"), "EMLIO, block order, keys only"),
-    ],
-)
-def test_a_subject_has_a_name_for_people(subject: Loader, said: str) -> None:
-    assert label(subject.name) == said
-
-
-def test_a_subject_nobody_knows_keeps_its_name() -> None:
-    assert label("emlio-sorted-sealed") == "emlio-sorted-sealed"
-    assert label("somebody") == "somebody"

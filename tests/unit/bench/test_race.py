@@ -28,7 +28,6 @@ from emlio_bench.link.contract import Stretch
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.document import race_doubts, race_parts
-from emlio_bench.race.report.laws import fitted_laws, published_laws
 from emlio_bench.race.report.plot import draw_race
 from emlio_bench.race.report.standing import (
     best_of,
@@ -40,8 +39,8 @@ from emlio_bench.race.report.standing import (
     shown,
     standings,
 )
-from emlio_bench.race.report.verdict import first_paragraph, main_contest, verdict
-from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.report.verdict import first_paragraph, verdict
+from emlio_bench.race.run.one_machine import Traffic
 from emlio_bench.race.run.values import Heard, exactness, values_of
 
 ENTRANTS = (
@@ -176,14 +175,6 @@ def test_energy_is_compared_where_both_are_known_and_right() -> None:
     assert energy_ratio(theirs, ours) is None
 
 
-def test_an_epoch_of_round_trips_has_a_law() -> None:
-    contests = [make_contest(f"{ms}", rtt_ns=ms * MS) for ms in (0, 10, 30)]
-    runs = [make_run(contest, "dali-file", seconds=2.0 + 500 * contest.rtt_ns / S) for contest in contests]
-    (law,) = fitted_laws(standings(make_race(contests, ENTRANTS, runs)), contests)
-    assert (law.base_s, law.round_trips) == (pytest.approx(2.0), pytest.approx(500))
-    assert published_laws()[0].seconds(30 * MS) == pytest.approx(1699.3)
-
-
 # ---- goals ----------------------------------------------------------------------------------------------------------
 
 
@@ -255,9 +246,6 @@ def test_a_race_without_its_contests_knows_nothing_and_a_quick_one_judges_nothin
 
 def test_the_first_paragraph_is_of_the_contest_that_is_like_the_main_one() -> None:
     race = sample_race((0, 30 * MS, 100 * MS))
-    contest = main_contest(race)
-    assert contest is not None
-    assert contest.rtt_ns == 30 * MS
     said = first_paragraph(race, verdict(race))
     assert re.match(
         r"Over a link with a round trip of 30 ms EMLIO reads 6,000 records of 100 kB, .* in 0\.9\d+ s", said

@@ -1,6 +1,9 @@
 """Results as values with their world: merging, comparing, keeping, summaries, tables."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +12,13 @@ from sample_race import ENVIRONMENT, sample_race
 
 from emlio.errors import ConfigError
 from emlio_bench.cli import main
-from emlio_bench.harness.comparison import NO_DIFFERENCE, compare
+from emlio_bench.delivery.report import cpu_s_per_gb, delivery_parts, doubts, draw_delivery, share, speed
+from emlio_bench.delivery.run import other_figures
 from emlio_bench.harness.meter import Measurement
-from emlio_bench.harness.report import Part, missed_bounds, result_parts, text_page, write_report
+from emlio_bench.harness.plot import png_bytes
+from emlio_bench.harness.report import Part, Table, missed_bounds, text_page, write_report
 from emlio_bench.harness.results import Figure, Results, Run, merge, read_results, run_of, write_results
 from emlio_bench.harness.spread import spread
-from emlio_bench.harness.summary import doubts, summarise
-from emlio_bench.harness.table import Table
 
 
 def sample(subject: str, number: int, gb_per_s: float, *, scenario: str = "100 kB", seconds: float = 2.0) -> Run:
@@ -51,26 +54,28 @@ def interleaved(*speeds: tuple[float, float, float]) -> Results:
 
 def test_a_ratio_is_of_neighbours_in_a_round_not_of_medians() -> None:
     # The machine slows down by four while the share stays a half: medians of speeds alone would not show that.
-    rows = {row.subject: row for row in summarise(interleaved((4, 4, 2), (1, 1, 0.5), (2, 2, 1)))}
-    assert rows["emlio-global"].of_bare == spread([0.5, 0.5, 0.5])
-    assert rows["emlio-global"].bytes_per_s.width == pytest.approx(1.5)
-    assert (rows["iperf3"].of_limit, rows["iperf3"].of_bare, rows["bare"].of_bare) == (None, None, None)
-    assert rows["bare"].of_limit == spread([1.0, 1.0, 1.0])
-
-
-def test_costs_are_per_gigabyte_and_by_side_and_compared_with_the_bare_pair() -> None:
-    rows = summarise(interleaved((4, 2, 1), (4, 2, 0.5)))
-    assert rows[2].cpu_of_bare == spread([2.0, 4.0])
-    (row,) = summarise(results(sample("emlio-global", 0, 0.5)))
-    assert (row.sender_s_per_gb.median, row.receiver_s_per_gb.median) == pytest.approx((1.0, 0.5))
-    assert (row.records_per_s, row.first_batch_ms) == (spread([500.0]), spread([30.0]))
-    assert row.protection == "aes-256-gcm"
+    runs = interleaved((4, 4, 2), (1, 1, 0.5), (2, 2, 1)).runs
+    assert share(runs, "emlio-global", "bare", speed) == spread([0.5, 0.5, 0.5])
+    assert share(runs, "bare", "iperf3", speed) == spread([1.0, 1.0, 1.0])
+    assert share(runs, "iperf3", "bare", speed) is None
+    assert share(interleaved((4, 2, 1), (4, 2, 0.5)).runs, "emlio-global", "bare", cpu_s_per_gb) == spread([2.0, 4.0])
 
 
 def test_few_rounds_short_samples_and_impossible_shares_are_doubtful() -> None:
-    found = " ".join(doubts(summarise(results(sample("bare", 0, 1.0, seconds=0.5), sample("emlio-global", 0, 2.0)))))
+    found = " ".join(doubts(results(sample("bare", 0, 1.0, seconds=0.5), sample("emlio-global", 0, 2.0))))
     for word in ("only 1 round", "0.50 s", "200% of the bare pair"):
         assert word in found
+
+
+def test_two_checkouts_are_compared_within_rounds() -> None:
+    runs = [
+        sample(name, place, of)
+        for place, of_round in enumerate(((2.0, 1.0), (6.0, 4.0)))
+        for name, of in zip(("emlio-global", "emlio-global@other"), of_round, strict=True)
+    ]
+    faster, cheaper = other_figures(runs)
+    assert faster.values == (2.0, 1.5)
+    assert cheaper.values == pytest.approx((0.5, 2 / 3))
 
 
 def test_results_come_back_from_a_file_also_compressed_and_from_its_folder(tmp_path: Path) -> None:
@@ -109,19 +114,6 @@ def test_like_runs_merge_and_their_rounds_follow_each_other() -> None:
             merge(one, other)
 
 
-def test_a_difference_is_told_only_where_two_versions_do_not_overlap() -> None:
-    slow = interleaved((4, 4, 2), (4, 4, 2.2))
-    fast = replace(interleaved((4, 4, 3), (4, 4, 3.3)), environment=replace(ENVIRONMENT, commit="ffff"))
-    lines = [line for line in compare(slow, fast).splitlines() if " bytes/s " in line]
-    ours = next(line for line in lines if "emlio-global" in line)
-    assert "1.50 (1.36..1.65)" in ours
-    assert ours.endswith("B is more")
-    assert next(line for line in lines if "iperf3" in line).endswith(NO_DIFFERENCE)
-    assert "commit: 0123456789ab -> ffff" in compare(slow, fast)
-    with pytest.raises(ConfigError, match="same machine"):
-        compare(slow, replace(fast, environment=replace(ENVIRONMENT, cpu="another")))
-
-
 def test_a_bound_is_of_the_median_or_of_every_value() -> None:
     figures = [
         Figure(name="median", unit="", values=(1.0, 2.0, 9.0), at_most=2.0),
@@ -146,21 +138,32 @@ def test_one_report_is_for_a_terminal_and_as_markdown_with_its_results_beside(tm
 
 
 def test_the_tables_of_a_delivery_name_its_subjects_and_what_protected_them() -> None:
-    text = text_page(result_parts(interleaved((4, 2, 1))))
-    line = next(line for line in text.splitlines() if line.startswith("EMLIO, global order, verified"))
+    found = interleaved((4, 2, 1))
+    lines = text_page(delivery_parts(found)).splitlines()
+    line = next(line for line in lines if line.startswith("EMLIO, global order, verified"))
     assert "25 % (25..25)" in line
     assert line.endswith("aes-256-gcm")
+    assert png_bytes(draw_delivery(found)).startswith(b"\x89PNG")
 
 
-def test_a_report_is_made_again_and_two_are_compared_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_is_made_again_from_the_command_line(tmp_path: Path) -> None:
     write_results(sample_race(), tmp_path / "a" / "results.json")
-    write_results(interleaved((4, 2, 1)), tmp_path / "b.json")
     assert main(["report", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.md", "figures.png", "results.json"}
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
-    assert "the same software" in capsys.readouterr().out
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b.json")]) == 2
     (tmp_path / "c.json").write_text(json.dumps({"schema": 1}))
     assert main(["report", str(tmp_path / "c.json"), str(tmp_path / "out")]) == 2
+
+
+def test_a_reader_that_goes_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
+    write_results(interleaved((4, 2, 1)), tmp_path / "a.json")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "emlio_bench.cli", "report", tmp_path / "a.json", tmp_path / "out"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (141, b"")

@@ -1,8 +1,6 @@
 import os
 import time
 import tomllib
-import zlib
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,46 +19,16 @@ from emlio_bench.race.needs.environments import (
     cache_folder,
     environment_python,
     find_program,
-    make_environment,
     why_no_environment,
 )
 from emlio_bench.race.records.corpus import CORPORA, corpus_of, made_once
-from emlio_bench.race.records.order import Epoch, ids_crc
-from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
-from emlio_bench.race.systems.grain import Grain
-from emlio_bench.race.systems.hf_datasets import HfDatasets
-from emlio_bench.race.systems.iperf import Iperf3
-from emlio_bench.race.systems.litdata import LitData
-from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.ours import Local, Remote
-from emlio_bench.race.systems.paper import PaperWay
-from emlio_bench.race.systems.pytorch_files import PyTorchFiles
-from emlio_bench.race.systems.spdl import Spdl
-from emlio_bench.race.systems.system import Setting, System, setting
-from emlio_bench.race.systems.tfdata_service import TfDataService
-from emlio_bench.race.systems.webdataset import WebDataset
+from emlio_bench.race.records.order import Epoch
+from emlio_bench.race.systems.entries import all_rivals
+from emlio_bench.race.systems.others import dali_local, pytorch_files, spdl
+from emlio_bench.race.systems.system import DEFAULT, Setting, setting
 
 NOWHERE = Path("/nonexistent-cache")
-RIVALS: list[System] = [
-    Remote(),
-    Local(),
-    PaperWay(),
-    Iperf3(),
-    WebDataset(cache=NOWHERE),
-    Mosaic(cache=NOWHERE),
-    LitData(cache=NOWHERE),
-    PyTorchFiles(cache=NOWHERE),
-    PyTorchFiles(cache=NOWHERE, mount=NOWHERE),
-    DaliFiles(form="file", cache=NOWHERE),
-    DaliFiles(form="tfrecord", cache=NOWHERE),
-    DaliLocal(),
-    HfDatasets(cache=NOWHERE),
-    TfDataService(cache=NOWHERE),
-    Spdl(cache=NOWHERE),
-    Spdl(cache=NOWHERE, mount=NOWHERE),
-    Grain(cache=NOWHERE),
-    Grain(cache=NOWHERE, mount=NOWHERE),
-]
+RIVALS = (*all_rivals(NOWHERE), *all_rivals(NOWHERE, NOWHERE))
 
 
 def record(number: int, size: int = 20) -> bytes:
@@ -89,20 +57,6 @@ def test_a_corpus_is_as_large_as_it_was_asked_for() -> None:
         corpus = corpus_of(kind, 600_000_000)
         assert 0 <= 600_000_000 - corpus.payload_bytes < corpus.record_bytes
 
-
-def test_other_records_have_other_folders() -> None:
-    corpora = [Corpus(records=10, record_bytes=100), Corpus(records=11, record_bytes=100)]
-    corpora.append(Corpus(records=10, record_bytes=99))
-    assert len({corpus.name for corpus in corpora}) == len(corpora)
-
-
-@pytest.mark.parametrize("values", [{"records": 0}, {"record_bytes": 15}, {"kind": "audio"}])
-def test_a_corpus_that_cannot_be_is_refused(values: dict[str, int | str]) -> None:
-    with pytest.raises(ConfigError, match="a corpus must"):
-        Corpus(**({"records": 10, "record_bytes": 100} | values))  # type: ignore[arg-type]  # wrong on purpose
-
-
-def test_an_unknown_kind_of_corpus_is_refused() -> None:
     with pytest.raises(ConfigError, match="got 'tiny'"):
         corpus_of("tiny", 1000)
 
@@ -141,12 +95,6 @@ def test_an_epoch_in_any_order_is_exact_when_each_record_came_once() -> None:
 @pytest.mark.parametrize("numbers", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 3, 3], [0, 1, 2, 4], []])
 def test_an_epoch_that_lacks_or_repeats_a_record_is_not_exact(numbers: list[int]) -> None:
     assert not epoch_of(numbers).is_exact(Corpus(records=4, record_bytes=20))
-
-
-def test_the_sum_of_ids_is_that_of_sorted_little_endian_numbers() -> None:
-    wanted = b"".join(number.to_bytes(8, "little") for number in range(3))
-    assert ids_crc(Corpus(records=3, record_bytes=20)) == zlib.crc32(wanted)
-    assert array("Q").itemsize == 8
 
 
 def test_mixing_is_how_many_storage_blocks_a_batch_has() -> None:
@@ -202,10 +150,6 @@ def test_an_epoch_that_passes_its_limit_is_cut_after_the_batch_that_came() -> No
     assert not epoch.is_exact(Corpus(records=4, record_bytes=20))
 
 
-def test_an_epoch_within_its_limit_is_not_cut() -> None:
-    assert not epoch_of([0, 1, 2]).cut
-
-
 def test_no_epoch_comes_after_one_that_was_cut(tmp_path: Path) -> None:
     step_ns = 1_000_000
     said: list[dict[str, Any]] = []
@@ -241,32 +185,36 @@ def test_records_are_found_in_tfrecord_files(tmp_path: Path) -> None:
 # ---- systems ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", RIVALS, ids=lambda system: system.name)
-def test_a_rival_has_its_defaults_first_and_each_setting_once(system: System) -> None:
-    names = [one.name for one in system.settings(30_000_000)]
-    assert len(set(names)) == len(names)
-    assert names[0] == ("1 stream" if system.family == "limit" else "default")
+def test_every_system_has_its_defaults_first_each_setting_once_and_few_usual_ones() -> None:
+    for system in RIVALS:
+        names = [one.name for one in system.settings(30_000_000)]
+        usual = [one.name for one in system.settings(30_000_000) if one.usual]
+        assert len(set(names)) == len(names)
+        assert usual[0] == names[0]
+        assert len(usual) <= 2
+        assert names[0] == DEFAULT or system.family == "limit"
+        assert system.environment is None or system.environment in ENVIRONMENTS
 
 
-@pytest.mark.parametrize("system", [system for system in RIVALS if system.environment], ids=lambda system: system.name)
-def test_a_rival_without_its_environment_says_what_it_needs(system: System) -> None:
-    assert system.environment in ENVIRONMENTS
-    assert f"needs its environment, {system.environment}" in (system.not_made() or "")
+def test_a_users_mount_has_the_settings_that_differ_in_more_than_the_mount() -> None:
+    found = pytorch_files(NOWHERE, NOWHERE).settings(0)
+    assert [(one.name, dict(one.options)["mount"]) for one in found] == [
+        ("default", "user"),
+        ("16 workers", "user"),
+        ("tuned", "user"),
+    ]
+    assert [one.words for one in spdl(NOWHERE, NOWHERE).settings(0)][-1] == "the user's mount, 64 tasks"
+
+
+def test_a_system_without_its_environment_says_what_it_needs() -> None:
+    told = [system.not_made() or "" for system in RIVALS if system.environment]
+    assert all("needs its environment" in one for one in told)
 
 
 def test_the_version_of_dali_is_told_for_each_cuda_that_emlio_can_be_installed_with() -> None:
     extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {extras["optional-dependencies"][extra][0].partition(">")[0] for extra in ("dali", "dali-cuda13")}
-    assert wanted == set(DaliLocal().claim.packages)
-
-
-@pytest.mark.parametrize("system", RIVALS, ids=lambda system: system.name)
-def test_a_rival_is_run_at_its_defaults_and_at_most_at_one_more_setting_unless_all_are_asked_for(
-    system: System,
-) -> None:
-    usual = [one.name for one in system.settings(30_000_000) if one.usual]
-    assert usual[0] == system.settings(30_000_000)[0].name
-    assert len(usual) <= 2
+    assert wanted == set(dali_local().claim.packages)
 
 
 def test_a_setting_with_an_option_twice_is_refused() -> None:
@@ -274,11 +222,8 @@ def test_a_setting_with_an_option_twice_is_refused() -> None:
         Setting(name="default", words="", options=(("workers", "1"), ("workers", "2")))
     assert setting("default", "", workers=4).options == (("workers", "4"),)
 
+    # ---- environments ---------------------------------------------------------------------------------------------------
 
-# ---- environments ---------------------------------------------------------------------------------------------------
-
-
-def test_the_cache_is_where_users_have_caches() -> None:
     assert cache_folder(Path("/chosen"), {"XDG_CACHE_HOME": "/other"}) == Path("/chosen")
     assert cache_folder(None, {"XDG_CACHE_HOME": "/other"}) == Path("/other/emlio-bench")
     assert cache_folder(None, {}) == Path.home() / ".cache" / "emlio-bench"
@@ -291,15 +236,6 @@ def test_every_environment_has_its_pinned_requirements() -> None:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
         assert lines
         assert all(line.count("==") == 1 for line in lines)
-
-
-def test_without_a_checkout_the_error_says_how_to_install_from_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("emlio_bench.race.needs.environments._REQUIREMENTS", tmp_path / "systems")
-    assert environment_python("torch", tmp_path) is None
-    with pytest.raises(ConfigError, match=r"pip install --editable \. --editable \./benchmarks"):
-        make_environment("torch", tmp_path, lambda what, _: pytest.fail(what))
 
 
 def test_an_environment_of_other_requirements_is_not_taken(tmp_path: Path) -> None:

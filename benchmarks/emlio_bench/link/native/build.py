@@ -1,8 +1,4 @@
-"""Compiling the C source beside this file into a library, once for each version of it.
-
-Covers: finding a compiler, the folder of compiled libraries, the reason if there is none. Does not
-cover: calling the library (emlio_bench.link.native.lines).
-"""
+"""Compiling the C source beside this file into a library, once for each version of it."""
 
 import ctypes
 import hashlib

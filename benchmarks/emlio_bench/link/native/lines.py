@@ -5,9 +5,8 @@ import weakref
 from collections.abc import Sequence
 
 from emlio.errors import TransportError
-from emlio_bench.link.contract import Held, LineCounts, LinkCounts, Stretch
+from emlio_bench.link.contract import Held, LineCounts, LinkCounts, LinkSpec, Stretch
 from emlio_bench.link.devices import End, count_unread
-from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["CompiledWay"]
 

@@ -10,12 +10,9 @@ a module in this folder with these functions:
   the order says "train".
 * prepared(order): optional, a context manager that is entered before the clock runs and yields the
   order, perhaps changed. It sets up what a host has anyway, such as a mounted file system.
-* measure(order, say): replaces both; it reports epochs itself.
+* measure(order): replaces both; it yields begin, end and bytes of each epoch, of a tool without records.
 * convert(records, order): makes the system's own format of the records, from an iterator over their
   bytes.
-
-Covers: clocks, ids, mixing, processor time and memory of the whole process tree, ending the tree.
-Does not cover: reading.
 """
 
 import contextlib
@@ -307,7 +304,9 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
             os._exit(0)
 
         if hasattr(reader, "measure"):
-            reader.measure(order, say)
+            for number, (begun_ns, ended_ns, payload_bytes) in enumerate(reader.measure(order)):
+                said = Reading(number, begun_ns).said(cut=False, ended_ns=ended_ns)
+                say({**said, "first_batch_ns": begun_ns, "payload_bytes": payload_bytes})
         else:
             _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up), train)
         cpu_ns = tree.cpu_ns() - cpu_ns

@@ -3,9 +3,6 @@
 The network has the parts of ResNet-50: the same stem, four stages of bottleneck blocks, the same
 widths between them. It is shrunk to fit: one block in each stage instead of 3, 4, 6 and 3, a quarter
 of the channels, and pictures of 64 x 64 instead of 224 x 224. It runs on a GPU where there is one.
-
-Covers: the network, one step. Does not cover: pictures
-(emlio_bench.race.consumers.training_graph).
 """
 
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""Mounts a remote folder for a consumer, by sshfs, or uses the user's mount.
-
-Covers: mounting before the clock runs, unmounting at the end, dropping the local page cache,
-listing. Does not cover: reading.
-"""
+"""Mounts a remote folder for a consumer, by sshfs, or uses the user's mount."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""The datasets of a mixture: consecutive parts of the records, each in a folder of its own.
-
-Covers: dividing the records for a writer, the weights of an order. Does not cover: writers, readers.
-"""
+"""The datasets of a mixture: consecutive parts of the records, each in a folder of its own."""
 
 import os
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Reads files or TFRecord files with DALI's readers.
-
-Covers: a pipeline that only reads, one that decodes pictures, one that also has labels. Does not cover: the processing of
-pictures (emlio_bench.race.consumers.training_graph).
-"""
+"""Reads files or TFRecord files with DALI's readers."""
 
 import gc
 import os

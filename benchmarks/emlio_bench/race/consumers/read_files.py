@@ -1,7 +1,4 @@
-"""Reads files with PyTorch's DataLoader, in the folders of ImageFolder: one for each class.
-
-Covers: listing, reading in workers, decoding by torchvision there. Does not cover: other decoders.
-"""
+"""Reads files with PyTorch's DataLoader, in the folders of ImageFolder: one for each class."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""Reads ArrayRecord files with Grain: shuffled by index, read ahead by threads; writes them.
-
-Covers: threads and worker processes. Does not cover: decoding.
-"""
+"""Reads ArrayRecord files with Grain: shuffled by index, read ahead by threads; writes them."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""Reads with Hugging Face datasets in streaming mode; writes the files it reads.
-
-Covers: Parquet and tar files under PyTorch's DataLoader. Does not cover: decoding, its hub.
-"""
+"""Reads with Hugging Face datasets in streaming mode; writes the files it reads."""
 
 import io
 import os
@@ -82,14 +79,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more["fragment_scan_options"] = _scanning.ParquetFragmentScanOptions(
             cache_options=_pa.CacheOptions(prefetch_limit=int(options["ahead"]), range_size_limit=_RANGE_BYTES)
         )
-    # The library looks up each given name, one after the other. It looks up a pattern once, if the
-    # server lists files.
-    listed = options["files"] == "listed"
-    numbers = ["*"] if listed else [f"{number:05d}" for number in range(int(options["files"]))]
-    urls = [f"{order['url']}/{number}.{suffix}" for number in numbers]
     dataset = _datasets.load_dataset(
         form,
-        data_files={"train": urls},
+        data_files={"train": f"{order['url']}/*.{suffix}"},  # each given name would be looked up, one after the other
         split="train",
         streaming=True,
         cache_dir=os.path.join(str(order["folder"]), "cache"),

@@ -1,7 +1,4 @@
-"""Reads with LitData, from a bucket; writes its format.
-
-Covers: its dataset under its own loader, also several as one; its loader of tokens. Does not cover: decoding, its raw files.
-"""
+"""Reads with LitData, from a bucket; writes its format."""
 
 import os
 import tempfile

@@ -1,7 +1,4 @@
-"""Reads with MosaicML Streaming, from a bucket; writes its format.
-
-Covers: its dataset under PyTorch's DataLoader, also of several streams. Does not cover: decoding, other stores than S3.
-"""
+"""Reads with MosaicML Streaming, from a bucket; writes its format."""
 
 import ctypes
 import os

@@ -1,9 +1,4 @@
-"""Reads with the paper's method: a PULL socket, batches unpacked by msgpack, decoded by DALI.
-
-Covers: requesting epochs, receiving them, a DALI pipeline fed by an external source if pictures are
-decoded. Does not cover: losses, which this method does not detect: the reader would wait until its
-time limit.
-"""
+"""Reads with the paper's method: a PULL socket, batches unpacked by msgpack, decoded by DALI."""
 
 import json
 from collections import deque

@@ -1,12 +1,8 @@
-"""Receives from bare PUSH sockets, and reports the bytes as epochs without records.
-
-Covers: requesting the sockets, receiving, leaving out the start. Does not cover: records, since
-there are none.
-"""
+"""Receives from bare PUSH sockets, which deliver nothing."""
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,36 +14,21 @@ _HIGH_WATER_MARK = 4
 _SILENT_MS = 30_000
 
 
-def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+def measure(order: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
     """See emlio_bench.race.consumers.consume. Slow start is left out, as iperf3 does."""
     options = order["options"]
     with zmq.Context() as context, context.socket(zmq.REQ) as asking:
         asking.setsockopt(zmq.LINGER, 0)
         asking.setsockopt(zmq.RCVTIMEO, _SILENT_MS)
         asking.connect(order["url"])
-        for number in range(order["epochs"]):
+        for _ in range(order["epochs"]):
             with _pulled(context, _told(asking, b"begin")) as payloads:
                 _receive(payloads, float(options["left_out"]))
                 begun_ns = time.monotonic_ns()
                 payload_bytes = _receive(payloads, float(options["seconds"]))
                 ended_ns = time.monotonic_ns()
             _told(asking, b"end")
-            say(
-                {
-                    "epoch": number,
-                    "begun_ns": begun_ns,
-                    "first_batch_ns": begun_ns,
-                    "ended_ns": ended_ns,
-                    "records": 0,
-                    "payload_bytes": payload_bytes,
-                    "wait_ns": ended_ns - begun_ns,
-                    "batches": 0,
-                    "blocks": 0.0,
-                    "distinct": 0,
-                    "cut": False,
-                    "ids_crc": 0,
-                }
-            )
+            yield begun_ns, ended_ns, payload_bytes
 
 
 def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:

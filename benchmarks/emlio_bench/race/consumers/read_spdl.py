@@ -1,7 +1,4 @@
-"""Reads files with SPDL: reading tasks in a pool of threads, and batches in order of completion.
-
-Covers: one pipeline for each epoch. Does not cover: decoding.
-"""
+"""Reads files with SPDL: reading tasks in a pool of threads, and batches in order of completion."""
 
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence

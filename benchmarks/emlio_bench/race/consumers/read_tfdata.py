@@ -1,9 +1,6 @@
 """Reads with tf.data service: fetches batches that its workers make.
 
 The workers read TFRecord files of their host, shuffle and batch.
-
-Covers: the pipeline of the workers, fetching its batches. Does not cover: decoding, the workers
-(emlio_bench.race.consumers.serve_tfdata).
 """
 
 import json

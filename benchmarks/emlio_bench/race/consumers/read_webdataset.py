@@ -1,7 +1,4 @@
-"""Reads with WebDataset, from tar files behind a URL.
-
-Covers: the pipeline of its documentation. Does not cover: decoding.
-"""
+"""Reads with WebDataset, from tar files behind a URL."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

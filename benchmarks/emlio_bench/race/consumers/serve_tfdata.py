@@ -2,9 +2,6 @@
 
 A SERVICE is a list of ports, separated by commas: its dispatcher's port, then one port for each
 worker. LISTEN is the local address, REACHED the address for clients.
-
-Covers: dispatchers and their workers, in one process. Does not cover: the data they read, which a
-client names.
 """
 
 import os

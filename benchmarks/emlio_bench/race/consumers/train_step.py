@@ -1,9 +1,4 @@
-"""A real training step after each batch: a model of torchvision on the device where the pictures are.
-
-Covers: the model, its optimizer, one step as PyTorch's ImageNet example takes it, in PyTorch's own
-precision. Does not cover: pictures (emlio_bench.race.consumers.training_graph), learning: labels
-are drawn, since a step costs the same whatever they are.
-"""
+"""A real training step after each batch: a model of torchvision on the device where the pictures are."""
 
 from importlib import import_module
 from typing import Any

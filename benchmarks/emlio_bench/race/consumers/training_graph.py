@@ -1,8 +1,4 @@
-"""The processing of a picture before training, by DALI on the processor or with a GPU.
-
-Covers: the graph, ids of pictures, batches that a model is trained on. Does not cover: the source of
-pictures, training (emlio_bench.race.consumers.learner, emlio_bench.race.consumers.train_step).
-"""
+"""The processing of a picture before training, by DALI on the processor or with a GPU."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -5,9 +5,6 @@ package by name, and packages are installed without resolving dependencies, so t
 the whole environment. PyTorch alone takes 5 GB. It is therefore borrowed by a .pth file from the
 environment of this process if possible; otherwise one of the other environments installs it and
 lends it.
-
-Covers: making and finding environments and programs, reasons why one cannot be made. Does not
-cover: the programs that run in them (emlio_bench.race.systems).
 """
 
 import hashlib

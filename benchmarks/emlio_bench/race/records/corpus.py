@@ -2,9 +2,6 @@
 
 Each record begins with its global id, 8 bytes little-endian; the rest does not compress. A dataset
 of EMLIO is made first, and every other format from it, so that all hold the same bytes.
-
-Covers: the sets of records, making them, formats that are either complete or absent. Does not
-cover: the formats of other systems (emlio_bench.race.systems).
 """
 
 import shutil

@@ -3,9 +3,6 @@
 A picture has the size and the decoding cost of a photograph, and its label is the digit. The digits
 are those of scikit-learn. With more records than digits, a digit comes again with
 the same picture; the number of the record is in a JPEG comment, so that no two records are equal.
-
-Covers: drawing, encoding, and writing them as a dataset. Pillow is imported here. Does not cover:
-learning (emlio_bench.race.consumers.learner).
 """
 
 import hashlib
@@ -26,11 +23,9 @@ from emlio.example import encode_example
 from emlio.extras import how_to_install
 from emlio.formats.tfrecord.mapping import Feature
 from emlio.planner.permutation import Permutation
-from emlio.prepare.synthetic.image import draw_picture
-from emlio.prepare.synthetic.picture_pool import numbered_picture
-from emlio.prepare.targets.cut import cut
-from emlio.prepare.targets.record import Record
-from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.synthetic import draw_picture, numbered_picture
+from emlio.prepare.targets.shard_set import Recipe, cut, write_shards
+from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer
 from emlio.tfrecord import FRAME_BYTES
 

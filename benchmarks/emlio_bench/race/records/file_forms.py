@@ -1,8 +1,4 @@
-"""The records as files, for systems that read files.
-
-Covers: one file for each record, in folders of a thousand; TFRecord files of Examples with DALI's
-index; both for opaque records and for pictures. Does not cover: serving.
-"""
+"""The records as files, for systems that read files."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""A dataset in two halves, one of them on the training host (the paper's figure 10).
-
-Covers: both halves as folders of hard links beside the whole. Does not cover: reading them.
-"""
+"""A dataset in two halves, one of them on the training host (the paper's figure 10)."""
 
 import os
 import re

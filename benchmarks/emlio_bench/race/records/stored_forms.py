@@ -1,12 +1,8 @@
-"""The same records in the formats that a daemon serves as they lie.
+"""The same records in the formats that a daemon serves in place.
 
 Pictures stand for records of about 100 kB: each begins with its number, 8 bytes little-endian, the
 rest does not compress, and each has a label. Windows of tokens have no label: a window begins with
 its number too, and ends with the first token of the next one, as `?format=tokens` cuts them.
-
-Covers: small writers of TFRecord, tar, files, MDS, Parquet and flat tokens, the columns in which a loader
-finds the records. Does not cover: the formats of other systems, which their own writers make
-(emlio_bench.race.systems), serving.
 """
 
 import io
@@ -49,7 +45,7 @@ class StoredForm:
         write: writes all records of a corpus into a folder.
         record: column of the records' bytes.
         label: column of their labels; empty if they have none.
-        raw: whether records are handed out as they lie, in the column "record".
+        raw: whether records are handed out unchanged, in the column "record".
         options: returns what follows the folder's name when it is served, for a size of records.
     """
 

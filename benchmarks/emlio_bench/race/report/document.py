@@ -1,24 +1,18 @@
-"""The report of a race: its parts and its tables.
-
-Covers: the order of the parts, their tables, what makes a figure doubtful. Pure. Does not cover: the
-picture (emlio_bench.race.report.plot), the forms of a report (emlio_bench.harness.report).
-"""
+"""The report of a race: its parts and its tables."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from emlio.units import format_duration, format_size
 from emlio_bench.harness.contest import Contest, Entrant
-from emlio_bench.harness.report import Part, environment_table
+from emlio_bench.harness.report import Part, Table, environment_table
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.spread import number, text
-from emlio_bench.harness.table import Table
 from emlio_bench.link.accuracy import LinkReport
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.race.quantity import BYTES, UNITS, Quantity
 from emlio_bench.race.report.check import Check, Outcome
-from emlio_bench.race.report.laws import Law, fitted_laws, published_laws
-from emlio_bench.race.report.standing import Standing, by_distance, entrants_of, our_row, same_round_ratio, standings
+from emlio_bench.race.report.standing import Standing, entrants_of, our_row, same_round_ratio, standings
 from emlio_bench.race.report.verdict import first_paragraph, verdict
 
 __all__ = ["checks_part", "closing_parts", "race_doubts", "race_parts"]
@@ -36,12 +30,10 @@ _GIGA: Final = 1e9
 def race_parts(race: Results) -> tuple[Part, ...]:
     """Return the parts of the report, in their order."""
     rows, checks = standings(race), verdict(race)
-    laws = [law for group in by_distance(race.contests) for law in fitted_laws(rows, group)]
     return (
         Part(text=first_paragraph(race, checks)),
         checks_part("Goals", checks),
         *(_contest_part(contest, own) for contest in race.contests if (own := _of(rows, contest))),
-        Part(heading="Round trips", tables=(_laws_table([*laws, *published_laws()]),)),
         *closing_parts(race),
     )
 
@@ -244,23 +236,6 @@ def _entrants_table(entrants: Sequence[Entrant]) -> Table:
             if one.missing is None
         ),
         names=8,
-    )
-
-
-def _laws_table(laws: Sequence[Law]) -> Table:
-    return Table(
-        title="Computed: an epoch as a constant and N round trips that nothing overlaps",
-        header=("system", "setting", "where N is from", "N", "without distance, s", "at 30 ms, s", "at 100 ms, s"),
-        rows=tuple(
-            (
-                law.subject,
-                law.setting or "-",
-                law.source,
-                *map(number, (law.round_trips, law.base_s, law.seconds(30_000_000), law.seconds(100_000_000))),
-            )
-            for law in laws
-        ),
-        names=3,
     )
 
 

@@ -1,8 +1,4 @@
-"""The results of each system in each contest: its runs as medians with their extremes.
-
-Covers: the rows of a race, which of them are shown, best, ours, limits. Pure. Does not cover: goals
-(emlio_bench.race.report.verdict), tables (emlio_bench.race.report.document).
-"""
+"""The results of each system in each contest: its runs as medians with their extremes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,10 +1,7 @@
-"""The goals of a race, and whether it met them.
-
-Covers: goals for the link, distance, epochs, one host, the first batch, costs; the first paragraph.
-Pure. Does not cover: the outcome of one goal (emlio_bench.race.report.check).
-"""
+"""The goals of a race, and whether it met them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from emlio.units import format_duration, format_size
@@ -26,16 +23,16 @@ from emlio_bench.race.report.standing import (
     standings,
 )
 
-__all__ = ["QUICK_WORDS", "first_paragraph", "is_plain", "main_contest", "verdict"]
+__all__ = ["QUICK_WORDS", "first_paragraph", "verdict"]
 
-OUR_LOCAL: Final = "emlio-local"
 QUICK_WORDS: Final = "--quick shows that everything works. It judges no goals: 60 MB measure little but the start."
 
+_OUR_LOCAL: Final = "emlio-local"
 _DALI_LOCAL: Final = "dali-local"
 _MS: Final = 1_000_000
 _RTT_NS: Final = 30 * _MS
-_SHARES: Final = ((_RTT_NS, 16, 0.90), (100 * _MS, 32, 0.85))
-"""Round trip, streams of iperf3, share of what they carry."""
+_SHARES: Final = ((_RTT_NS, 16, 90), (100 * _MS, 32, 85))
+"""Round trip, streams of iperf3, percent of what they carry."""
 _NEAR: Final = 0.02
 _RECORD_BYTES: Final = 100_000
 _LEAST_PAYLOAD_BYTES: Final = 500_000_000
@@ -43,57 +40,62 @@ _VARIES: Final = 3.0
 _OVER_MOUNT, _OVER_BEST, _OVER_MIXING = 10.0, 4.0, 8.0
 _LOCAL_SHARE: Final = 0.98
 _FIRST_BATCH_TRIPS: Final = 10
-_FIRST_BATCH_NS: Final = 200 * _MS
+_FIRST_BATCH_MS: Final = 200
 _MOUNTED: Final = ("pytorch", "dali")
 
 
 def verdict(race: Results) -> tuple[Check, ...]:
     """Return the outcome of each goal; where a race has no contest for it, why it is unknown."""
     rows = standings(race)
-    groups = (_link_shares, _flat, _faster, _local, _first_batch, _frugal)
-    checks = [check for group in groups for check in group(race, rows)]
+    checks = [
+        check
+        for goals in (_link_shares, _flat, _faster, _local, _first_batch, _frugal)
+        for check in goals(race.contests, rows)
+    ]
     if QUICK in race.settings:
         return tuple(check.required.unknown("--quick judges no goals") for check in checks)
     return tuple(checks)
 
 
-def is_plain(contest: Contest) -> bool:
+def _is_plain(contest: Contest) -> bool:
     """Return whether a contest only reads records of 100 kB."""
     only_reads = not (contest.decode or contest.step_ns or contest.halves)
     return only_reads and contest.corpus.record_bytes == _RECORD_BYTES
 
 
-def _plain_at(race: Results, rtt_ns: int, least_bytes: int = 0) -> list[Contest]:
-    return [
-        contest
-        for contest in race.contests
-        if is_plain(contest)
+def _plain_at(
+    contests: Sequence[Contest],
+    required: Requirement,
+    check: Callable[[Contest], Check],
+    rtt_ns: int = _RTT_NS,
+    least_bytes: int = 0,
+) -> list[Check]:
+    """Check contests that only read at about this round trip; without any, return that it is unknown."""
+    found = [
+        check(contest)
+        for contest in contests
+        if _is_plain(contest)
         and abs(contest.rtt_ns - rtt_ns) <= _NEAR * rtt_ns
         and contest.corpus.payload_bytes >= least_bytes
     ]
-
-
-def _no_contest(rtt_ns: int, least_bytes: int = 0) -> str:
     more = f" {format_size(least_bytes)} or more" if least_bytes else ""
-    return f"this race has no contest of 100 kB records at {format_duration(rtt_ns)} that only reads{more}"
+    why = f"this race has no contest of 100 kB records at {format_duration(rtt_ns)} that only reads{more}"
+    return found or [required.unknown(why)]
 
 
-def _link_shares(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
+def _link_shares(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
     for rtt_ns, streams, least in _SHARES:
         required = Requirement(
             name=f"share of the link at {format_duration(rtt_ns)}",
-            words=f"{100 * least:g} % of what iperf3 carries with {streams} streams over the same link",
-            least=100 * least,
+            words=f"{least} % of what iperf3 carries with {streams} streams over the same link",
+            least=least,
             unit="%",
         )
-        contests = _plain_at(race, rtt_ns, _LEAST_PAYLOAD_BYTES)
-        if not contests:
-            yield required.unknown(_no_contest(rtt_ns, _LEAST_PAYLOAD_BYTES))
-        for contest in contests:
-            yield _link_share(rows, contest, streams, required)
+        check = partial(_link_share, rows, streams, required)
+        yield from _plain_at(contests, required, check, rtt_ns, _LEAST_PAYLOAD_BYTES)
 
 
-def _link_share(rows: Sequence[Standing], contest: Contest, streams: int, required: Requirement) -> Check:
+def _link_share(rows: Sequence[Standing], streams: int, required: Requirement, contest: Contest) -> Check:
     ours, limit = our_row(rows, contest), limits(rows, contest).get(streams)
     if ours is None or limit is None:
         return required.unknown(f"in {contest.name} there is no run of one of the two")
@@ -111,7 +113,7 @@ def _gigabits(row: Standing, quantity: Quantity) -> str:
     return f"{text(row.of(quantity), lambda value: number(value / 1e9))} Gbit/s"
 
 
-def _flat(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
+def _flat(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
     required = Requirement(
         name="the same at any distance, with decoding",
         words=f"epochs with decoding vary by {_VARIES:g} % at most over round trips",
@@ -119,79 +121,72 @@ def _flat(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
         unit="%",
     )
     told = False
-    for group in by_distance(contest for contest in race.contests if contest.decode):
+    for group in by_distance(contest for contest in contests if contest.decode):
         own = [row for contest in group if (row := our_row(rows, contest)) is not None]
         steady = [row.of(Quantity.LATER_EPOCHS) or row.of(Quantity.FIRST_EPOCH) for row in own]
         medians = [epoch.median for epoch in steady if epoch is not None]
-        if len(medians) < 2:
-            continue
-        told = True
-        wander = spread([100 * (max(medians) - min(medians)) / min(medians)])
-        contests = ", ".join(contest.name for contest in group)
-        yield required.check(wander, contests, note="later epochs")
+        if len(medians) > 1:
+            told = True
+            varied = spread([100 * (max(medians) - min(medians)) / min(medians)])
+            yield required.check(varied, ", ".join(contest.name for contest in group), note="later epochs")
     if not told:
         yield required.unknown("there are no contests with decoding at two round trips")
 
 
-def _faster(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
-    best = _times_faster("faster than the best rival", "than the best rival at its best settings", _OVER_BEST)
-    mixing = _times_faster("faster than who mixes as well", "than the best rival that mixes as well", _OVER_MIXING)
-    contests = _plain_at(race, _RTT_NS, _LEAST_PAYLOAD_BYTES)
-    if not contests:
-        yield best.unknown(_no_contest(_RTT_NS, _LEAST_PAYLOAD_BYTES))
-    for contest in contests:
-        own = [row for row in rows if row.contest == contest]
-        rivals = [row for row in own if row.is_rival]
-        pairs = [(best, best_of(rivals)), (mixing, best_of(row for row in rivals if row.mixes_as_well))]
-        for row in rivals:
-            subject, setting = row.who
-            if row.entrant.family == "files" and setting == DEFAULT and subject.startswith(_MOUNTED):
-                name, than = f"faster than {subject}, default mount", f"than {subject} over the default mount"
-                pairs.append((_times_faster(name, than, _OVER_MOUNT), row))
-        for required, other in pairs:
-            yield _faster_than(own, contest, required, other)
+def _faster(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
+    def times(
+        name: str, than: str, bound: float, chosen: Callable[[Sequence[Standing]], Standing | None]
+    ) -> list[Check]:
+        required = Requirement(name=name, words=f"a first epoch {bound:g} times faster {than}", least=bound)
+
+        def check(contest: Contest) -> Check:
+            other = chosen([row for row in rows if row.contest == contest and row.is_rival])
+            return _faster_than(rows, contest, required, other)
+
+        return _plain_at(contests, required, check, least_bytes=_LEAST_PAYLOAD_BYTES)
+
+    yield from times("faster than the best rival", "than the best rival at its best settings", _OVER_BEST, best_of)
+    yield from times(
+        "faster than who mixes as well",
+        "than the best rival that mixes as well",
+        _OVER_MIXING,
+        lambda rivals: best_of(row for row in rivals if row.mixes_as_well),
+    )
+    for subject in dict.fromkeys(row.entrant.subject for row in rows if row.entrant.family == "files"):
+        if subject.startswith(_MOUNTED):
+            who, name = (subject, DEFAULT), f"faster than {subject}, default mount"
+            found = partial(_row_of, who)
+            yield from times(name, f"than {subject} over the default mount", _OVER_MOUNT, found)
 
 
-def _times_faster(name: str, than: str, bound: float) -> Requirement:
-    return Requirement(name=name, words=f"a first epoch {bound:g} times faster {than}", least=bound)
+def _row_of(who: tuple[str, str], rows: Sequence[Standing]) -> Standing | None:
+    return next((row for row in rows if row.who == who), None)
 
 
 def _faster_than(rows: Sequence[Standing], contest: Contest, required: Requirement, other: Standing | None) -> Check:
     ours = our_row(rows, contest)
     if ours is None or other is None:
-        who = "ours" if ours is None else "such a rival"
-        return required.unknown(f"in {contest.name} there is no run of {who}")
-    note = f"{other.entrant.subject}, {other.entrant.setting}: {_seconds(other)} beside {_seconds(ours)}"
-    times = same_round_ratio(other, ours, Quantity.FIRST_EPOCH)
-    return required.check(times, contest.name, why=_why_not_faster(rows, contest, ours, other), note=note)
+        return required.unknown(f"in {contest.name} there is no run of {'ours' if ours is None else 'such a rival'}")
+    epoch, batch = ours.of(Quantity.FIRST_EPOCH), ours.of(Quantity.FIRST_BATCH)
+    share = 100 * batch.median / epoch.median if epoch is not None and batch is not None else 0
+    return required.check(
+        same_round_ratio(other, ours, Quantity.FIRST_EPOCH),
+        contest.name,
+        why=f"{share:.0f} % of our epoch is the start until its first batch",
+        note=f"{other.entrant.subject}, {other.entrant.setting}: {_seconds(other)} beside {_seconds(ours)}",
+    )
 
 
-def _why_not_faster(rows: Sequence[Standing], contest: Contest, ours: Standing, other: Standing) -> str:
-    epoch, batch, theirs = ours.of(Quantity.FIRST_EPOCH), ours.of(Quantity.FIRST_BATCH), other.of(Quantity.FIRST_EPOCH)
-    parts: list[str] = []
-    if epoch is not None and batch is not None:
-        parts.append(f"{100 * batch.median / epoch.median:.0f} % of our epoch is the start until its first batch")
-    carried = [row.of(Quantity.BIT_RATE) for row in limits(rows, contest).values()]
-    most = max((one.median for one in carried if one is not None), default=0.0)
-    if most and theirs is not None:
-        floor_s = 8 * contest.corpus.payload_bytes / most
-        parts.append(
-            f"at the {most / 1e9:.1f} Gbit/s that iperf3 carries an epoch takes {floor_s:.2f} s, "
-            f"{theirs.median / floor_s:.1f} times less than theirs"
-        )
-    return "; ".join(parts)
-
-
-def _local(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
+def _local(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
     required = Requirement(
         name="beside DALI's reader on one host",
         words=f"{_LOCAL_SHARE:g} of the speed of DALI's own reader on one host",
         least=_LOCAL_SHARE,
     )
     told = False
-    for contest in race.contests:
+    for contest in contests:
         named = {row.entrant.subject: row for row in rows if row.contest == contest}
-        ours, theirs = named.get(OUR_LOCAL), named.get(_DALI_LOCAL)
+        ours, theirs = named.get(_OUR_LOCAL), named.get(_DALI_LOCAL)
         if ours is not None and theirs is not None:
             told = True
             share = same_round_ratio(theirs, ours, Quantity.FIRST_EPOCH)
@@ -202,53 +197,51 @@ def _local(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
         )
 
 
-def _first_batch(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
-    contests = _plain_at(race, _RTT_NS)
-    if not contests:
-        yield _batch_within(_RTT_NS).unknown(_no_contest(_RTT_NS))
-    earlier = _less_than_others("first batch before all others", "an earlier first batch than all others")
-    for contest in contests:
-        ours = our_row(rows, contest)
-        found = None if ours is None else ours.of(Quantity.FIRST_BATCH)
-        trips = 0.0 if found is None else 1e9 * found.median / contest.rtt_ns
-        in_ms = None if found is None else found.scaled(1e3)
-        why = f"it took as long as {trips:.0f} round trips"
-        yield _batch_within(contest.rtt_ns).check(in_ms, contest.name, why=why)
-        yield _lowest(rows, contest, Quantity.FIRST_BATCH, earlier, _in_seconds)
-
-
-def _batch_within(rtt_ns: int) -> Requirement:
-    return Requirement(
+def _first_batch(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
+    within = Requirement(
         name="first batch",
-        words=f"a first batch within {_FIRST_BATCH_TRIPS} round trips and {_FIRST_BATCH_NS // _MS} ms",
-        most=(_FIRST_BATCH_TRIPS * rtt_ns + _FIRST_BATCH_NS) / _MS,
+        words=f"a first batch within {_FIRST_BATCH_TRIPS} round trips and {_FIRST_BATCH_MS} ms",
+        most=_FIRST_BATCH_TRIPS * _RTT_NS / _MS + _FIRST_BATCH_MS,
         unit="ms",
     )
 
+    def check(contest: Contest) -> Check:
+        ours = our_row(rows, contest)
+        found = None if ours is None else ours.of(Quantity.FIRST_BATCH)
+        trips = 0.0 if found is None else 1e9 * found.median / contest.rtt_ns
+        why = f"it took as long as {trips:.0f} round trips"
+        return within.check(None if found is None else found.scaled(1e3), contest.name, why=why)
 
-def _less_than_others(name: str, words: str) -> Requirement:
-    return Requirement(name=name, words=words, least=1.0, unit="times ours")
+    yield from _plain_at(contests, within, check)
 
 
-def _frugal(race: Results, rows: Sequence[Standing]) -> Iterator[Check]:
-    contests = _plain_at(race, _RTT_NS)
-    for quantity, name, what, form in (
-        (Quantity.TRAINING_CPU, "least processor time", "less processor time at the training host", _in_seconds),
-        (Quantity.PEAK_MEMORY, "least memory", "less memory at the training host", format_size),
-    ):
-        required = _less_than_others(name, f"{what} than all others at the same work")
-        if not contests:
-            yield required.unknown(_no_contest(_RTT_NS))
-        for contest in contests:
-            yield _lowest(rows, contest, quantity, required, form)
+def _frugal(contests: Sequence[Contest], rows: Sequence[Standing]) -> Iterator[Check]:
+    goals: tuple[tuple[Quantity, str, str, Callable[[float], str]], ...] = (
+        (Quantity.FIRST_BATCH, "first batch before all others", "an earlier first batch than all others", _in_seconds),
+        (
+            Quantity.TRAINING_CPU,
+            "least processor time",
+            "less processor time at the training host than all others at the same work",
+            _in_seconds,
+        ),
+        (
+            Quantity.PEAK_MEMORY,
+            "least memory",
+            "less memory at the training host than all others at the same work",
+            format_size,
+        ),
+    )
+    for quantity, name, words, form in goals:
+        required = Requirement(name=name, words=words, least=1.0, unit="times ours")
+        yield from _plain_at(contests, required, partial(_lowest, rows, quantity, required, form))
 
 
 def _lowest(
     rows: Sequence[Standing],
-    contest: Contest,
     quantity: Quantity,
     required: Requirement,
     form: Callable[[float], str],
+    contest: Contest,
 ) -> Check:
     ours = our_row(rows, contest)
     # EMLIO's other settings and systems without the link do different work.
@@ -257,7 +250,7 @@ def _lowest(
         for row in rows
         if row.contest == contest
         and row.entrant.family not in ("limit", "local")
-        and row.entrant.subject not in (OURS, OUR_LOCAL)
+        and row.entrant.subject not in (OURS, _OUR_LOCAL)
     ]
     if ours is None or not others:
         return required.unknown(f"in {contest.name} there is nothing to compare with")
@@ -282,7 +275,7 @@ def _seconds(row: Standing) -> str:
 
 def first_paragraph(race: Results, checks: Sequence[Check]) -> str:
     """Return what a race found, in a few sentences."""
-    contest = main_contest(race)
+    contest = _main_contest(race)
     if contest is None:
         return "No run has ended yet."
     sentences = [_headline(standings(race), contest)]
@@ -300,11 +293,11 @@ def first_paragraph(race: Results, checks: Sequence[Check]) -> str:
     return " ".join(filter(None, sentences))
 
 
-def main_contest(race: Results) -> Contest | None:
+def _main_contest(race: Results) -> Contest | None:
     """Return the contest that has run and is most like reading 100 kB records over 30 ms."""
     ran = [contest for contest in race.contests if any(run.scenario == contest.name for run in race.runs)]
     return min(
-        [contest for contest in ran if is_plain(contest)] or ran[:1],
+        [contest for contest in ran if _is_plain(contest)] or ran[:1],
         key=lambda contest: (abs(contest.rtt_ns - _RTT_NS), -contest.corpus.payload_bytes),
         default=None,
     )

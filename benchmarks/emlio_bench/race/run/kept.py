@@ -1,74 +1,76 @@
-"""The race as it is kept: its file is written whenever a run ends.
+"""Results that are written whenever a run ends, so that an interrupted run can continue."""
 
-An interrupted race can therefore continue.
-
-Covers: beginning and continuing, adding to it. Does not cover: the values
-(emlio_bench.harness.contest), the file (emlio_bench.harness.results).
-"""
-
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.results import RESULTS, Results, Run, read_results, unlike, write_results
-from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.harness.contest import Contest, Entrant
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.results import RESULTS, Results, read_results, unlike, write_results
+from emlio_bench.link.iperf import find_iperf
 
-__all__ = ["KeptRace"]
+__all__ = ["KeptResults"]
 
 
-class KeptRace:
-    """A race and its file. Used by one thread.
+class KeptResults:
+    """Results and their file. Used by one thread.
 
     Attributes:
-        race: the race as far as it has run.
+        results: the results as far as everything has run.
     """
 
-    def __init__(self, race: Results, folder: Path) -> None:
-        """Start a race in a folder, or continue the same race.
-
-        Args:
-            race: the race without runs.
-            folder: folder of its file.
+    def __init__(
+        self,
+        folder: Path,
+        benchmark: str,
+        settings: Iterable[tuple[str, str]],
+        contests: Iterable[Contest],
+        entrants: Sequence[Entrant],
+    ) -> None:
+        """Start in a folder, or continue what was begun there.
 
         Raises:
-            ConfigError: the folder holds another race or another schema, or cannot be written.
+            ConfigError: the folder holds other results or another schema, or cannot be written.
         """
-        self.race = race
         self._file = folder / RESULTS
+        self.results = Results(
+            benchmark=benchmark,
+            environment=read_environment(find_iperf()),
+            settings=tuple(settings),
+            contests=tuple(contests),
+            entrants=tuple({(one.subject, one.setting): one for one in entrants}.values()),
+            begun=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
         if self._file.exists():
             older = read_results(self._file)
-            differences = unlike(older, race, but=("entrants",))
+            differences = unlike(older, self.results, but=("entrants",))
             if differences:
                 raise ConfigError(
-                    f"a race must go on as it began, choose another folder than {folder}: {'; '.join(differences)}"
+                    f"a run must go on as it began, choose another folder than {folder}: {'; '.join(differences)}"
                 )
-            self.race = _joined(older, race)
-        write_results(self.race, self._file)
+            self.results = _joined(older, self.results)
+        write_results(self.results, self._file)
 
-    def add_link(self, contest: str, report: LinkReport) -> None:
-        """Keep the report of a contest's link."""
-        self._keep(replace(self.race, links=(*self.race.links, (contest, report))))
+    def add(self, **more: Any) -> None:
+        """Keep more values of fields that are tuples."""
+        self.put(**{name: (*getattr(self.results, name), *values) for name, values in more.items()})
 
-    def add_run(self, run: Run) -> None:
-        """Keep a run that ended."""
-        self._keep(replace(self.race, runs=(*self.race.runs, run)))
-
-    def note_energy(self, why_not: str) -> None:
-        """Keep the reason why energy is not recorded; empty if it is."""
-        self._keep(replace(self.race, no_energy=why_not))
-
-    def _keep(self, race: Results) -> None:
-        self.race = race
-        write_results(race, self._file)
+    def put(self, **values: Any) -> None:
+        """Keep values of fields."""
+        self.results = replace(self.results, **values)
+        write_results(self.results, self._file)
 
 
 def _joined(older: Results, newer: Results) -> Results:
-    """Join the kept race with the new one.
+    """Join what was kept with what begins.
 
     The entrants that can run may have changed. An entrant that has run stays, even if it is no
     longer requested.
     """
-    entrants = {(one.subject, one.setting): one for one in newer.entrants}
-    ran = {(run.subject, run.setting) for run in older.runs}
-    stay = [one for one in older.entrants if (one.subject, one.setting) in ran - set(entrants)]
-    return replace(newer, begun=older.begun, entrants=(*newer.entrants, *stay), links=older.links, runs=older.runs)
+    entrants = {(one.subject, one.setting) for one in newer.entrants}
+    ran = {run.who for run in older.runs} - entrants
+    stay = [one for one in older.entrants if (one.subject, one.setting) in ran]
+    return replace(older, entrants=(*newer.entrants, *stay))

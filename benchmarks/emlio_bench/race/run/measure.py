@@ -1,9 +1,4 @@
-"""One run: a server and a consumer at the two ends of a link, with all meters.
-
-Covers: starting and ending the consumer, its messages, the time limit; a failed run is a result
-too. Does not cover: the server and the link (emlio_bench.race.run.sides), the list of runs
-(emlio_bench.race.run.race), the meaning of the figures (emlio_bench.race.report.standing).
-"""
+"""One run: a server and a consumer at the two ends of a link, with all meters."""
 
 import logging
 import re
@@ -20,18 +15,16 @@ from emlio.errors import TransportError
 from emlio_bench.harness.contest import Contest
 from emlio_bench.harness.results import Run
 from emlio_bench.harness.spread import Value
-from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.contract import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
-from emlio_bench.race.run.host_energy import Energy
-from emlio_bench.race.run.one_machine import OneMachine
-from emlio_bench.race.run.sides import EnergyMeter, Serving, StorageSide
+from emlio_bench.race.run.joules import Energy, EnergyMeter
+from emlio_bench.race.run.one_machine import Serving, StorageSide
 from emlio_bench.race.run.values import Heard, exactness, values_of
 from emlio_bench.race.servers.scratch import scratch_folder
 from emlio_bench.race.systems.system import Setting, System
 
-__all__ = ["Job", "run_once"]
+__all__ = ["Job", "Look", "run_once"]
 
 _LOG: Final = logging.getLogger("emlio_bench.race")
 _START_S: Final = 120.0
@@ -50,7 +43,6 @@ class Job:
         setting: setting of the system.
         prepared: records in the system's own format, where the system reads them.
         spec: specification of the link.
-        kind: implementation of the link.
         round: round of the run, for the result.
         place: position in the round, for the result.
         seed: seed of the order of records, different in each round.
@@ -61,7 +53,6 @@ class Job:
     setting: Setting
     prepared: Path
     spec: LinkSpec
-    kind: LinkKind
     round: int
     place: int
     seed: int
@@ -72,22 +63,20 @@ class Job:
         return f"{self.system.name}, {self.setting.name}"
 
 
-def run_once(
-    job: Job,
-    joules: EnergyMeter | None,
-    side: StorageSide | None = None,
-    look: Callable[[Heard], dict[str, float]] | None = None,
-) -> Run:
+Look = Callable[[Contest, Heard], dict[str, float]]
+"""Returns more values of a run that ended."""
+
+
+def run_once(job: Job, side: StorageSide, joules: EnergyMeter | None = None, look: Look | None = None) -> Run:
     """Measure one run.
 
     Args:
         job: what is measured.
+        side: the storage side.
         joules: records energy; None if nothing does.
-        side: the storage side; None for this machine.
-        look: returns more values of a run that ended.
+        look: returns more values; None for no more.
     """
     heard = Heard()
-    side = side or OneMachine(job.kind)
     with scratch_folder("client") as folder:
         try:
             with side.serving(
@@ -117,10 +106,10 @@ def _energy(heard: Heard, joules: EnergyMeter | None) -> Energy | None:
     )
 
 
-def _run_of(job: Job, heard: Heard, energy: Energy | None, look: Callable[[Heard], dict[str, float]] | None) -> Run:
+def _run_of(job: Job, heard: Heard, energy: Energy | None, look: Look | None) -> Run:
     values = values_of(job.contest, heard, energy)
     if look is not None and heard.failure is None and heard.epochs:
-        values |= {name: Value(value=value) for name, value in look(heard).items()}
+        values |= {name: Value(value=value) for name, value in look(job.contest, heard).items()}
     words = {
         "exact": exactness(job.contest, heard.epochs) if heard.failure is None else "",
         "energy": "" if energy is None else energy.told,

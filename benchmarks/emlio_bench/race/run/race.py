@@ -1,49 +1,39 @@
-"""`emlio-bench race`: all systems read the same records over the same link, in turns.
-
-Covers: the whole command, from settings to results. Does not cover: the turns
-(emlio_bench.race.run.turns), reports.
-"""
+"""`emlio-bench race`: all systems read the same records over the same link, in turns."""
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, EmlioError
 from emlio_bench.harness.command import Command, World
-from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Results
 from emlio_bench.link.choice import choose_kind
-from emlio_bench.link.iperf import find_iperf
 from emlio_bench.race.needs.environments import usable_cache_folder
 from emlio_bench.race.report.document import race_parts
 from emlio_bench.race.report.plot import draw_race
 from emlio_bench.race.run.joules import QUIET, REST_S, Joules
-from emlio_bench.race.run.kept import KeptRace
+from emlio_bench.race.run.kept import KeptResults
+from emlio_bench.race.run.one_machine import OneMachine
 from emlio_bench.race.run.scenarios import contests_of
-from emlio_bench.race.run.settings import RaceSettings
-from emlio_bench.race.run.shared_settings import SharedSettings
-from emlio_bench.race.run.turns import Turns
+from emlio_bench.race.run.settings import RaceSettings, SharedSettings
+from emlio_bench.race.run.turns import Field, Turns
 from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.systems.entries import all_rivals, entered
 
-__all__ = ["COMMAND", "run_race", "start_recorder"]
+__all__ = ["COMMAND", "FORMS", "run_race", "start_recorder"]
 
-_FORMS: Final = "data"
-_RECORDED: Final = "energy"
+FORMS: Final = "data"
+"""The folder of all systems' data, in the cache."""
 
 
 def run_race(settings: RaceSettings, world: World) -> Results:
     """Run what has not run yet, and return the whole race."""
-    environment, tell = world.environment, world.tell
-    begun_ns = time.monotonic_ns()
+    begun_ns, tell = time.monotonic_ns(), world.tell
     remove_leftovers()
-    cache = usable_cache_folder(settings.cache, environment)
-    kind, missing = choose_kind(settings.kind)
-    for reason in missing:
-        tell(f"the link is of the kind {kind}, as {reason}")
+    cache = usable_cache_folder(settings.cache, world.environment)
+    kind = choose_kind(settings.kind, tell)
     contests = contests_of(
         settings.scenarios,
         settings.rtt,
@@ -52,9 +42,8 @@ def run_race(settings: RaceSettings, world: World) -> Results:
         limit_ns=settings.limit,
         step_ns=settings.step,
     )
-    systems = [system for system in all_rivals(cache, settings.mount) if system.name in settings.subjects]
     able, unable = entered(
-        systems,
+        [system for system in all_rivals(cache, settings.mount) if system.name in settings.subjects],
         settings.rtt,
         cache=cache,
         every=settings.all_settings,
@@ -64,22 +53,17 @@ def run_race(settings: RaceSettings, world: World) -> Results:
     )
     if not able:
         raise ConfigError("a race must have at least one system that can run; the reasons are above")
-    race = Results(
-        benchmark="race",
-        environment=read_environment(find_iperf()),
-        settings=(*settings.told(), ("link", str(kind))),
-        begun=datetime.now(UTC).isoformat(timespec="seconds"),
-        contests=contests,
-        entrants=(*(entry.entrant for entry in able), *unable),
-    )
-    kept = KeptRace(race, settings.out)
+    entrants = [*(entry.entrant for entry in able), *unable]
+    kept = KeptResults(settings.out, "race", (*settings.told(), ("link", str(kind))), contests, entrants)
     with ExitStack() as stack:
         joules, why_not = start_recorder(stack, settings.out, settings, tell)
-        kept.note_energy(why_not)
-        turns = Turns(kept, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
+        kept.put(no_energy=why_not)
+        turns = Turns(kept, OneMachine(kind), tell, joules=joules, tuned=settings.tuned)
+        fields = [Field(contest=contest, entries=able) for contest in contests]
+        fields = turns.prepare(fields, cache / FORMS, settings.round_count)
         left_ns = max(settings.within - (time.monotonic_ns() - begun_ns), 0)
-        turns.hold(contests, cache / _FORMS, settings.round_count, left_ns if settings.within else None)
-    return kept.race
+        turns.hold(fields, settings.round_count, left_ns if settings.within else None)
+    return kept.results
 
 
 def start_recorder(
@@ -94,7 +78,7 @@ def start_recorder(
         return None, "--no-energy was given"
     try:
         joules = stack.enter_context(
-            Joules(out / _RECORDED, cpu_watts=settings.cpu_watts, powercap_root=settings.powercap_root)
+            Joules(out / "energy", cpu_watts=settings.cpu_watts, powercap_root=settings.powercap_root)
         )
         tell(f"measuring the power of this machine at rest, {REST_S:g} s")
         busy = joules.rest()

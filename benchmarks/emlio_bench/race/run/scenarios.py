@@ -1,8 +1,4 @@
-"""The scenarios of the race by name, after the paper's experiments.
-
-Covers: records, batch and step of each scenario. Does not cover: whether a system can run it
-(emlio_bench.race.systems.entries).
-"""
+"""The scenarios of the race by name, after the paper's experiments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

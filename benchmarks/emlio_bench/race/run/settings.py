@@ -1,108 +1,109 @@
-"""The settings of `emlio-bench race`.
-
-Covers: its options with their texts and defaults. Does not cover: running.
-"""
+"""The settings of `emlio-bench race`, and those that it shares with other benchmarks of systems."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emlio.energy.sources.model import CpuWatts
+from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio.units import parse_duration_ns, parse_size
-from emlio_bench.harness.parsers import (
-    duration_with_unit_ns,
-    durations_with_unit_ns,
-    path,
-    switch,
-    whole_number,
-    words_of,
-)
+from emlio_bench.harness.options import byte_size, count, duration, durations, flag, folder, link_kind, names, out
 from emlio_bench.harness.results import QUICK
+from emlio_bench.link.contract import LinkKind
 from emlio_bench.race.run.scenarios import SCENARIOS
-from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS
 
-__all__ = ["RaceSettings"]
+__all__ = ["RaceSettings", "SharedSettings", "SystemsSettings"]
 
 _QUICK_BYTES = 60_000_000
 
 
-def _subjects(value: Any) -> tuple[str, ...]:
-    return words_of(value, SUBJECTS)
+def _watts(value: Any) -> str:
+    CpuWatts.parse(str(value))
+    return str(value)
 
 
-def _scenarios(value: Any) -> tuple[str, ...]:
-    return words_of(value, tuple(SCENARIOS))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemsSettings:
+    """Options for running other systems beside EMLIO over a link."""
+
+    cache: Path | None = folder(
+        "folder of other systems' environments and of all data (default ~/.cache/emlio-bench)", "FOLDER"
+    )
+    no_install: bool = flag("install nothing for other systems; those without an environment do not take part")
+    yes: bool = flag("install what other systems need without asking; only a terminal is asked")
+    kind: LinkKind | None = link_kind()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSettings(SystemsSettings):
+    """Options that `emlio-bench race` and `emlio-bench paper` share."""
+
+    mount: Path | None = folder(
+        "a folder of the storage host that is mounted here, such as NFS, for systems that read files (default: sshfs)",
+        "FOLDER",
+    )
+    cpu_watts: str = option(
+        "",
+        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
+        parse=_watts,
+        metavar="IDLE:MAX",
+    )
+    powercap_root: Path | None = folder(
+        "counters of energy that the host of this virtual machine exports, such as /var/scaphandre (default: this machine's own)",
+        "FOLDER",
+    )
+    no_energy: bool = flag("do not record what the machine uses")
+
+    def __post_init__(self) -> None:
+        for name, given in (("--mount", self.mount), ("--powercap-root", self.powercap_root)):
+            if given is not None and not given.is_dir():
+                raise ConfigError(f"{name} must be a folder, got {given}")
+
+    def told_of_host(self) -> tuple[tuple[str, str], ...]:
+        """Return the settings of the host that must agree when a run is continued, as text."""
+        return (
+            ("mount", str(self.mount or "sshfs")),
+            *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
+            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceSettings(SharedSettings):
     """`emlio-bench race`, and `emlio-bench` without a command."""
 
-    rtt: tuple[int, ...] = option(
-        (30_000_000,),
-        "round trips of the link, one race each (default 30ms)",
-        parse=durations_with_unit_ns,
-        metavar="TIME,...",
+    rtt: tuple[int, ...] = durations("30ms", "round trips of the link, one race each")
+    scenarios: tuple[str, ...] = names(
+        tuple(SCENARIOS), f"what every system does (default read), some of {','.join(SCENARIOS)}", ("read",)
     )
-    scenarios: tuple[str, ...] = option(
-        ("read",),
-        f"what every system does (default read), some of {','.join(SCENARIOS)}",
-        parse=_scenarios,
-        metavar="NAME,...",
-    )
-    size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
-    subjects: tuple[str, ...] = option(
-        USUAL_SUBJECTS,
+    size: int = byte_size("600MB", "about the payload of an epoch")
+    subjects: tuple[str, ...] = names(
+        SUBJECTS,
         f"systems that run, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many "
         "connections, and litdata-tokens, which reads records as blocks of tokens)",
-        parse=_subjects,
-        metavar="NAME,...",
+        USUAL_SUBJECTS,
     )
-    all_settings: bool = option(
-        False,
-        "try every setting of every system, such as all numbers of workers; else its defaults and its best",
-        parse=switch,
-        switch=True,
+    all_settings: bool = flag(
+        "try every setting of every system, such as all numbers of workers; else its defaults and its best"
     )
-    step: int = option(
-        0,
-        "how long the consumer computes after each batch, in scenarios that have no step of their own; a pause, no computation "
-        "(default 0s)",
-        parse=parse_duration_ns,
-        metavar="TIME",
+    step: int = duration(
+        "0s",
+        "how long the consumer computes after each batch, in scenarios that have no step of their own; a pause, no computation",
     )
-    epochs: int = option(
-        2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
-    )
-    rounds: int = option(
-        3, "most rounds, in each of which every system runs once (default 3)", parse=whole_number, metavar="N"
-    )
-    within: int = option(
-        660_000_000_000,
+    epochs: int = count(2, "epochs of a run, one after the other by one loader")
+    rounds: int = count(3, "most rounds, in each of which every system runs once")
+    within: int = duration(
+        "11m",
         "begin no more rounds after the first that would end later than this after the start, environments and all; 0s for all "
-        "of them (default 11m)",
-        parse=duration_with_unit_ns,
-        metavar="TIME",
+        "of them",
     )
-    limit: int = option(
-        20_000_000_000,
-        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 20s)",
-        parse=parse_duration_ns,
-        metavar="TIME",
+    limit: int = duration(
+        "20s", "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once"
     )
-    out: Path = option(
-        Path("emlio-race"),
-        "folder of results and report; an interrupted race continues there (default emlio-race)",
-        parse=path,
-        metavar="FOLDER",
-    )
-    tuned: bool = option(
-        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
-    )
-    quick: bool = option(
-        False, "60 MB and one round: shows that everything works, and judges no goals", parse=switch, switch=True
-    )
+    out: Path = out("emlio-race")
+    tuned: bool = flag("let TCP have 64 MB a connection at both ends; stock otherwise")
+    quick: bool = flag("60 MB and one round: shows that everything works, and judges no goals")
 
     @property
     def payload_bytes(self) -> int:
@@ -121,10 +122,8 @@ class RaceSettings(SharedSettings):
         """
         return (
             ("epochs", str(self.epochs)),
-            ("mount", str(self.mount or "sshfs")),
             ("tuned", str(self.tuned)),
             ("limit", f"{self.limit / 1e9:g} s"),
-            *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
-            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
+            *self.told_of_host(),
             *([QUICK] if self.quick else []),
         )

@@ -10,8 +10,8 @@ from emlio_bench.harness.spread import Beyond, Value
 from emlio_bench.link.contract import STRETCH_NS
 from emlio_bench.race.quantity import Quantity
 from emlio_bench.race.records.order import Epoch, Finished
-from emlio_bench.race.run.host_energy import Energy
-from emlio_bench.race.run.sides import Traffic
+from emlio_bench.race.run.joules import Energy
+from emlio_bench.race.run.one_machine import Traffic
 
 __all__ = ["Heard", "exactness", "values_of"]
 
@@ -90,7 +90,7 @@ _Add = Callable[[Quantity, float | None, Beyond], None]
 def _add_energy(add: _Add, energy: Energy | None, epochs: int, cost: Beyond) -> None:
     if energy is None:
         return
-    # Where hosts can be told apart, each has the power at rest of a machine.
+    # Where hosts have figures of their own, each has the power at rest of a machine.
     whole = sum(one.joules for one in energy.hosts) if energy.hosts else energy.joules
     add(Quantity.ENERGY, whole / epochs, cost)
     for quantity, joules in (

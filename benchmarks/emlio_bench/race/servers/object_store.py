@@ -2,9 +2,6 @@
 
 Connections stay open between requests. By default versitygw closes each one, unlike large stores,
 and over a long link every request would then pay for a handshake and slow start.
-
-Covers: starting the server, the credentials that clients need. Does not cover: building it
-(emlio_bench.race.needs.environments).
 """
 
 from collections.abc import Generator

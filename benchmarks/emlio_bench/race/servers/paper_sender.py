@@ -7,9 +7,6 @@ ADDRESS as readers see it: one for each sending thread. Readers are served one a
 
 In each epoch the shards are shuffled and dealt out to the threads, as in the paper's algorithm 2.
 Messages carry the number of their epoch, since a thread may be an epoch ahead of another.
-
-Covers: this protocol, and the data that is sent. Does not cover: the receiving side
-(emlio_bench.race.consumers.read_paper).
 """
 
 import random

@@ -5,9 +5,6 @@ Usage: python -m emlio_bench.race.servers.push_sender DIRECTORY LISTEN ADDRESS P
 A reader sends BEGIN to PORT of LISTEN, and receives the addresses of SOCKETS PUSH sockets, at
 ADDRESS as readers see it. The sockets send the files in messages of BYTES, over and over, until the
 reader sends another message.
-
-Covers: this protocol, and the data that is sent. Does not cover: the receiving side
-(emlio_bench.race.consumers.read_push).
 """
 
 import sys

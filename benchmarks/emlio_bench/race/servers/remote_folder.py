@@ -4,10 +4,7 @@ If the kernel has no NFS client, sshfs is the closest substitute: it also sends 
 name, each open and each block. A private SSH server serves it, with keys that live as long as the
 server. In addition, SFTP is served without SSH, like NFS without Kerberos: without a cipher, and
 without the window of SSH's channels, which limits one connection to about 2 MB per round trip. Not
-over a real network, where it would show this host's files to everybody.
-
-Covers: both servers. Does not cover: mounting, which the consumer does
-(emlio_bench.race.consumers.mounted).
+over a real network, where it would show this host's files to every client.
 """
 
 import getpass

@@ -3,13 +3,13 @@
 A process holds a lock on each of its folders. The kernel releases it when the process ends, however
 it ends, so a folder whose lock is free is a leftover. This holds between containers that share
 /tmp, where the number of a process would say nothing.
-
-Covers: making such a folder, removing leftovers. Does not cover: what is in them.
 """
 
 import fcntl
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Generator
@@ -17,9 +17,42 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.race.servers.mounts import unmount_below
+__all__ = ["mounts_below", "remove_leftovers", "scratch_folder", "unmount_below"]
 
-__all__ = ["remove_leftovers", "scratch_folder"]
+_TABLE: Final = Path("/proc/self/mountinfo")
+_WAYS: Final = (("fusermount3", "-u", "-z"), ("umount", "-l"))
+"""The commands to unmount.
+
+The first works for the user who mounted a FUSE file system, the second for root and any file
+system.
+"""
+
+
+def mounts_below(folder: Path, table: str | None = None) -> tuple[Path, ...]:
+    """Return the mount points below a folder, the latest first.
+
+    Args:
+        folder: absolute path.
+        table: contents of /proc/self/mountinfo; None to read it.
+    """
+    lines = (_TABLE.read_text(encoding="utf-8") if table is None else table).splitlines()
+    points = [Path(_plain(line.split(" ")[4])) for line in lines]
+    return tuple(point for point in reversed(points) if point.is_relative_to(folder) and point != folder)
+
+
+def _plain(word: str) -> str:
+    """Decode a path of the table, which writes a space as a backslash and 040."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything below a folder, even if its server does not answer any more."""
+    for point in mounts_below(folder):
+        for way in _WAYS:
+            with suppress(OSError):
+                if subprocess.run([*way, str(point)], check=False, capture_output=True).returncode == 0:
+                    break
+
 
 _PREFIX: Final = "emlio-race-"
 _KINDS: Final = ("client", "ssh")

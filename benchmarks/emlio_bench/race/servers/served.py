@@ -1,8 +1,4 @@
-"""Servers at one end of a link.
-
-Covers: free ports there, starting a program and waiting until it accepts connections, ending it
-with its parent even if the parent is killed. Does not cover: the programs.
-"""
+"""Servers at one end of a link."""
 
 import shutil
 import time

@@ -1,8 +1,4 @@
-"""SFTP without SSH: python -m emlio_bench.race.servers.sftp_listener ADDRESS PORT PROGRAM.
-
-Covers: a read-only sftp-server for each connection, ended with this process. Does not cover:
-security. It is meant for a private network.
-"""
+"""SFTP without SSH: python -m emlio_bench.race.servers.sftp_listener ADDRESS PORT PROGRAM."""
 
 import signal
 import socket

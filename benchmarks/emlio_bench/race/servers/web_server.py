@@ -1,35 +1,26 @@
-"""A folder served over HTTP at one end of a link.
-
-nginx serves it, or a small server of this package if nginx is not installed.
-
-Covers: finding and starting either server, nginx's configuration. Does not cover: the small server
-(emlio_bench.race.servers.file_server).
-"""
+"""A folder served over HTTP at one end of a link, by nginx."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link
 from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.servers.served import free_port, served
 
-__all__ = ["server_lists", "serving_folder"]
-
-_WORKERS: Final = 2
-_CONNECTIONS: Final = 1024
+__all__ = ["serving_folder", "why_no_web_server"]
 
 _CONFIGURATION: Final = """
 daemon off;
 {user}
-worker_processes {workers};
+worker_processes 2;
 pid {state}/nginx.pid;
 error_log stderr warn;
-events {{ worker_connections {connections}; }}
+events {{ worker_connections 1024; }}
 http {{
     access_log off;
     sendfile on;
@@ -48,9 +39,9 @@ http {{
 """
 
 
-def server_lists(cache: Path) -> bool:
-    """Return whether the server lists the files of a folder."""
-    return find_program("nginx", cache) is not None
+def why_no_web_server(cache: Path) -> str | None:
+    """Return what is missing to serve files, or None."""
+    return None if find_program("nginx", cache) is not None else "needs nginx: apt-get install nginx"
 
 
 @contextmanager
@@ -60,29 +51,17 @@ def serving_folder(folder: Path, link: Link, cache: Path) -> Generator[str, None
     Args:
         folder: folder to serve.
         link: link at whose storage end the server runs.
-        cache: folder of programs.
+        cache: folder of the server program.
     """
-    address, port = link.storage.listen, free_port(link.storage)
     nginx = find_program("nginx", cache)
+    if nginx is None:
+        raise ConfigError(f"a web server {why_no_web_server(cache)}")
+    address, port = link.storage.listen, free_port(link.storage)
+    # Otherwise root's workers may not read the user's folders.
+    user = "user root;" if os.geteuid() == 0 else ""
     with tempfile.TemporaryDirectory(prefix="emlio-race-web-") as state:
-        if nginx is None:
-            command = [sys.executable, "-m", "emlio_bench.race.servers.file_server", str(folder), address, str(port)]
-        else:
-            configuration = Path(state) / "nginx.conf"
-            configuration.write_text(
-                _CONFIGURATION.format(
-                    user="user root;"
-                    if os.geteuid() == 0
-                    else "",  # otherwise its workers may not read the user's folders
-                    workers=_WORKERS,
-                    connections=_CONNECTIONS,
-                    state=state,
-                    address=address,
-                    port=port,
-                    folder=folder.resolve(),
-                ),
-                encoding="utf-8",
-            )
-            command = [nginx, "-e", "stderr", "-p", state, "-c", str(configuration)]
-        with served(Path(command[0]).name if nginx else "the file server", command, link, port):
+        configuration = Path(state) / "nginx.conf"
+        text = _CONFIGURATION.format(user=user, state=state, address=address, port=port, folder=folder.resolve())
+        configuration.write_text(text, encoding="utf-8")
+        with served("nginx", [nginx, "-e", "stderr", "-p", state, "-c", str(configuration)], link, port):
             yield f"http://{link.storage.address}:{port}"

@@ -2,8 +2,6 @@
 
 Each line of its input is a request for one of its methods, each line of its output an answer. When its input
 ends, it ends everything that it started.
-
-Covers: what the storage host does. Does not cover: asking for it (emlio_bench.race.storage.remote).
 """
 
 import os
@@ -26,22 +24,19 @@ from emlio.errors import ConfigError, EmlioError
 from emlio_bench.harness.contest import Corpus
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.harness.environment import read_environment
-from emlio_bench.link.contract import Link, LinkEnd
+from emlio_bench.link.contract import Link, LinkEnd, LinkSpec
 from emlio_bench.link.iperf import find_iperf
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.records.corpus import make_records
 from emlio_bench.race.records.halves import in_halves
-from emlio_bench.race.run.host_energy import Energy
-from emlio_bench.race.run.host_time import children, trees_cpu_ns
-from emlio_bench.race.run.joules import Joules
-from emlio_bench.race.run.one_machine import warm
+from emlio_bench.race.run.joules import Energy, Joules
+from emlio_bench.race.run.one_machine import children, trees_cpu_ns, warm
+from emlio_bench.race.run.race import FORMS
 from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.systems.entries import all_rivals
 
-__all__ = ["FORMS", "Looked", "Said", "Served", "Storage", "boot_id", "digest_of"]
+__all__ = ["Looked", "Said", "Served", "Storage", "boot_id", "digest_of"]
 
-FORMS: Final = "data"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHUNK_BYTES: Final = 1 << 20
 _PINGED: Final = 512

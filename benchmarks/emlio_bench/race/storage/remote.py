@@ -1,13 +1,9 @@
-"""The storage side of a run on another host, as the training host uses it: ssh and one command.
-
-Covers: reaching the host, its round trip, data, servers and energy. Does not cover: what it does
-(emlio_bench.race.storage.agent).
-"""
+"""The storage side of a run on another host, as the training host uses it: ssh and one command."""
 
 import shlex
 import socket
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -20,15 +16,12 @@ from emlio import __version__
 from emlio.errors import ClosedError, ConfigError, DatasetError, TransportError
 from emlio_bench.harness.contest import Corpus
 from emlio_bench.link.accuracy import LinkReport, Load, judge
-from emlio_bench.link.contract import NETWORK, Link, LinkEnd, LinkKind
+from emlio_bench.link.contract import NETWORK, Link, LinkEnd, LinkKind, LinkSpec
 from emlio_bench.link.iperf import find_iperf, read_end
-from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.records.halves import in_halves
-from emlio_bench.race.run.host_energy import Energy
-from emlio_bench.race.run.joules import Joules
-from emlio_bench.race.run.one_machine import warm
-from emlio_bench.race.run.sides import Serving, Traffic
+from emlio_bench.race.run.joules import Energy, Joules
+from emlio_bench.race.run.one_machine import Serving, warm
 from emlio_bench.race.storage.agent import Looked, Said, Served, digest_of
 from emlio_bench.race.systems.system import System
 
@@ -139,18 +132,28 @@ class Remote:
         here = self._half_here(system, corpus) if halves else ""
         if system.reads_here:
             warm(prepared)
-            address = self.looked.address
-            end = LinkEnd(address=address, listen=address, namespace=None)
+            end = LinkEnd(address=self.looked.address, listen=self.looked.address, namespace=None)
             link = Link(spec, storage=end, training=self._training)
             with system.serve(in_halves(prepared).storage if halves else prepared, link) as url:
-                yield _Serving(url, here, self._training, None)
+                yield self._serving(url, here, lambda: 0)
             return
         order: dict[str, Any] = {"system": system.name, "prepared": str(prepared), "halves": halves}
         answer = self.ask("serve", Served, _START_S, rtt_ns=spec.rtt_ns, **order)
         try:
-            yield _Serving(_with_keys(answer, folder), here, self._training, self)
+            yield self._serving(_with_keys(answer, folder), here, lambda: self.ask("cpu_ns", int))
         finally:
             self.ask("end", type(None))
+
+    def _serving(self, url: str, here: str, servers_cpu_ns: Callable[[], int]) -> Serving:
+        addresses = psutil.net_if_addrs().items()
+        ours = (name for name, found in addresses if any(one.address == self._training.address for one in found))
+        interface = next(ours, "")
+
+        def wire() -> tuple[int, int]:
+            found = psutil.net_io_counters(pernic=True).get(interface)
+            return (found.bytes_recv + found.bytes_sent if found is not None else 0), 0
+
+        return Serving(url, here, self._training, servers_cpu_ns=servers_cpu_ns, wire=wire)
 
     def _half_here(self, system: System, corpus: Corpus) -> str:
         self._check_same(corpus)
@@ -208,35 +211,6 @@ class Remote:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Serving:
-    def __init__(self, url: str, here: str, training: LinkEnd, host: Remote | None) -> None:
-        self.url = url
-        self.here = here
-        self.training = training
-        self._host = host
-        addresses = psutil.net_if_addrs().items()
-        self._interface = next(
-            (name for name, found in addresses if any(one.address == training.address for one in found)), ""
-        )
-
-    def begin(self) -> None:
-        self._begun_bytes = self._wire_bytes()
-        self._begun_cpu_ns = self._servers_cpu_ns()
-
-    def cpu_ns(self) -> int:
-        return self._servers_cpu_ns() - self._begun_cpu_ns
-
-    def traffic(self) -> Traffic:
-        return Traffic(wire_bytes=self._wire_bytes() - self._begun_bytes)
-
-    def _servers_cpu_ns(self) -> int:
-        return self._host.ask("cpu_ns", int) if self._host is not None else 0
-
-    def _wire_bytes(self) -> int:
-        found = psutil.net_io_counters(pernic=True).get(self._interface)
-        return found.bytes_recv + found.bytes_sent if found is not None else 0
 
 
 class RemoteEnergy:

@@ -1,8 +1,4 @@
-"""The entries of a race.
-
-Covers: the list of all systems, making what they need, their settings, reasons why a system cannot
-run. Does not cover: running them.
-"""
+"""The entries of a race: all systems, what they need, their settings, reasons why a system cannot run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,26 +7,13 @@ from pathlib import Path
 from emlio_bench.harness.contest import Entrant
 from emlio_bench.race.needs.environments import installed_versions
 from emlio_bench.race.needs.making import make_missing
-from emlio_bench.race.systems.bare_sockets import BareSockets
-from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
-from emlio_bench.race.systems.grain import Grain
-from emlio_bench.race.systems.hf_datasets import HfDatasets
-from emlio_bench.race.systems.iperf import Iperf3
-from emlio_bench.race.systems.litdata import LitData, LitDataTokens
-from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.ours import Local, Remote
-from emlio_bench.race.systems.paper import PaperWay
-from emlio_bench.race.systems.pytorch_files import PyTorchFiles
-from emlio_bench.race.systems.spdl import Spdl
+from emlio_bench.race.systems import others
+from emlio_bench.race.systems.limits import BareSockets, Iperf3
+from emlio_bench.race.systems.ours import Local, PaperWay, Remote
 from emlio_bench.race.systems.system import Setting, System
 from emlio_bench.race.systems.tfdata_service import TfDataService
-from emlio_bench.race.systems.webdataset import WebDataset
 
-__all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered"]
-
-_STREAMS = tuple(Remote(name=f"emlio-streams-{count}", lanes=count) for count in (1, 2))
-"""EMLIO with the lanes of the paper's daemon, for the paper's figures 7 and 8.
-"""
+__all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered", "entry_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +23,28 @@ class Entry:
     system: System
     setting: Setting
     entrant: Entrant
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """Names of system and setting."""
+        return self.system.name, self.setting.name
+
+
+def entry_of(system: System, setting: Setting | None = None, missing: str | None = None) -> Entry:
+    """Return a system at a setting, by default its first, described as it describes itself."""
+    setting, claim = setting or system.settings(0)[0], system.claim
+    entrant = Entrant(
+        subject=system.name,
+        setting=setting.name,
+        words=setting.words,
+        family=system.family,
+        shuffles=claim.shuffles,
+        exact=claim.exact,
+        leaves_on_disk=claim.leaves_on_disk,
+        versions=installed_versions(system.environment, system.cache, claim.packages),
+        missing=missing,
+    )
+    return Entry(system=system, setting=setting, entrant=entrant)
 
 
 def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
@@ -54,29 +59,29 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
         BareSockets(),
         Remote(),
         Local(),
-        DaliLocal(),
+        others.dali_local(),
         PaperWay(),
-        LitData(cache=cache),
-        LitDataTokens(cache=cache),
-        Mosaic(cache=cache),
-        WebDataset(cache=cache),
-        HfDatasets(cache=cache),
+        others.litdata(cache),
+        others.litdata_tokens(cache),
+        others.mosaic(cache),
+        others.WebDataset(cache=cache),
+        others.hf_datasets(cache),
         TfDataService(cache=cache),
-        PyTorchFiles(cache=cache, mount=mount),
-        DaliFiles(form="file", cache=cache, mount=mount),
-        DaliFiles(form="tfrecord", cache=cache, mount=mount),
-        Spdl(cache=cache, mount=mount),
-        Grain(cache=cache, mount=mount),
-        *_STREAMS,
+        others.pytorch_files(cache, mount),
+        others.dali_files("file", cache, mount),
+        others.dali_files("tfrecord", cache, mount),
+        others.spdl(cache, mount),
+        others.grain(cache, mount),
+        # With the lanes of the paper's daemon, for the paper's figures 7 and 8.
+        Remote(name="emlio-streams-1", lanes=1),
+        Remote(name="emlio-streams-2", lanes=2),
     )
 
-
-_UNUSUAL = {system.name for system in (*_STREAMS, LitDataTokens())}
 
 SUBJECTS = tuple(system.name for system in all_rivals(Path()))
 """The names of all systems."""
 
-USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in _UNUSUAL)
+USUAL_SUBJECTS = tuple(name for name in SUBJECTS if "-streams-" not in name and name != "litdata-tokens")
 """The names of the systems that run by default."""
 
 
@@ -104,42 +109,31 @@ def entered(
         lacks: returns what the storage side lacks for these systems, by their names; None if it is
             this machine.
     """
-    able: list[Entry] = []
-    unable: list[Entrant] = []
     systems = tuple(systems)
     unserved = (lacks or _lacks_here)(systems)
     reasons = {system.name: system.lacks() or unserved.get(system.name) for system in systems}
     _tell_reasons(reasons, tell)  # before anything is installed for the others
     possible = [system for system in systems if reasons[system.name] is None]
-    environments = {system.environment for system in possible if system.environment is not None}
-    programs = {program for system in possible for program in system.programs}
-    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell, agree) if make else {}
-    later: dict[str, str | None] = {}
-    for system in possible:
-        needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
-        later[system.name] = next((failed[name] for name in needed if name in failed), None) or system.not_made()
+    needs = {
+        system.name: [*system.programs, *([system.environment] if system.environment else [])] for system in possible
+    }
+    failed: Mapping[str, str] = {}
+    if make:
+        failed = make_missing((name for names in needs.values() for name in names), cache, tell, agree)
+    later = {
+        system.name: next((failed[name] for name in needs[system.name] if name in failed), None) or system.not_made()
+        for system in possible
+    }
     _tell_reasons(later, tell)
+    found: list[Entry] = []
     for system in systems:
-        reason = reasons[system.name] or later[system.name]
         settings = {one.name: one for rtt_ns in rtts_ns for one in system.settings(rtt_ns) if every or one.usual}
-        versions = installed_versions(system.environment, cache, system.claim.packages)
-        for one in settings.values():
-            entrant = Entrant(
-                subject=system.name,
-                setting=one.name,
-                words=one.words,
-                family=system.family,
-                shuffles=system.claim.shuffles,
-                exact=system.claim.exact,
-                leaves_on_disk=system.claim.leaves_on_disk,
-                versions=versions,
-                missing=reason,
-            )
-            if reason is None:
-                able.append(Entry(system=system, setting=one, entrant=entrant))
-            else:
-                unable.append(entrant)
-    return tuple(able), tuple(unable)
+        reason = reasons[system.name] or later[system.name]
+        found += [entry_of(system, one, reason) for one in settings.values()]
+    return (
+        tuple(entry for entry in found if entry.entrant.missing is None),
+        tuple(entry.entrant for entry in found if entry.entrant.missing is not None),
+    )
 
 
 def _tell_reasons(reasons: Mapping[str, str | None], tell: Callable[[str], None]) -> None:

@@ -1,13 +1,15 @@
-"""EMLIO as a user runs it.
+"""EMLIO as a user runs it, and the paper's method.
 
-Settings: none. The loader chooses everything that could be tuned (streams, their number, windows,
+Settings of EMLIO: none. The loader chooses everything that could be tuned (streams, their number, windows,
 prefetch) from its measurements; only the order of records is requested. The local mode reads the
 same directory without a daemon.
 
-Covers: over the link, and without it. Does not cover: the paper's method
-(emlio_bench.race.systems.paper).
+Settings of the paper's method: those of the paper: whole shards are shuffled, the high-water mark is 16,
+and T threads send, each over a socket of its own. The sender is told of each reader and its epochs, then
+sends without acknowledgement; nothing is checked.
 """
 
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,29 +17,31 @@ from pathlib import Path
 from typing import Final
 
 from emlio_bench.harness.contest import Family
-from emlio_bench.harness.daemon import running_daemon
+from emlio_bench.harness.sides import running_daemon
 from emlio_bench.link.contract import Link
-from emlio_bench.race.servers.served import until_orphaned
+from emlio_bench.race.servers.served import free_port, served, until_orphaned
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
-__all__ = ["Local", "Remote", "serving_daemon"]
+__all__ = ["CLAIM", "Local", "PaperWay", "Remote", "serving_daemon"]
 
-_CLAIM: Final = Claim(
+CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
     exact=True,
-    leaves_on_disk="nothing",
     packages=("emlio",),
     decodes=True,
     halves=True,
     trains=True,
 )
-_LOCAL_CLAIM: Final = replace(_CLAIM, halves=False)
-_READER: Final = "read_emlio"
+_HERE: Final = replace(CLAIM, halves=False)
+_PAPERS_CLAIM: Final = Claim(
+    shuffles="whole shards; records stay in their order", packages=("pyzmq", "msgpack"), decodes=True
+)
+_PAPERS: Final = "msgpack, shards shuffled, high-water mark 16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote(System):
-    """See `System`. A daemon runs at the storage end, and a rank at the training end.
+    """A daemon at the storage end, and a rank at the training end.
 
     Attributes:
         lanes: most data connections, the concurrency of a daemon in the paper; 0 to let the loader
@@ -47,11 +51,11 @@ class Remote(System):
     name: str = "emlio"
     lanes: int = 0
     family: Family = "ours"
-    claim: Claim = _CLAIM
-    reader: str = _READER
+    claim: Claim = CLAIM
+    reader: str = "read_emlio"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
+        """Return its orders, or its number of streams."""
         if self.lanes:
             return (setting("default", f"{self.lanes} stream(s) for data, all else automatic, global shuffle"),)
         return (
@@ -61,9 +65,8 @@ class Remote(System):
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `System`."""
-        flags = ["--lanes", str(self.lanes)] if self.lanes else []
-        with serving_daemon(prepared, link, flags) as url:
+        """Run a daemon."""
+        with serving_daemon(prepared, link, ["--lanes", str(self.lanes)] if self.lanes else []) as url:
             yield url
 
 
@@ -87,23 +90,40 @@ def serving_daemon(prepared: Path, link: Link, flags: Sequence[str] = ()) -> Gen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local(System):
-    """See `System`. The same loader reads a local directory, without daemon and link."""
+    """The same loader on a local directory, without daemon and link."""
 
     name: str = "emlio-local"
     family: Family = "ours"
-    claim: Claim = _LOCAL_CLAIM
-    reader: str = _READER
-
-    @property
-    def reads_here(self) -> bool:
-        """See `System`."""
-        return True
-
-    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
-        return (setting("default", "everything automatic, global shuffle, data on this host"),)
+    claim: Claim = _HERE
+    reader: str = "read_emlio"
+    tried: tuple[Setting, ...] = (setting("default", "everything automatic, global shuffle, data on this host"),)
+    reads_here: bool = True
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `System`. Nothing is served."""
+        """Serve nothing."""
         yield str(prepared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperWay(System):
+    """PUSH sockets, and batches packed by msgpack."""
+
+    name: str = "paper"
+    family: Family = "ours"
+    claim: Claim = _PAPERS_CLAIM
+    reader: str = "read_paper"
+    tried: tuple[Setting, ...] = (
+        setting("default", f"one sending thread, {_PAPERS}", workers=1),
+        setting("2 workers", f"2 sending threads, each with a stream, {_PAPERS}", workers=2),
+        setting("4 workers", f"4 sending threads, each with a stream, {_PAPERS}", workers=4),
+    )
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """Run the paper's sender."""
+        port = free_port(link.storage)
+        sender = [sys.executable, "-m", "emlio_bench.race.servers.paper_sender", str(prepared)]
+        sender += [link.storage.listen, link.storage.address, str(port)]
+        with served("the paper's sender", sender, link, port):
+            yield f"tcp://{link.storage.address}:{port}"

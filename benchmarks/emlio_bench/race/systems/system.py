@@ -1,11 +1,6 @@
-"""The interface between the race and its systems, and what most of them have in common.
+"""The interface between the race and its systems, and what most of them have in common."""
 
-Covers: the description of each system, and how its data are made, served and read. Does not cover:
-the systems (emlio_bench.race.systems), the race.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +10,13 @@ from emlio.errors import ConfigError
 from emlio_bench.harness.contest import Corpus, Family
 from emlio_bench.link.contract import Link
 from emlio_bench.race.needs.environments import environment_python, find_program, why_no_environment
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import make_records
-from emlio_bench.race.records.order import RaceOrder
+from emlio_bench.race.records.order import RaceOrder, consumer_command
 
-__all__ = ["DEFAULT", "WORKERS", "Claim", "Setting", "System", "setting", "workers_setting"]
+__all__ = ["DEFAULT", "Claim", "Setting", "System", "setting"]
 
 DEFAULT: Final = "default"
 """The name of a setting without tuning."""
-
-WORKERS: Final = (2, 4, 8, 16)
-"""The numbers of workers that are tried, for systems with workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +42,13 @@ class Setting:
             raise ConfigError(f"a setting must have a name and each option once, got {self.name!r} with {names}")
 
 
+def setting(name: str, words: str, **options: str | int) -> Setting:
+    """Return a setting with its options as keywords, and `usual` for one that runs without a request."""
+    usual = bool(options.pop("usual", False)) or name == DEFAULT
+    values = tuple((key, str(value)) for key, value in options.items())
+    return Setting(name=name, words=words, options=values, usual=usual)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The claims of a system about itself, at the settings of the race.
@@ -67,8 +65,8 @@ class Claim:
     """
 
     shuffles: str
-    exact: bool | None
-    leaves_on_disk: str
+    exact: bool | None = None
+    leaves_on_disk: str = "nothing"
     packages: tuple[str, ...] = ()
     decodes: bool = False
     halves: bool = False
@@ -76,44 +74,42 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System(ABC):
-    """One system of the race.
-
-    The object can be kept for a whole race. `prepare`, `serve` and a consumer are used in this
-    order, with one consumer at a time. By default it has EMLIO's own format, read where it lies.
+class System:
+    """A way to get records from the storage host to the training host.
 
     Attributes:
         name: short stable name for results.
-        family: group of systems that it is shown with.
-        claim: claims of the system about itself.
+        family: see `Family`.
+        claim: what it says about itself.
         reader: module of its consumer in emlio_bench.race.consumers.
+        tried: its settings; its defaults come first.
+        form: converts the records to its own format below a folder, once, and returns where they are.
         environment: name of the environment that its programs run in
             (emlio_bench.race.needs.environments); None for this process's own.
         programs: programs of `environments.GO_PROGRAMS` that it needs.
         cache: folder of environments and programs.
+        reads_here: whether its data are a folder of the training host: a disk, or a mount that is there.
     """
 
     name: str
     family: Family
     claim: Claim
     reader: str
+    tried: tuple[Setting, ...] = ()
+    form: Callable[[Corpus, Path], Path] = make_records
     environment: str | None = None
     programs: tuple[str, ...] = ()
     cache: Path = Path()
+    reads_here: bool = False
 
     @property
     def python(self) -> Path | None:
         """The interpreter of its environment; None for this process's own, or if it is not made."""
         return None if self.environment is None else environment_python(self.environment, self.cache)
 
-    @property
-    def reads_here(self) -> bool:
-        """True if its data are a folder of the training host: a disk, or a mount that is there."""
-        return False
-
-    @abstractmethod
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """Return its settings for a link with this round trip; its defaults come first."""
+        return self.tried
 
     def lacks(self) -> str | None:
         """Return what is missing to read it here that a race does not install, and how to get it, or None."""
@@ -135,13 +131,8 @@ class System(ABC):
         return self
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """Convert the records to its own format below `folder`, once.
-
-        Args:
-            corpus: the records.
-            folder: folder of all formats.
-        """
-        return make_records(corpus, folder)
+        """Convert the records to its own format below `folder`, once."""
+        return self.form(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
@@ -162,14 +153,3 @@ class System(ABC):
         It runs at the training end, and reports each Epoch and then Finished.
         """
         return consumer_command(self.python, self.reader, order)
-
-
-def setting(name: str, words: str, *, usual: bool = False, **options: str | int) -> Setting:
-    """Return a setting with its options as keywords."""
-    values = tuple((key, str(value)) for key, value in options.items())
-    return Setting(name=name, words=words, options=values, usual=usual or name == DEFAULT)
-
-
-def workers_setting(count: int, words: str, *, usual: bool = False, **options: str | int) -> Setting:
-    """Return a setting that is named after its number of workers."""
-    return setting(f"{count} workers", words, usual=usual, workers=count, **options)

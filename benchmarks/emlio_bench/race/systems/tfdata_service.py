@@ -5,9 +5,6 @@ a number of workers; the page of `distribute`: batches are compressed by default
 `max_outstanding_requests` bounds the number of concurrent requests; and "Better performance with
 the tf.data API": parallel interleave, prefetch, AUTOTUNE. Each worker is reached by a connection of
 its own.
-
-Covers: TFRecord files, dispatchers and workers. Does not cover: their program and reading
-(emlio_bench.race.consumers.serve_tfdata, read_tfdata).
 """
 
 import json
@@ -18,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.contest import Corpus, Family
+from emlio_bench.harness.contest import Family
 from emlio_bench.harness.data import shard_paths
-from emlio_bench.link.contract import Link, LinkEnd
-from emlio_bench.race.records.corpus import make_records
-from emlio_bench.race.records.order import RaceOrder
+from emlio_bench.link.contract import Link
 from emlio_bench.race.servers.served import free_port, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
@@ -32,73 +27,61 @@ _SERVER: Final = Path(__file__).resolve().parents[1] / "consumers" / "serve_tfda
 _WORKERS: Final = (1, 4, 8)
 """The numbers of workers of the services, which run side by side; a setting selects one."""
 
-_BUFFER: Final = 1000
-_LARGE_BUFFER: Final = 10_000
-_CLAIM: Final = Claim(
-    shuffles="files, and records inside a buffer of 1,000 in each worker",
-    exact=None,
-    leaves_on_disk="nothing",
-    packages=("tensorflow-cpu",),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TfDataService(System):
-    """See `System`."""
+    """The service. It reads the TFRecord files that EMLIO reads."""
 
     name: str = "tfdata-service"
     family: Family = "service"
-    claim: Claim = _CLAIM
+    claim: Claim = Claim(
+        shuffles="files, and records inside a buffer of 1,000 in each worker", packages=("tensorflow-cpu",)
+    )
     reader: str = "read_tfdata"
     environment: str | None = "tf"
-
-    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `System`."""
-        one, few, many = _WORKERS
-        return (
-            setting("default", "1 worker, compressed as it finds right", workers=one, buffer=_BUFFER),
-            setting("plain", "1 worker, not compressed", workers=one, buffer=_BUFFER, plain=1),
-            setting("plain, 4 workers", "4 workers, not compressed", workers=few, buffer=_BUFFER, plain=1),
-            setting(
-                "4 workers",
-                "4 workers, not compressed, 16 requests at a time",
-                workers=few,
-                buffer=_BUFFER,
-                plain=1,
-                requests=16,
-            ),
-            setting(
-                "tuned",
-                "8 workers, not compressed, 32 requests at a time",
-                usual=True,
-                workers=many,
-                buffer=_BUFFER,
-                plain=1,
-                requests=32,
-            ),
-            setting(
-                "large buffer",
-                f"1 worker, not compressed, a buffer of {_LARGE_BUFFER:,}, 16 requests at a time",
-                workers=one,
-                buffer=_LARGE_BUFFER,
-                plain=1,
-                requests=16,
-            ),
-        )
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`. EMLIO's own format is TFRecord files too."""
-        return make_records(corpus, folder)
+    tried: tuple[Setting, ...] = (
+        setting("default", "1 worker, compressed as it finds right", workers=1, buffer=1000),
+        setting("plain", "1 worker, not compressed", workers=1, buffer=1000, plain=1),
+        setting("plain, 4 workers", "4 workers, not compressed", workers=4, buffer=1000, plain=1),
+        setting(
+            "4 workers",
+            "4 workers, not compressed, 16 requests at a time",
+            workers=4,
+            buffer=1000,
+            plain=1,
+            requests=16,
+        ),
+        setting(
+            "tuned",
+            "8 workers, not compressed, 32 requests at a time",
+            usual=True,
+            workers=8,
+            buffer=1000,
+            plain=1,
+            requests=32,
+        ),
+        setting(
+            "large buffer",
+            "1 worker, not compressed, a buffer of 10,000, 16 requests at a time",
+            workers=1,
+            buffer=10_000,
+            plain=1,
+            requests=16,
+        ),
+    )
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `System`."""
+        """Run dispatchers and workers."""
         python = self.python
         if python is None:
             raise ConfigError(f"tf.data service {self.not_made()}")
         listen, reached = link.storage.listen, link.storage.address
-        ports = _free_ports(link.storage, sum(count + 1 for count in _WORKERS))
-        services = {count: [ports.pop() for _ in range(count + 1)] for count in _WORKERS}
+        ports: dict[int, None] = {}
+        while len(ports) < sum(count + 1 for count in _WORKERS):
+            ports[free_port(link.storage)] = None
+        left = iter(ports)
+        services = {count: [next(left) for _ in range(count + 1)] for count in _WORKERS}
         words = [",".join(map(str, service)) for service in services.values()]
         last = services[_WORKERS[-1]][-1]  # the workers start one after the other, so this is the last one
         with served("tf.data service", [str(python), str(_SERVER), listen, reached, *words], link, last):
@@ -108,15 +91,3 @@ class TfDataService(System):
                     "files": [str(path.resolve()) for path in shard_paths(prepared)],
                 }
             )
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return System.command(self, order)
-
-
-def _free_ports(end: LinkEnd, count: int) -> list[int]:
-    """Return this many distinct free ports."""
-    found: set[int] = set()
-    while len(found) < count:
-        found.add(free_port(end))
-    return list(found)

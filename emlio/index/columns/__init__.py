@@ -1,1 +1,0 @@
-"""Columns of a dataset's records, and predicates over them."""

@@ -1,1 +1,0 @@
-"""The contents of synthetic datasets, and their form as plain files."""

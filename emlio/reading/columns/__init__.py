@@ -1,1 +1,0 @@
-"""Columns read from all records of a dataset, and predicates over them."""
