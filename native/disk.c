@@ -242,13 +242,13 @@ EXPORTED void *emlio_disk_open(int32_t depth, int32_t kind, int32_t align, int32
 }
 
 /* What transfers past the page cache must be aligned to, for a file: the larger of its memory's and its offsets'. 0 if the file
-   system offers none. Returns less than none if the kernel does not tell: its error. */
+   system offers none, or the kernel is older than 6.1 and does not tell. Less than none is the system's error. */
 EXPORTED int64_t emlio_disk_alignment(int32_t descriptor) {
     enum { AT_EMPTY = 0x1000, MASK_DIOALIGN = 0x2000, AT_MASK = 0, AT_MEMORY = 38, AT_OFFSET = 39 };
     uint32_t found[64]; /* struct statx, in words */
     memset(found, 0, sizeof found);
     if (syscall(SYS_statx, descriptor, "", AT_EMPTY, MASK_DIOALIGN, found)) return -errno;
-    if (!(found[AT_MASK] & MASK_DIOALIGN)) return -ENOTSUP;
+    if (!(found[AT_MASK] & MASK_DIOALIGN)) return 0;
     return found[AT_MEMORY] > found[AT_OFFSET] ? found[AT_MEMORY] : found[AT_OFFSET];
 }
 

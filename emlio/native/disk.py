@@ -115,10 +115,10 @@ def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, mo
 
 
 def direct_alignment(descriptor: int) -> int:
-    """Return what direct reads of a file must be aligned to; 0 if its file system offers none.
+    """Return what direct reads of a file must be aligned to; 0 if its file system offers none, or the kernel does not tell.
 
     Raises:
-        OSError: the kernel does not tell (it is older than 6.1), or the C library is not used.
+        OSError: the system refuses to tell, or the C library is not used.
     """
     found = int(_used(library_for(0)).emlio_disk_alignment(descriptor))
     if found < 0:

@@ -13,6 +13,7 @@ from emlio import EmlioLoader
 from emlio.cli import main
 from emlio.errors import EmlioError
 from emlio.index.opening import DatasetPath, open_dataset
+from emlio.reading.io_choice import IoMode, IoModes
 from emlio_testing.datasets import numbered_payload
 from emlio_testing.format_datasets import FORMS, Form
 from emlio_testing.format_files import read_folder
@@ -24,7 +25,7 @@ from emlio_testing.toy_format import BROKEN, TOYS, registered
 
 _RECORDS = 17
 _ALL: Mapping[str, Form] = {**FORMS, "toy": TOYS}
-_PLACES = ("folder", "daemon", "local copy", "bucket", "bucket of a daemon")
+_PLACES = ("folder", "daemon", "direct daemon", "local copy", "bucket", "bucket of a daemon")
 _PICTURES = [name for name, form in _ALL.items() if form.pictures]
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -80,7 +81,8 @@ def _at(places: Places, place: str, name: str, **options: Any) -> Generator[Emli
     if place == "local copy":
         usual["local"] = where
     arguments = loader_arguments(**usual, **_ALL[name].arguments, **options)
-    daemon = nullcontext(where) if place in ("folder", "bucket") else served(where)
+    io = IoModes(otherwise=IoMode.DIRECT if "direct" in place else IoMode.AUTO)
+    daemon = nullcontext(where) if place in ("folder", "bucket") else served(where, io=io)
     with daemon as address, EmlioLoader(address, **arguments) as loader:
         yield loader
 
@@ -168,7 +170,7 @@ def test_no_record_is_lost_when_it_is_converted(name: str, to: str, folders: Pat
         assert dataset.contents.format == ("tar" if to == "wds" else to)
 
 
-@pytest.mark.parametrize("place", ["folder", "daemon", "local copy"])
+@pytest.mark.parametrize("place", ["folder", "daemon", "direct daemon", "local copy"])
 @every_format
 def test_a_file_that_is_replaced_while_it_is_served_is_an_error_that_names_it(
     name: str, place: str, tmp_path: Path
