@@ -387,6 +387,7 @@ static int take_ring(queue *of) {
 static int enter(queue *of, int32_t least) {
     const uint32_t filled = atomic_load_explicit(of->sq_tail, memory_order_acquire) -
                             atomic_load_explicit(of->sq_head, memory_order_acquire);
+    if (!filled && !least) return 0;
     const unsigned how = least ? ENTER_GETEVENTS : 0;
     return syscall(NR_ENTER, of->ring, filled, (unsigned)least, how, (void *)0, (size_t)0) < 0 ? errno : 0;
 }
@@ -465,6 +466,17 @@ static void unlink_batch(queue *of, batch *gone) {
     }
 }
 
+/* Copy `n` ranges of `memory` to `out`, one after the other. */
+EXPORTED void emlio_disk_pack(const uint8_t *memory, const int64_t *places, const int64_t *sizes, int64_t n, uint8_t *out) {
+    for (int64_t i = 0; i < n;) {
+        const int64_t from = places[i];
+        int64_t bytes = 0;
+        for (; i < n && places[i] == from + bytes; i++) bytes += sizes[i];
+        memcpy(out, memory + from, (size_t)bytes);
+        out += bytes;
+    }
+}
+
 /* Wait until a batch is done, and for nothing else; then copy, and free the batch.
 
    Copies `n` ranges of `memory`, of which `places` and `sizes` tell, to `out`, one after the other; none if `out` is 0.
@@ -508,15 +520,25 @@ EXPORTED int32_t emlio_disk_finish(void *disk, void *begun, const uint8_t *memor
     pthread_mutex_unlock(&of->lock);
     if (error) return result;
     free(wanted);
-    if (result || !out) return result;
-    for (int64_t i = 0; i < n;) {
-        const int64_t from = places[i];
-        int64_t bytes = 0;
-        for (; i < n && places[i] == from + bytes; i++) bytes += sizes[i];
-        memcpy(out, memory + from, (size_t)bytes);
-        out += bytes;
-    }
-    return 0;
+    if (!result && out) emlio_disk_pack(memory, places, sizes, n, out);
+    return result;
+}
+
+/* Give the kernel what was begun, and take what is done, without waiting. Under the lock. */
+static void move_on(queue *of, batch *wanted) {
+    if (of->closing) return;
+    if (of->kind == URING) take_ring(of);
+    give(of, wanted);
+    if (of->kind == URING) enter(of, 0);
+    else if (!of->waiting) take_done(of, 0);
+}
+
+/* Give the kernel what was begun, as far as the depth allows. Does not wait. */
+EXPORTED void emlio_disk_push(void *disk) {
+    queue *of = disk;
+    pthread_mutex_lock(&of->lock);
+    move_on(of, 0);
+    pthread_mutex_unlock(&of->lock);
 }
 
 /* Drop a batch that is not wanted any more: what the kernel was not given is not read. Returns whether it is done, and gone; as
@@ -526,12 +548,7 @@ EXPORTED int32_t emlio_disk_drop(void *disk, void *begun) {
     batch *dropped = begun;
     pthread_mutex_lock(&of->lock);
     if (!dropped->error) dropped->error = ECANCELED;
-    if (!of->closing) {
-        if (of->kind == URING) take_ring(of);
-        give(of, dropped);
-        if (of->kind == URING) enter(of, 0);
-        else if (!of->waiting) take_done(of, 0);
-    }
+    move_on(of, dropped);
     const int gone = !dropped->left;
     if (gone) unlink_batch(of, dropped);
     pthread_mutex_unlock(&of->lock);

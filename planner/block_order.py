@@ -79,6 +79,12 @@ class BlockOrder:
         rows += windows * self._window
         return self._blocks_at(rows, first, last) * block + within_block
 
+    def window_end(self, place: int) -> int:
+        """Return the place after the last one whose records lie in the same blocks."""
+        window = (place + self._lack * (place >= self._shift_from)) // self._full
+        end = (window + 1) * self._full
+        return end - self._lack * (end > self._shift_from)
+
     def _mixed(
         self, windows: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], first: int, last: int
     ) -> npt.NDArray[np.int64]:

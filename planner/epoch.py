@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
+from emlio.planner.block_order import BlockOrder
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Order, RepeatingOrder
 from emlio.planner.spec import PlanSpec
@@ -97,6 +98,24 @@ class EpochPlan:
         """Return the number of samples of the rank."""
         self._check_rank(rank)
         return self._full_steps * self.spec.batch_size + self._tail_run(rank)[1]
+
+    def window_end(self, rank: int, slot: int) -> int | None:
+        """Return the slot after the last one whose records lie in the same blocks; None if the order has no blocks."""
+        if not isinstance(self._order, BlockOrder):
+            return None
+        place = int(self.places(rank, slot, slot + 1)[0])
+        return max(self._slots_before(rank, self._order.window_end(place)), slot + 1)
+
+    def _slots_before(self, rank: int, place: int) -> int:
+        """Return the number of a rank's slots before a place."""
+        batch = self.spec.batch_size
+        step, rest = divmod(place - self.origin, batch * self.spec.world_size)
+        if step < self._full_steps:
+            return step * batch + min(max(rest - rank * batch, 0), batch)
+        begin, length = self._tail_run(rank)
+        full = self._full_steps
+        into = place - self.origin - full * batch * self.spec.world_size - begin
+        return full * batch + min(max(into, 0), length)
 
     def batch_slots(self, rank: int, step: int) -> tuple[int, int]:
         """Return the slots of one batch: the first, and the one after the last."""

@@ -24,6 +24,7 @@ __all__ = [
     "TransferError",
     "direct_alignment",
     "join_ranges",
+    "pack_ranges",
 ]
 
 _Ints = npt.NDArray[np.int64]
@@ -112,6 +113,27 @@ def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, mo
         places=places[:ranges],
         memory_bytes=int(places[ranges]),
     )
+
+
+def pack_ranges(memory: npt.NDArray[np.uint8], places: _Ints, sizes: _Ints, out: npt.NDArray[np.uint8]) -> None:
+    """Copy ranges of memory that holds them to `out`, one after the other.
+
+    Args:
+        memory: contiguous.
+        places: (n,) where each range lies in it.
+        sizes: (n,) its length.
+        out: the destination, contiguous and as large as all ranges.
+
+    Raises:
+        ValueError: a range does not lie in the memory, or `out` is too small.
+    """
+    if len(sizes) and (int(places.min()) < 0 or int((places + sizes).max()) > memory.nbytes):
+        raise ValueError(f"ranges must lie in the memory of {memory.nbytes} bytes, got {places!r} and {sizes!r}")
+    if out.nbytes < int(sizes.sum()) or not out.flags.c_contiguous:
+        raise ValueError(f"out must be contiguous and have {int(sizes.sum())} bytes, has {out.nbytes}")
+    at, size = np.ascontiguousarray(places, np.int64), np.ascontiguousarray(sizes, np.int64)
+    library = _used(library_for(out.nbytes))
+    library.emlio_disk_pack(memory.ctypes.data, at.ctypes.data, size.ctypes.data, len(at), out.ctypes.data)
 
 
 def direct_alignment(descriptor: int) -> int:
@@ -250,6 +272,12 @@ class DiskQueue:
             raise TransferError(error, int(failed[0]))
         if self._dropped:
             self.sweep()
+
+    def push(self) -> None:
+        """Tell the kernel of what was begun, as far as the depth allows. Does not wait."""
+        with self._lock:
+            if self._queue is not None:
+                self._library.emlio_disk_push(self._queue)
 
     def drop(self, batch: Batch) -> None:
         """Give up a batch. Its memory is kept as long as the kernel may write to it. Does not wait."""

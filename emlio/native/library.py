@@ -52,6 +52,8 @@ _SIGNATURES: Final = {
     "emlio_disk_alignment": (_INT, _FLAG),
     "emlio_disk_begin": (_POINTER, _POINTER, _INT, *[_POINTER] * 5, _FLAG),
     "emlio_disk_finish": (_FLAG, *[_POINTER] * 5, _INT, _POINTER, _POINTER),
+    "emlio_disk_push": (None, _POINTER),
+    "emlio_disk_pack": (None, _POINTER, _POINTER, _POINTER, _INT, _POINTER),
     "emlio_disk_drop": (_FLAG, _POINTER, _POINTER),
     "emlio_disk_in_flight": (_FLAG, _POINTER),
     "emlio_disk_stop": (None, _POINTER),

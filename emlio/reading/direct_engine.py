@@ -23,6 +23,7 @@ from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.buffers import BufferPool
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
+from emlio.reading.kept_windows import KeptWindows
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles
@@ -66,6 +67,8 @@ class DirectEngine(PageCacheEngine):
         pool: the memory.
     """
 
+    keeps_windows = True
+
     def __init__(
         self, dataset: Dataset, files: OpenFiles, direct: OpenFiles, queue: DiskQueue, budget: AheadBudget
     ) -> None:
@@ -106,6 +109,7 @@ class DirectReads(Reads):
         self._engine = engine
         self._cached = cached
         self._begun: dict[int, _Begun] = {}
+        self._windows = KeptWindows(engine.direct, engine.queue, engine.pool, engine.budget)
         self._closed = False
         # Reentrant: the garbage collector may drop a stream, which closes this, while it is held.
         self._lock = RLock()
@@ -113,10 +117,12 @@ class DirectReads(Reads):
 
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
         """See `Reads`."""
-        return len(planned) <= _AHEAD
+        return len(planned) <= _AHEAD or self._windows.wants(planned)
 
     def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
         """See `Reads`."""
+        if self._windows.begin(read):
+            return True
         begun = self._begin(read, ahead=True)
         if begun is None:
             return False
@@ -131,6 +137,8 @@ class DirectReads(Reads):
         self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
     ) -> npt.NDArray[np.uint8] | None:
         """See `Reads`. What is lent is the memory that the disk filled."""
+        if self._windows.begin(read):
+            return None
         begun = self._take(read)
         if begun is None or not self._finish(begun, read, None, now_ns):
             return None
@@ -142,9 +150,21 @@ class DirectReads(Reads):
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""
+        if self._of_window(read, out, now_ns):
+            return
         begun = self._take(read)
         if begun is None or not self._finish(begun, read, out, now_ns):
             self._cached.complete(read, gatherer, out, now_ns)
+
+    def _of_window(self, read: RangeRead, out: npt.NDArray[np.uint8], now_ns: int) -> bool:
+        """Fill `out` from the read's window; return False if that is not kept."""
+        try:
+            return self._windows.complete(read, out, now_ns)
+        except TransferError as error:
+            self._engine.say(error)
+            return False
+        except OSError as error:
+            raise ClosedError("the dataset is closed") from error
 
     def _take(self, read: RangeRead) -> _Begun | None:
         """Return the read at the disk, begun now if it was not before; None if it cannot be read directly."""
@@ -198,6 +218,7 @@ class DirectReads(Reads):
             dropped, self._begun = self._begun, {}
         self._engine.budget.leave()
         self._cached.close()
+        self._windows.close()
         for begun in dropped.values():
             self._drop(begun)
 

@@ -62,7 +62,10 @@ class ReadEngine(ABC):
 
     Attributes:
         dataset: the dataset.
+        keeps_windows: whether it can read a window of a block order once, and keep it.
     """
+
+    keeps_windows = False
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset

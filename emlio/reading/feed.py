@@ -76,6 +76,7 @@ class Feed:
             opening=opening,
             most_bytes=most_bytes,
             chunk=chunk,
+            by_windows=engine.keeps_windows,
         )
         # Not a generator of the feed's own: the two would keep each other alive until the garbage
         # collector runs.

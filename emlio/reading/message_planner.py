@@ -9,8 +9,8 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.notes import MOST_NOTED, pack_notes
 from emlio.index.dataset import Dataset
-from emlio.planner.plan import Plan, stretches
-from emlio.reading.ranges import RangeRead, run_starts
+from emlio.planner.plan import EpochPlan, Plan, stretches
+from emlio.reading.ranges import RangeRead, Window, run_starts
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
@@ -33,6 +33,20 @@ _CHUNK = 8192
 """Records planned at once: enough for array code, and few enough that the first message leaves
 after 1 ms and that no array reaches the 128 KiB from which glibc maps and unmaps each one. A search
 for the next record takes as long before it can be given up."""
+
+
+_LEAST_IN_WINDOWS = 1024
+"""Small windows are planned several at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stretch:
+    """Records of a stream that are planned at once; shapes (n,). `whole` if they are all records of a window."""
+
+    slots: npt.NDArray[np.int64]
+    shard: npt.NDArray[np.int64]
+    record: npt.NDArray[np.int64]
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +134,8 @@ class MessagePlanner:
         opening: the size of the first messages instead.
         most_bytes: returns the current limit of the size, if that is smaller.
         chunk: the most places planned at once.
+        by_windows: whether the records of a window of a block order are planned at once, and no message has records of
+            two windows.
     """
 
     plan: Plan
@@ -131,6 +147,7 @@ class MessagePlanner:
     opening: Opening = NO_OPENING
     most_bytes: Callable[[], int] | None = None
     chunk: int = _CHUNK
+    by_windows: bool = False
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan | Searched]:
         """Yield all messages from a position on.
@@ -151,14 +168,13 @@ class MessagePlanner:
         while records and (position.end is None or epoch < position.end):
             found = bool(origin or slot)
             nothing, slots_left = Searched(epoch=epoch), False
-            chunk = min(self.chunk, _CHUNK)
-            for slots, shard, record in stretches(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, chunk):
+            for stretch in self._stretches(self.plan.epoch(epoch, origin), slot):
                 slots_left = True
-                if not slots.size:
+                if not stretch.slots.size:
                     yield nothing
                     continue
                 found = True
-                for message in self._cut(epoch, slots, shard, record, sent_bytes):
+                for message in self._cut(epoch, stretch, sent_bytes):
                     sent_bytes += message.size_bytes
                     yield message
             if fixed and not found:
@@ -167,18 +183,36 @@ class MessagePlanner:
                 yield nothing  # an epoch without a slot for this rank takes time, too
             epoch, origin, slot = epoch + 1, 0, 0
 
-    def _cut(
-        self,
-        epoch: int,
-        slots: npt.NDArray[np.int64],
-        shard: npt.NDArray[np.int64],
-        record: npt.NDArray[np.int64],
-        sent_bytes: int,
-    ) -> Iterator[MessagePlan]:
+    def _stretches(self, epoch: EpochPlan, slot: int) -> Iterator[_Stretch]:
+        """Yield the stream's records of an epoch from a slot on; some stretches may be empty."""
+        slots = epoch.slots(self.rank)
+        while self.by_windows and slot < slots:
+            end = self._windows_end(epoch, slot, slots)
+            if end is None:
+                break
+            of_each, shard, record = next(stretches(epoch, self.rank, slot, self.owned, end - slot))
+            yield _Stretch(slots=of_each, shard=shard, record=record, whole=True)
+            slot = end
+        for of_each, shard, record in stretches(epoch, self.rank, slot, self.owned, min(self.chunk, _CHUNK)):
+            yield _Stretch(slots=of_each, shard=shard, record=record, whole=False)
+
+    def _windows_end(self, epoch: EpochPlan, slot: int, slots: int) -> int | None:
+        """Return the slot after the window of a slot, or after some small ones; None if that is too far to be planned."""
+        end = slot
+        while end < slots and end - slot < _LEAST_IN_WINDOWS:
+            after = epoch.window_end(self.rank, end)
+            if after is None or after - slot > self.chunk:
+                return end if end > slot else None
+            end = after
+        return end
+
+    def _cut(self, epoch: int, stretch: _Stretch, sent_bytes: int) -> Iterator[MessagePlan]:
+        slots, shard, record = stretch.slots, stretch.shard, stretch.record
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
         files, starts, ends = self.dataset.locate(numbers, record)
         sizes = ends - starts
+        window = Window(file=files, starts=starts, sizes=sizes) if stretch.whole else None
         filled = np.cumsum(sizes)
         runs = np.append(run_starts(files, starts, sizes), len(sizes))
         most_records = MAX_MESSAGE_RECORDS if self.dataset.notes is None else MOST_NOTED
@@ -207,6 +241,8 @@ class MessagePlanner:
                 starts=starts[begin:end],
                 sizes=sizes[begin:end],
                 size_bytes=upto - before,
+                window=window,
+                window_place=begin,
                 one_run=end <= run_end,
                 notes=notes,
             )

@@ -5,7 +5,24 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RangeRead", "run_starts"]
+__all__ = ["RangeRead", "Window", "run_starts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Records that lie in the same blocks and are read one after the other; shapes (n,) for n records.
+
+    Reading their blocks once, and keeping them meanwhile, takes fewer and longer reads.
+
+    Attributes:
+        file: which of the dataset's files holds each record.
+        starts: the byte of that file at which it begins.
+        sizes: its bytes.
+    """
+
+    file: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -19,6 +36,8 @@ class RangeRead:
         starts: the byte of that file at which each begins, with its frame if it has one.
         sizes: the bytes of each.
         size_bytes: the bytes of all of them.
+        window: the window that they are a part of, if the order has windows and the engine keeps them.
+        window_place: the number of the first of them in it; the others follow.
     """
 
     shard: npt.NDArray[np.int64]
@@ -27,6 +46,8 @@ class RangeRead:
     starts: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     size_bytes: int
+    window: Window | None = None
+    window_place: int = 0
 
     @property
     def count(self) -> int:

@@ -1,7 +1,10 @@
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
@@ -197,3 +200,40 @@ def test_a_walk_over_a_billion_records_holds_little_memory() -> None:
         tracemalloc.stop()
         assert 0.31 < found / (10 * 16384) < 0.36
         assert peak < 4_000_000
+
+
+@given(
+    records=st.integers(1, 300),
+    block=st.integers(1, 9),
+    window=st.integers(1, 7),
+    batch=st.integers(1, 9),
+    world=st.integers(1, 5),
+    origin=st.integers(0, 300),
+    drop_last=st.booleans(),
+)
+def test_a_window_ends_where_the_records_of_other_blocks_begin(
+    records: int, block: int, window: int, batch: int, world: int, origin: int, *, drop_last: bool
+) -> None:
+    shuffle = Shuffle.parse(f"block:{block}:{window}")
+    assume(not drop_last or batch * world <= records)
+    spec = PlanSpec(seed=records, shuffle=shuffle, batch_size=batch, world_size=world, drop_last=drop_last)
+    epoch = Plan(_catalog(records), spec).epoch(1, min(origin, records))
+    # Which window each block is in: the one of the place at which its records are found.
+    whole = Plan(_catalog(records), replace(spec, batch_size=1, world_size=1, drop_last=False)).epoch(1)
+    order = whole.ids_at(np.arange(records)) // block
+    window_of: dict[int, int] = {}
+    for found in order.tolist():
+        window_of.setdefault(found, len(window_of) // window)
+    cuts = np.flatnonzero(np.diff([window_of[found] for found in order.tolist()])) + 1
+    for rank in range(world):
+        slot, slots = 0, epoch.slots(rank)
+        while slot < slots:
+            end = epoch.window_end(rank, slot)
+            assert end is not None
+            assert slot < end <= slots
+            places = epoch.places(rank, slot, end)
+            of_each = np.searchsorted(cuts, places, side="right")
+            assert (of_each == of_each[0]).all()
+            following = epoch.places(rank, end, min(end + 1, slots))
+            assert (np.searchsorted(cuts, following, side="right") != of_each[0]).all()
+            slot = end

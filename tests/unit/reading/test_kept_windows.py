@@ -1,0 +1,186 @@
+"""The windows of block orders: each block is read once, whatever goes wrong the bytes are right, and the memory is bounded."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.errors import DatasetError
+from emlio.index.dataset import Dataset
+from emlio.index.opening import open_dataset
+from emlio.native.disk import Batch, DiskQueue, TransferError
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import PlanSpec
+from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.direct_engine import DirectEngine
+from emlio.reading.feed import Feed
+from emlio.reading.gather import Gatherer
+from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.open_engine import open_engine
+from emlio.store.opened.open_files import OpenFiles
+from emlio.store.opened.room import Room
+from emlio_testing.datasets import write_tfrecord
+from emlio_testing.reading import feed_of, page_cache
+
+_RECORDS, _RECORD_BYTES = 6000, 1000
+_BLOCKS = "block:64:16"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for shard in range(3):
+        write_tfrecord(folder / f"{shard}.tfrecord", [rng.bytes(_RECORD_BYTES) for _ in range(_RECORDS // 3)])
+    with open_dataset("d", folder) as opened:
+        if not choose_io(IoMode.DIRECT, opened).direct:
+            pytest.skip("the file system of temporary files does not offer direct reading")
+        yield opened
+
+
+def _engine(dataset: Dataset, budget_bytes: int = 16 << 20) -> DirectEngine:
+    made = open_engine(dataset, None, AheadBudget(budget_bytes), direct=True)
+    assert isinstance(made, DirectEngine)
+    return made
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all transfers that were begun."""
+    begin, found = DiskQueue.begin, list[int]()
+
+    def noting(queue: DiskQueue, *columns: "np.ndarray", writes: bool = False) -> Batch:
+        found.extend(columns[2].tolist())
+        return begin(queue, *columns, writes=writes)
+
+    monkeypatch.setattr(DiskQueue, "begin", noting)
+    return found
+
+
+def _bytes_of(feed: Feed) -> bytes:
+    gatherer, parts = Gatherer(), []
+    while (message := feed.next(gatherer)) is not None:
+        out = np.zeros(message.payload_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        parts.append(out.tobytes())
+    feed.stop()
+    return b"".join(parts)
+
+
+def _wanted(dataset: Dataset, spec: PlanSpec, rank: int = 0) -> bytes:
+    cached = page_cache(dataset)
+    wanted = _bytes_of(feed_of(cached, message_bytes=100_000, spec=spec, rank=rank, end=2))
+    cached.close()
+    return wanted
+
+
+def _direct(engine: DirectEngine, spec: PlanSpec, rank: int = 0) -> bytes:
+    found = _bytes_of(feed_of(engine, message_bytes=100_000, spec=spec, rank=rank, end=2))
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
+    return found
+
+
+def _spec(shuffle: str = _BLOCKS, world_size: int = 1) -> PlanSpec:
+    return PlanSpec(batch_size=32, seed=3, shuffle=Shuffle.parse(shuffle), world_size=world_size)
+
+
+def test_each_block_is_read_once_in_long_pieces(dataset: Dataset, read_bytes: list[int]) -> None:
+    assert _direct(_engine(dataset), _spec()) == _wanted(dataset, _spec())
+    data_bytes = 2 * int(dataset.folder_store.sizes.sum())  # two epochs
+    assert data_bytes <= sum(read_bytes) < 1.25 * data_bytes
+    assert len(read_bytes) < 2 * 1.3 * _RECORDS / 64
+
+
+@pytest.mark.parametrize("world_size", [2, 5])
+def test_a_rank_gets_its_part_of_a_window(dataset: Dataset, world_size: int) -> None:
+    for rank in range(world_size):
+        spec = _spec(world_size=world_size)
+        assert _direct(_engine(dataset), spec, rank) == _wanted(dataset, spec, rank)
+
+
+@pytest.mark.parametrize("shuffle", [_BLOCKS, "block:1:1", "block:7:3", "block:64:1000", "block:9999:9999"])
+@pytest.mark.parametrize("budget_bytes", [0, 300_000, 3_000_000])
+def test_memory_stays_in_the_budget_and_records_are_right(dataset: Dataset, shuffle: str, budget_bytes: int) -> None:
+    engine, spec = _engine(dataset, budget_bytes), _spec(shuffle)
+    most = 0
+
+    def noting(size_bytes: int, take=engine.budget.take) -> bool:  # noqa: ANN001
+        nonlocal most
+        taken = take(size_bytes)
+        most = max(most, engine.budget.held_bytes)
+        return taken
+
+    engine.budget.take = noting  # type: ignore[method-assign]
+    assert _direct(engine, spec) == _wanted(dataset, spec)
+    assert most <= budget_bytes
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EAGAIN, errno.ENOSPC])
+def test_a_window_that_the_disk_refuses_is_read_record_by_record(
+    dataset: Dataset, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, count = DiskQueue.finish, 0
+
+    def refuse(queue: DiskQueue, batch: Batch, *ranges: "np.ndarray | None") -> None:
+        nonlocal count
+        finish(queue, batch, *ranges)
+        count += 1
+        if count % 3 == 1:
+            raise TransferError(error, 0)
+
+    monkeypatch.setattr(DiskQueue, "finish", refuse)
+    assert _direct(_engine(dataset), _spec()) == _wanted(dataset, _spec())
+    assert count > 3
+
+
+def test_few_descriptors_are_enough(dataset: Dataset) -> None:
+    engine = _engine(dataset)
+    engine.direct.close()
+    engine.direct = OpenFiles(dataset.folder_store, read_whole=True, direct=True, files=Room(lambda: 1))
+    assert _direct(engine, _spec()) == _wanted(dataset, _spec())
+
+
+def test_a_feed_that_stops_in_the_middle_gives_its_memory_back(dataset: Dataset) -> None:
+    engine = _engine(dataset)
+    for _ in range(5):
+        feed, gatherer = feed_of(engine, message_bytes=100_000, spec=_spec()), Gatherer()
+        for _ in range(3):
+            message = feed.next(gatherer)
+            assert message is not None
+            feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
+        feed.stop()
+        feed.stop()
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
+
+
+@pytest.mark.parametrize("what", ["cut", "replaced", "removed"])
+def test_a_file_that_changes_while_its_window_is_kept_is_refused_or_was_read_before(tmp_path: Path, what: str) -> None:
+    rng = np.random.default_rng(2)
+    path = tmp_path / "0.tfrecord"
+    write_tfrecord(path, [rng.bytes(_RECORD_BYTES) for _ in range(_RECORDS // 3)])
+    with open_dataset("d", tmp_path) as opened:
+        engine = _engine(opened)
+        wanted = _wanted(opened, _spec())
+        feed, gatherer, found = feed_of(engine, message_bytes=100_000, spec=_spec(), end=2), Gatherer(), b""
+        # A file that was opened before it lost its name is still the one that was indexed.
+        with pytest.raises(DatasetError) if what == "cut" else nullcontext():
+            while (message := feed.next(gatherer)) is not None:
+                out = np.zeros(message.payload_bytes, np.uint8)
+                feed.read(message, gatherer, out)
+                found += out.tobytes()
+                if what == "cut":
+                    with path.open("r+b") as file:
+                        file.truncate(4096)
+                elif what == "replaced":
+                    (tmp_path / "new").write_bytes(b"x" * path.stat().st_size)
+                    (tmp_path / "new").replace(path)
+                elif path.exists():
+                    path.unlink()
+        assert found
+        assert wanted.startswith(found)
+        feed.stop()
+        engine.close()
