@@ -5,10 +5,11 @@ completing it copies its records out of them in the same call. What cannot be re
 through the page cache, which then says what is wrong.
 """
 
+import io
 import logging
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import Final
@@ -21,6 +22,7 @@ from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
 from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.buffers import BufferPool
+from emlio.reading.direct_file import DirectFile
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.kept_windows import KeptWindows
@@ -83,6 +85,20 @@ class DirectEngine(PageCacheEngine):
     def reads(self) -> Reads:
         """See `ReadEngine`."""
         return DirectReads(self, super().reads())
+
+    @contextmanager
+    def opened(self, number: int) -> Generator[io.RawIOBase]:
+        """See `ReadEngine`."""
+        with ExitStack() as held:
+
+            def refused(error: TransferError) -> int:
+                self.say(error)
+                return held.enter_context(self.files.open(number))
+
+            descriptor = held.enter_context(self.direct.open(number))
+            size_bytes = int(self.files.store.sizes[number])
+            yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
+        self.files.confirm(np.array([number], np.int64))
 
     def say(self, error: TransferError) -> None:
         """Log that a message is read through the page cache instead."""

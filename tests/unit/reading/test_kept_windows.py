@@ -107,7 +107,9 @@ def test_memory_stays_in_the_budget_and_records_are_right(dataset: Dataset, shuf
     engine, spec = _engine(dataset, budget_bytes), _spec(shuffle)
     most = 0
 
-    def noting(size_bytes: int, take=engine.budget.take) -> bool:  # noqa: ANN001
+    take = engine.budget.take
+
+    def noting(size_bytes: int) -> bool:
         nonlocal most
         taken = take(size_bytes)
         most = max(most, engine.budget.held_bytes)
