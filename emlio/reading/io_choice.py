@@ -107,21 +107,20 @@ def choose_io(mode: IoMode, dataset: Dataset, *, available_bytes: int | None = N
         return IoChoice(direct=False, reason="--io cache")
     if not isinstance(dataset.files, FolderStore):
         return IoChoice(direct=False, reason="a bucket is read by requests")
-    alignment = _alignment(dataset.files)
-    if isinstance(alignment, str):
-        return IoChoice(direct=False, reason=alignment)
-    if mode is IoMode.DIRECT:
-        return IoChoice(direct=True, reason="--io direct")
-    size_bytes = int(dataset.files.sizes.sum())
-    free_bytes = available_memory() if available_bytes is None else available_bytes
-    sizes = f"{format_size(size_bytes)}, and {format_size(free_bytes)} of memory are free"
-    if size_bytes > free_bytes // 2:
-        return IoChoice(direct=True, reason=f"its files have {sizes}")
-    return IoChoice(direct=False, reason=f"its files fit into memory: {sizes}")
+    reason = "--io direct"
+    if mode is IoMode.AUTO:
+        size_bytes = int(dataset.files.sizes.sum())
+        free_bytes = available_memory() if available_bytes is None else available_bytes
+        sizes = f"{format_size(size_bytes)}, and {format_size(free_bytes)} of memory are free"
+        if size_bytes <= free_bytes // 2:
+            return IoChoice(direct=False, reason=f"its files fit into memory: {sizes}")
+        reason = f"its files have {sizes}"
+    refusal = _refusal(dataset.files)
+    return IoChoice(direct=not refusal, reason=refusal or reason)
 
 
-def _alignment(files: FolderStore) -> int | str:
-    """Return what direct reading of the largest file must be aligned to, or why it cannot be read so."""
+def _refusal(files: FolderStore) -> str:
+    """Return why the largest file cannot be read directly; "" if it can."""
     if not len(files):
         return "it has no files"
     largest = int(files.sizes.argmax())
@@ -131,7 +130,7 @@ def _alignment(files: FolderStore) -> int | str:
         DiskQueue(1).close()
     except OSError as error:
         return f"direct reading is not possible here: {error.strerror}"
-    return found or "its file system does not offer direct reading"
+    return "" if found else "its file system does not offer direct reading"
 
 
 def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:

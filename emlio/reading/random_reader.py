@@ -19,12 +19,16 @@ from emlio.formats.registry import form_of
 from emlio.formats.tfrecord.verify import frame_faults
 from emlio.index.dataset import Dataset
 from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
+from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 __all__ = ["RandomReader", "Record", "bad_records", "keep_checksums", "spread"]
+
+_Ints = npt.NDArray[np.int64]
 
 _BLOCK_BYTES: Final = 1 << 20
 """Fits the second-level cache, so that a block is still cached when it is checked."""
@@ -58,11 +62,12 @@ class Record:
 
 
 class RandomReader:
-    """Reads records of a dataset. Thread-safe; the dataset stays open."""
+    """Reads records of a dataset, past the page cache if it exceeds the memory. Thread-safe; the dataset stays open."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self._engine = open_engine(dataset, None, AheadBudget(_AHEAD_BYTES))
+        direct = choose_io(IoMode.AUTO, dataset).direct
+        self._engine = open_engine(dataset, None, AheadBudget(_AHEAD_BYTES), direct=direct)
 
     def records(self, shard: int, records: Iterable[int] | None = None, *, compare: bool = False) -> Iterator[Record]:
         """Yield records of a shard.
@@ -80,44 +85,51 @@ class RandomReader:
         held = self.dataset.shards[shard]
         numbers = np.arange(held.records) if records is None else np.fromiter(records, np.int64)
         sizes = held.ends[numbers] - held.starts[numbers]
-        filled, begin, before = np.cumsum(sizes), 0, 0
+        reads, gatherer = self._engine.reads(), Gatherer()
+        try:
+            coming = self._blocks(shard, numbers, sizes)
+            read = next(coming, None)
+            while read is not None:
+                after = next(coming, None)
+                if after is not None and reads.wants((read, after), gatherer):
+                    reads.submit(after, gatherer)
+                yield from self._block(read, reads, gatherer, compare=compare)
+                read = after
+        finally:
+            reads.close()
+
+    def _blocks(self, shard: int, numbers: _Ints, sizes: _Ints) -> Iterator[RangeRead]:
+        """Yield the reads of records, of some megabytes in all together."""
+        held, filled, begin, before = self.dataset.shards[shard], np.cumsum(sizes), 0, 0
         while begin < len(numbers):
             end = int(np.searchsorted(filled, before + _BLOCK_BYTES, side="right"))
             end = min(max(end, begin + 1), begin + _MOST_RECORDS)
-            yield from self._block(shard, numbers[begin:end], sizes[begin:end], compare=compare)
+            yield RangeRead(
+                shard=np.full(end - begin, shard, np.int64),
+                record=numbers[begin:end],
+                file=held.files_of(numbers[begin:end]),
+                starts=np.asarray(held.starts)[numbers[begin:end]],
+                sizes=sizes[begin:end],
+                size_bytes=int(filled[end - 1]) - before,
+            )
             begin, before = end, int(filled[end - 1])
 
     def record(self, shard: int, number: int) -> Record:
         """Return one record of a shard; see `records`."""
         return next(self.records(shard, (number,)))
 
-    def _block(
-        self, shard: int, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], *, compare: bool
-    ) -> Iterator[Record]:
-        dataset = self.dataset
-        held, ends = dataset.shards[shard], np.cumsum(sizes)
-        read = RangeRead(
-            shard=np.full(len(numbers), shard, np.int64),
-            record=numbers,
-            file=held.files_of(numbers),
-            starts=np.asarray(held.starts)[numbers],
-            sizes=sizes,
-            size_bytes=int(ends[-1]),
-        )
+    def _block(self, read: RangeRead, reads: Reads, gatherer: Gatherer, *, compare: bool) -> Iterator[Record]:
+        dataset, sizes, ends = self.dataset, read.sizes, np.cumsum(read.sizes)
         block = np.empty(read.size_bytes, np.uint8)
         if len(block):
-            reads = self._engine.reads()
-            try:
-                reads.complete(read, Gatherer(), block, time.monotonic_ns())
-                # No rank compares these bytes: what another process was writing meanwhile must not pass for what was indexed.
-                self._engine.confirm(read.file)
-            finally:
-                reads.close()
+            reads.complete(read, gatherer, block, time.monotonic_ns())
+            # No rank compares these bytes: what another process was writing meanwhile must not pass for what was indexed.
+            self._engine.confirm(read.file)
         faults = self._faults(read, block.data, compare=compare)
-        notes: Sequence[bytes] = () if dataset.notes is None else dataset.notes(shard, numbers)
+        notes: Sequence[bytes] = () if dataset.notes is None else dataset.notes(int(read.shard[0]), read.record)
         header, footer = (HEADER_BYTES, FOOTER_BYTES) if dataset.framed else (0, 0)
         for place, (number, begin, end) in enumerate(
-            zip(numbers.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True)
+            zip(read.record.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True)
         ):
             yield Record(
                 number=number,

@@ -28,6 +28,7 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.columns import find_matches
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
+from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.reading.open_engine import open_engine
 from emlio.reading.single_records import FoundRecords, find_records
@@ -53,7 +54,7 @@ _AHEAD_BYTES = 16 << 20
 """Memory for data read and not yet taken. Data that was taken counts in the loader's window."""
 
 _REQUESTED_BYTES = 64 << 20
-"""Memory for requests to a bucket, in addition; at 100 ms enough for 640 MB/s."""
+"""Memory for requests to a bucket, or for reads past the page cache, in addition; at 100 ms enough for 640 MB/s."""
 
 _SLAB_BYTES = 1 << 20
 """The unit of memory. A message counts with all its slabs: if it counted by its bytes alone,
@@ -106,7 +107,9 @@ class LocalShards:
         self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         try:
             found = [find_matches(self._dataset, question) for question in questions]
-            self._engine = open_engine(self._dataset, None, AheadBudget(_REQUESTED_BYTES))
+            io = choose_io(IoMode.AUTO, self._dataset)
+            _LOG.debug("%s: files are read by %s", directory, io)
+            self._engine = open_engine(self._dataset, None, AheadBudget(_REQUESTED_BYTES), direct=io.direct)
         except BaseException:
             self._dataset.close()
             raise
