@@ -15,6 +15,7 @@ from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
 __all__ = [
+    "CHUNK",
     "LONG_RUN_BYTES",
     "NO_OPENING",
     "MessagePlan",
@@ -29,7 +30,7 @@ LONG_RUN_BYTES = 1 << 20
 """The size from which on a run is sent without a copy; below, copying it with its neighbours makes
 fewer messages."""
 
-_CHUNK = 8192
+CHUNK = 8192
 """Records planned at once: enough for array code, and few enough that the first message leaves
 after 1 ms and that no array reaches the 128 KiB from which glibc maps and unmaps each one. A search
 for the next record takes as long before it can be given up."""
@@ -146,7 +147,7 @@ class MessagePlanner:
     message_bytes: int
     opening: Opening = NO_OPENING
     most_bytes: Callable[[], int] | None = None
-    chunk: int = _CHUNK
+    chunk: int = CHUNK
     by_windows: bool = False
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan | Searched]:
@@ -193,7 +194,7 @@ class MessagePlanner:
             of_each, shard, record = next(stretches(epoch, self.rank, slot, self.owned, end - slot))
             yield _Stretch(slots=of_each, shard=shard, record=record, whole=True)
             slot = end
-        for of_each, shard, record in stretches(epoch, self.rank, slot, self.owned, min(self.chunk, _CHUNK)):
+        for of_each, shard, record in stretches(epoch, self.rank, slot, self.owned, min(self.chunk, CHUNK)):
             yield _Stretch(slots=of_each, shard=shard, record=record, whole=False)
 
     def _windows_end(self, epoch: EpochPlan, slot: int, slots: int) -> int | None:
