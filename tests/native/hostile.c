@@ -6,8 +6,10 @@
 
    Built by scripts/fuzz-native: with libFuzzer where clang has it, otherwise with the loop at the end.
 
-   Covers: check, checksums, rows, Examples and their numbers, gather. Does not cover: permutations and places, whose input
+   Covers: check, checksums, rows, Examples and their numbers, gather, pieces of ranges, a queue of transfers. Does not cover: permutations and places, whose input
    comes from no other machine. */
+
+#define _GNU_SOURCE
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int32_t emlio_check_frames(const uint8_t *, uint64_t, const int64_t *, int64_t, int32_t, int64_t *, int64_t *);
 int32_t emlio_crc32c_each(const uint8_t *, uint64_t, const int64_t *, const int64_t *, int64_t, uint32_t *);
@@ -30,6 +33,18 @@ int32_t emlio_example_numbers(const uint8_t *, uint64_t, const int64_t *, const 
 int32_t emlio_guard_install(void);
 int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *,
                      uint64_t);
+
+int64_t emlio_join_ranges(const int64_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t,
+                          int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *);
+void *emlio_disk_open(int32_t, int32_t, int32_t, int32_t *);
+void *emlio_disk_begin(void *, int64_t, const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *,
+                       int32_t);
+int32_t emlio_disk_finish(void *, void *, const uint8_t *, const int64_t *, const int64_t *, int64_t, uint8_t *, int64_t *);
+int32_t emlio_disk_drop(void *, void *);
+void emlio_disk_push(void *);
+void emlio_disk_stop(void *);
+void emlio_disk_close(void *);
+void emlio_disk_free(void *);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -238,10 +253,71 @@ static void gather(input *in) {
     let_go(made);
 }
 
+static void join(input *in) {
+    layout made = drawn(in);
+    const int64_t align = 1 << octet(in) % 5, most = align * (1 + octet(in) % 9), gap = octet(in), room_for = octet(in);
+    int64_t *pieces[5], *places = NUMBERS(made.n), memory = 0;
+    for (int column = 0; column < 5; column++) pieces[column] = NUMBERS(room_for);
+    for (int64_t i = 0; i < made.n; i++) made.slots[i] &= 3;
+    const int64_t count = emlio_join_ranges(made.slots, made.starts, made.sizes, made.n, align, gap, most, room_for, pieces[0],
+                                            pieces[1], pieces[2], pieces[3], pieces[4], places, &memory);
+    MUST(count <= room_for);
+    for (int64_t i = 0; i < count; i++) MUST(pieces[4][i] >= 0 && pieces[4][i] + pieces[2][i] <= memory);
+    for (int64_t i = 0; count >= 0 && i < made.n; i++) MUST(places[i] >= 0 && places[i] + made.sizes[i] <= memory);
+    for (int column = 0; column < 5; column++) free(pieces[column]);
+    free(places);
+    let_go(made);
+}
+
+/* Transfers of a small file, of no file and behind the end; some are finished, some dropped, some left to the end. */
+static void transfers(input *in) {
+    enum { FILE_BYTES = 700, BATCHES = 4, EACH = 3, BYTES = 512 };
+    static FILE *file;
+    if (!file) {
+        file = tmpfile();
+        MUST(file);
+        for (int at = 0; at < FILE_BYTES; at++) fputc(at & 0xff, file);
+        fflush(file);
+    }
+    int32_t kind = 0;
+    void *queue = emlio_disk_open(1 + octet(in) % 5, octet(in) % 3, 1, &kind);
+    if (!queue) return;
+    void *begun[BATCHES];
+    uint8_t *memory[BATCHES];
+    for (int batch = 0; batch < BATCHES; batch++) {
+        memory[batch] = room(EACH * BYTES);
+        int64_t columns[5][EACH];
+        for (int i = 0; i < EACH; i++) {
+            columns[0][i] = octet(in) % 8 ? fileno(file) : -1;
+            columns[1][i] = octet(in) * 4;
+            columns[2][i] = 1 + octet(in) * 2;
+            columns[3][i] = columns[2][i] - octet(in) % columns[2][i];
+            columns[4][i] = (int64_t)(uintptr_t)(memory[batch] + i * BYTES);
+        }
+        begun[batch] = emlio_disk_begin(queue, EACH, columns[0], columns[1], columns[2], columns[3], columns[4], 0);
+        MUST(begun[batch]);
+    }
+    for (int turn = 0; turn < BATCHES; turn++) {
+        const int batch = octet(in) % BATCHES;
+        int64_t failed;
+        const int what = octet(in) % 3;
+        if (!begun[batch]) continue;
+        if (!what) emlio_disk_push(queue);
+        if (what == 1) emlio_disk_finish(queue, begun[batch], memory[batch], 0, 0, 0, 0, &failed), begun[batch] = 0;
+        if (what == 2 && emlio_disk_drop(queue, begun[batch])) begun[batch] = 0;
+    }
+    emlio_disk_stop(queue);
+    emlio_disk_close(queue);
+    for (int batch = 0; batch < BATCHES; batch++) {
+        emlio_disk_free(begun[batch]);
+        free(memory[batch]);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const functions[])(input *) = {examples, check, rows, gather};
+    static void (*const functions[])(input *) = {examples, check, rows, gather, join, transfers};
     input in = {data, size};
-    functions[octet(&in) % 4](&in);
+    functions[octet(&in) % 6](&in);
     return 0;
 }
 
@@ -293,7 +369,7 @@ int main(int count, char **arguments) {
         for (int turn = 0; turn < 2000; turn++, tried++) {
             uint8_t data[4096];
             size_t size = 0;
-            data[size++] = (uint8_t)draw(4);
+            data[size++] = (uint8_t)(draw(50) ? draw(5) : 5); /* a queue takes as long as a thousand of the others */
             for (int at = 0; at < 4; at++) data[size++] = (uint8_t)draw(256);
             if (!data[0]) {
                 int names = 1 + data[1] % 6;
