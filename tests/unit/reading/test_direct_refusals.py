@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio.native.disk import DiskQueue
 from emlio_testing.datasets import write_tfrecord
 
 _URING_SETUP, _AIO_SETUP = 425, {"x86_64": 206, "aarch64": 0}.get(platform.machine(), -1)
@@ -94,9 +95,7 @@ def test_without_io_uring_and_with_no_queue_left_the_page_cache_is_used(folder: 
     most = Path("/proc/sys/fs/aio-max-nr")
     if not most.exists() or int(most.read_text()) > 1 << 20:
         pytest.skip("there are too many queues to use them up")
-    from emlio.native.disk import DiskQueue
-
-    held = []
+    held: list[DiskQueue] = []
     try:
         for depth in (4096, 64, 1):
             while len(held) < 5000:
