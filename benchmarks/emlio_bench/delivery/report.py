@@ -19,6 +19,8 @@ _LABELS: Final = {
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
 _WAYS: Final = {
     "": "verified",
+    "cold-cache": "cold, through the page cache",
+    "cold-direct": "cold, past the page cache",
     "keyed": "keys only",
     "rows": "verified, rows",
     "sealed": "sealed",

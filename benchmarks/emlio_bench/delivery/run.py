@@ -12,11 +12,12 @@ from emlio.errors import ConfigError
 from emlio.planner.order import ShuffleMode
 from emlio.progress import Progress
 from emlio.settings import option
+from emlio_bench.delivery.cold import measure_cold
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures
 from emlio_bench.delivery.report import cpu_s_per_gb, delivery_parts, draw_delivery, label, speed
 from emlio_bench.harness.command import Command, CommonSettings
 from emlio_bench.harness.data import data_root, locked_data
-from emlio_bench.harness.options import byte_size, count, durations, folder, names
+from emlio_bench.harness.options import byte_size, count, durations, flag, folder, names
 from emlio_bench.harness.results import Figure, Results, Run, figure, neighbours, ratio_values, results_of
 from emlio_bench.harness.rounds import Subject, run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario, parse_sizes
@@ -71,10 +72,17 @@ class DeliverySettings(CommonSettings):
         "another checkout of emlio: deliver with it in turns with this one, and tell the ratios"
     )
 
+    cold: bool = flag(
+        "measure data that are not in the page cache instead: each sample has a new daemon, which reads through the cache "
+        "(--io cache) or past it (--io direct), in turns; --data should lie on the disk to measure"
+    )
+
     def __post_init__(self) -> None:
         CommonSettings.__post_init__(self)
         if self.rtts and not set(self.subjects) <= set(_OWN_SUBJECTS):
             raise ConfigError(f"--rtts needs --subjects of {','.join(_OWN_SUBJECTS)}, got {','.join(self.subjects)}")
+        if self.cold and (self.rtts or self.other is not None):
+            raise ConfigError("--cold is on loopback and for this checkout only, got --rtts or --other")
         if self.other is not None and not (self.other / "emlio" / "__init__.py").is_file():
             raise ConfigError(f"--other must hold the file emlio/__init__.py, got {self.other}")
 
@@ -131,6 +139,14 @@ def _held_text(refused: str) -> str:
 
 def run_delivery(settings: DeliverySettings) -> Results:
     """Measure all requested subjects."""
+    if settings.cold:
+        return measure_cold(
+            _scenarios(settings),
+            settings.orders,
+            rounds=settings.repeats,
+            data=settings.data,
+            told={"sizes": settings.sizes, "orders": settings.orders, "cold": True},
+        )
     iperf = find_iperf()
     names = [subject.name for subject in make_subjects(settings, iperf)]
     window = _window(settings)

@@ -217,8 +217,8 @@ class Locked:
 
 
 @contextmanager
-def locked(files: Iterable[Path]) -> Generator[Locked, None, None]:
-    """Hold the pages of these files in memory while the block lasts, as far as the system allows it."""
+def locked(files: Iterable[Path], *, lock: bool = True) -> Generator[Locked, None, None]:
+    """Hold the pages of these files in memory while the block lasts, as far as the system allows it; or only look at them."""
     with ExitStack() as held:
         maps: list[tuple[int, int]] = []
         refused, size_bytes = "", 0
@@ -233,6 +233,6 @@ def locked(files: Iterable[Path]) -> Generator[Locked, None, None]:
             del array  # it would keep the mapping from being closed
             maps.append((address, length))
             size_bytes += length
-            if _libc.mlock(address, length):
+            if lock and _libc.mlock(address, length):
                 refused = refused or f"{path.name} could not be locked: error {ctypes.get_errno()} of mlock"
         yield Locked(size_bytes=size_bytes, refused=refused, _maps=tuple(maps))

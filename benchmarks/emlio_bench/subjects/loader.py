@@ -1,7 +1,7 @@
 """EMLIO's subject: a daemon's process and a rank's, as a user would run them."""
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,8 @@ class Loader:
             which only a few are.
         link: link between daemon and rank; None for loopback.
         other: folder of the checkout that both sides run; None for the one that runs this.
+        daemon_flags: of the daemon, in addition.
+        when_done: called with the daemon's process after the sample, before it ends.
     """
 
     order: str
@@ -57,6 +59,8 @@ class Loader:
     form: str = ""
     link: Link | None = None
     other: Path | None = None
+    daemon_flags: tuple[str, ...] = ()
+    when_done: Callable[[int], None] = lambda _: None
 
     @property
     def name(self) -> str:
@@ -79,6 +83,7 @@ class Loader:
             )
             with start_worker("loader-measure", order, self._at_training) as receiver:
                 measured = hear_sample(receiver, window)
+            self.when_done(daemon.pid)
         may_be = WAYS[self.way][1] if self.way else (CLEAR,)
         if measured.protection not in may_be:
             raise TransportError(f"{self.name} must protect data by {' or '.join(may_be)}, got {measured.protection}")
@@ -88,7 +93,9 @@ class Loader:
     def _daemon(self, directory: Path) -> Generator[tuple[RunningDaemon, RankTrust | None], None, None]:
         with make_keys(self.way) if self.way else nullcontext() as sides:
             flags = sides.daemon_flags if sides is not None else ()
-            with running_daemon(directory, flags, link=self.link, within=self._of_checkout) as daemon:
+            with running_daemon(
+                directory, (*flags, *self.daemon_flags), link=self.link, within=self._of_checkout
+            ) as daemon:
                 yield daemon, sides.rank if sides is not None else None
 
     def _at_training(self, argv: Sequence[str]) -> list[str]:
