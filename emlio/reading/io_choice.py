@@ -24,7 +24,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class IoMode(Enum):
-    """The way that the operator wants files to be read."""
+    """A wish of the operator for how files are read."""
 
     AUTO = "auto"
     CACHE = "cache"
@@ -81,7 +81,7 @@ class IoModes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoChoice:
-    """The way that a dataset is read.
+    """The way a dataset is read.
 
     Attributes:
         direct: past the page cache.
