@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
 
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
@@ -12,6 +13,8 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.page_cache import PositionedFile
 
 __all__ = ["DirectFile"]
+
+_Bytes = npt.NDArray[np.uint8]
 
 _PIECE_BYTES: Final = 1 << 20
 _FIRST_BYTES: Final = 64 << 10
@@ -49,8 +52,8 @@ class DirectFile(PositionedFile):
         self._queue = queue
         self._pool = pool
         self._refused = refused
-        self._block = np.zeros(0, np.uint8)
-        self._block_at = 0
+        self._block: _Bytes = np.zeros(0, np.uint8)
+        self._block_at: int = 0
         self._ahead: tuple[int, Batch, Pieces] | None = None
 
     def readinto(self, buffer: Buffer) -> int:
@@ -78,11 +81,11 @@ class DirectFile(PositionedFile):
     def _begin(self, start: int, size_bytes: int) -> tuple[Batch, Pieces]:
         one = np.array([[self._descriptor], [start], [min(size_bytes, self._size_bytes - start)]], np.int64)
         pieces = join_ranges(one[0], one[1], one[2], gap_bytes=0, most_bytes=_PIECE_BYTES)
-        memory = self._pool.take(pieces.memory_bytes, lambda _: None)
+        memory = self._pool.take(pieces.memory_bytes, _ignore)
         batch = self._queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
         return batch, pieces
 
-    def _read_long(self, out: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> int:
+    def _read_long(self, out: _Bytes) -> int:
         batch, pieces = self._begin(self._at, len(out))
         try:
             self._queue.finish(batch, pieces.places, np.array([len(out)], np.int64), out)
@@ -118,3 +121,7 @@ class DirectFile(PositionedFile):
             self._queue.drop(ahead[1])
         self._block = self._block[:0]
         super().close()
+
+
+def _ignore(_: int) -> None:
+    """Do nothing: a file has at most two blocks, or one long read."""

@@ -149,7 +149,7 @@ class PositionedFile(io.RawIOBase):
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._at = 0
+        self._at: int = 0
 
     def readable(self) -> bool:
         """See `io.RawIOBase`."""
