@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emlio import native
 from emlio.native.disk import ALIGNMENT, ENDED_EARLY, DiskQueue, Pieces, TransferError, join_ranges
 
 SIZE = (3 << 20) + 777
 KINDS = ("io_uring", "aio")
+
+pytestmark = pytest.mark.skipif(not native.is_used(), reason=f"the C library is not used: {native.why_not()}")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,8 @@ def queue(request: pytest.FixtureRequest) -> Iterator[DiskQueue]:
     try:
         made = DiskQueue(8, request.param)
     except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS):  # denied by a sandbox, or absent
+            raise
         pytest.skip(f"this system does not allow {request.param}: {error}")
     yield made
     made.close()
