@@ -157,7 +157,8 @@ def _check_end(files: Files, number: int, end: int, last: int) -> None:
     name, size = files.path(number), int(files.sizes[number])
     if last > size:
         raise DatasetError(f"{name}: its last record must end within its {size} bytes, ends at {last}: it is cut off")
-    mark = files.read(number, end, _BLOCK)
+    rest = files.read(number, end, _AFTER_END_BYTES)
+    mark = rest[:_BLOCK]
     if any(mark):
         raise DatasetError(f"{name}: must have a member or the end mark at byte {end}, has neither: it is corrupt")
     if len(mark) < _BLOCK:
@@ -165,7 +166,7 @@ def _check_end(files: Files, number: int, end: int, last: int) -> None:
             f"{name}: must have an end mark at byte {end}, ends at {size}: it is cut off. If it is known to be whole, "
             f"append the mark: truncate -s {end + 2 * _BLOCK} {name}"
         )
-    for at in range(0, len(rest := files.read(number, end, _AFTER_END_BYTES)) - _BLOCK + 1, _BLOCK):
+    for at in range(0, len(rest) - _BLOCK + 1, _BLOCK):
         block = rest[at : at + _BLOCK]
         if any(block):
             if _has_checksum(block):

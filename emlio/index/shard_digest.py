@@ -57,14 +57,24 @@ def shard_digest(
         digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
     if not shard.whole_files:
         size = int(files.sizes[shard.files[0]])
-        for begin in _sampled(size - _SAMPLE_BYTES):
-            digest.update(files.read(shard.files[0], max(begin, 0), _SAMPLE_BYTES))
+        for sample in _samples(files, shard.files[0], _sampled(size - _SAMPLE_BYTES)):
+            digest.update(sample)
     else:
         for place in _sampled(len(shard.files) - 1):
-            digest.update(files.read(shard.files[place], 0, _SAMPLE_BYTES))
-            tail = max(int(files.sizes[shard.files[place]]) - _SAMPLE_BYTES, 0)
-            digest.update(files.read(shard.files[place], tail, _SAMPLE_BYTES))
+            tail = int(files.sizes[shard.files[place]]) - _SAMPLE_BYTES
+            for sample in _samples(files, shard.files[place], [0, tail]):
+                digest.update(sample)
     return digest.hexdigest()
+
+
+def _samples(files: Files, number: int, begins: list[int]) -> list[bytes]:
+    """Return bytes of a file. One that is hardly larger than its samples is opened and read once."""
+    begins = [max(begin, 0) for begin in begins]
+    size = int(files.sizes[number])
+    if size > _SAMPLES * _SAMPLE_BYTES:
+        return [files.read(number, begin, _SAMPLE_BYTES) for begin in begins]
+    whole = files.read(number, 0, size)
+    return [whole[begin : begin + _SAMPLE_BYTES] for begin in begins]
 
 
 def _sampled(last: int) -> list[int]:

@@ -256,14 +256,15 @@ class DiskQueue:
         with self._lock:
             queue = self._opened()
             self._inside += 1
+            del self._begun[batch.address]  # which another batch may have as soon as this one is freed
         error = self._library.emlio_disk_finish(
             queue, batch.address, batch.memory.ctypes.data, *ranges, failed.ctypes.data
         )
         still_begun = bool(error) and failed[0] < 0
         with self._lock:
             self._inside -= 1
-            if not still_begun:
-                del self._begun[batch.address]
+            if still_begun:
+                self._begun[batch.address] = batch
             if self._queue is None:
                 self._lock.notify_all()
         if still_begun:

@@ -23,11 +23,12 @@ class BufferPool:
     """A pool of pieces that are multiples of `slab_bytes`, or a half, a quarter and so on of it.
 
     Unused pieces are kept as long as they add up to at most `keep_bytes`; small pieces are not
-    kept. Thread-safe.
+    kept. Aligned ones begin at a page, so that a disk may read into them. Thread-safe.
     """
 
-    def __init__(self, slab_bytes: int, keep_bytes: int) -> None:
+    def __init__(self, slab_bytes: int, keep_bytes: int, *, aligned: bool = False) -> None:
         self._slab_bytes = slab_bytes
+        self._aligned = aligned
         self._least_kept_bytes = min(_LEAST_KEPT_BYTES, slab_bytes)
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
@@ -56,7 +57,7 @@ class BufferPool:
             if slab is not None:
                 self._kept_bytes -= rounded
         if slab is None:
-            slab = _aligned(rounded)
+            slab = _aligned(rounded) if self._aligned else np.empty(rounded, np.uint8)
         view = slab[:size]
         key = id(view)
 
@@ -105,7 +106,7 @@ class BufferPool:
 
 
 def _aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return uninitialized memory that begins at a page, into which a disk may read."""
+    """Return uninitialized memory that begins at a page."""
     whole = np.empty(size + ALIGNMENT, np.uint8)
     begin = -whole.ctypes.data % ALIGNMENT
     return whole[begin : begin + size]

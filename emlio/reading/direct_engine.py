@@ -79,7 +79,7 @@ class DirectEngine(PageCacheEngine):
         self.direct = direct
         self.queue = queue
         self.budget = budget
-        self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES)
+        self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
         self._failures = 0
 
     def reads(self) -> Reads:

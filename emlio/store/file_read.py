@@ -9,7 +9,7 @@ from pathlib import Path
 from emlio.errors import DatasetError
 from emlio.open_limits import is_used_up
 
-__all__ = ["read_at", "read_into"]
+__all__ = ["read_failed", "read_into"]
 
 
 def read_into(fd: int, buffer: memoryview, offset: int, path: Path) -> int:
@@ -25,28 +25,15 @@ def read_into(fd: int, buffer: memoryview, offset: int, path: Path) -> int:
         try:
             got = os.preadv(fd, [buffer[done:]], offset + done)
         except OSError as error:
-            raise _failed(path, len(buffer), offset, error) from error
+            raise read_failed(path, len(buffer), offset, error) from error
         if got == 0:
             break
         done += got
     return done
 
 
-def read_at(fd: int, size_bytes: int, offset: int, path: Path) -> bytes:
-    """Return the bytes from `offset`; fewer than `size_bytes` only at the end of the file.
-
-    For reads of a few bytes.
-
-    Raises:
-        DatasetError: the disk or the file system failed.
-    """
-    try:
-        return os.pread(fd, size_bytes, offset)
-    except OSError as error:
-        raise _failed(path, size_bytes, offset, error) from error
-
-
-def _failed(path: Path, size_bytes: int, offset: int, error: OSError) -> DatasetError:
+def read_failed(path: Path, size_bytes: int, offset: int, error: OSError) -> DatasetError:
+    """Return the error of a read that the disk or the file system failed."""
     return DatasetError(
         f"{path}: reading {size_bytes} bytes at offset {offset} failed: {error.strerror or error}",
         passing=is_used_up(error),

@@ -21,7 +21,7 @@ from emlio.errors import DatasetError
 from emlio.formats.folders.containers import ZARR_MARKS
 from emlio.formats.folders.names import is_junk
 from emlio.open_limits import refusal_of
-from emlio.store.file_read import read_at
+from emlio.store.file_read import read_failed
 from emlio.store.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
 from emlio.store.folder import Folder, must_be_file
 from emlio.store.store import Store
@@ -172,11 +172,13 @@ class FolderStore(Store):
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""
-        path = self.table.path(number)
         with self.open(number) as file:
             parts: list[bytes] = []
             while length > 0:
-                got = read_at(file.fileno(), length, offset, path)
+                try:
+                    got = os.pread(file.fileno(), length, offset)
+                except OSError as error:
+                    raise read_failed(self.table.path(number), length, offset, error) from error
                 if not got:
                     break
                 parts.append(got)
@@ -185,10 +187,10 @@ class FolderStore(Store):
 
     def open(self, number: int) -> IO[bytes]:
         """See `Files`."""
-        path = self.table.path(number)
         try:
             return open(self.folder.open(self.names[number]), "rb", buffering=0)
         except OSError as error:
+            path = self.table.path(number)
             raise refusal_of(error, str(path)) or DatasetError(f"{path}: cannot be opened: {error.strerror}") from error
 
 

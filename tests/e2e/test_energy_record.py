@@ -176,10 +176,16 @@ def test_metrics_rise_as_the_counter_does(host: Host, file: Path) -> None:
     with recorder(host, file, "--metrics", "0") as process:
         url = metrics_url(process)
 
-        def joules() -> float:
+        def page() -> str:
             with urllib.request.urlopen(url, timeout=SOON_S) as answer:
-                return joules_of(answer.read().decode())
+                text: str = answer.read().decode()
+            return text
 
+        def joules() -> float:
+            return joules_of(page())
+
+        # The page is served before the counter was read for the first time.
+        assert settles(lambda: "emlio_energy_joules_total{" in page(), SOON_S)
         first = joules()
         assert settles(lambda: joules() > first, SOON_S)
         assert joules() <= host.joules

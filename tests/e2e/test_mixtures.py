@@ -19,6 +19,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import prefix_of
 from emlio.planner.plan import Plan, PlanSpec
 from emlio_testing.datasets import make_dataset
+from emlio_testing.ports import free_ports
 from emlio_testing.processes import DaemonProcess, settles
 from emlio_testing.token_records import make_token_dataset
 
@@ -145,7 +146,9 @@ def test_a_daemon_that_is_killed_and_started_again_changes_nothing(
         taken = job.take(4)
         peer = daemons[0].endpoint
         daemons[0].kill()
-        again = DaemonProcess({name: folders[name] for name in ("web", "math")}, folder=tmp_path, bind=peer)
+        data_port = str(free_ports(1, "127.0.0.1")[0])  # another process may have the one beside the control port
+        held = {name: folders[name] for name in ("web", "math")}
+        again = DaemonProcess(held, "--data-port", data_port, folder=tmp_path, bind=peer)
         stack.enter_context(again)
         taken += job.take()
         assert taken[:SAMPLES] == planned(folders, mixture, epochs=1)

@@ -173,6 +173,7 @@ class Served:
     generation: int = 1
     sessions: int = 0
     size_bytes: int = 100
+    io: str = "cache (--io cache)"
     rows: tuple[int, ...] = (1, 2)
     catalog: Any = field(default_factory=lambda: SimpleNamespace(records=50))
 

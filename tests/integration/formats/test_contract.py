@@ -1,4 +1,4 @@
-"""What every format can do, wherever its files lie: a toy that one file and one registration add can do it, too."""
+"""The contract of every format, in each place that its files may be in. A toy of one file and one registration keeps it."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext

@@ -1,4 +1,4 @@
-"""Where a loader stands, alike for every kind of batch: saved, gone on with, epochs named, iterations left and begun anew."""
+"""The position of a loader, by one contract for every kind of batch: saving, resuming, naming epochs, leaving iterations."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Where a loader of tokens or pictures stands, in ways that other batches do not have: layouts, pools, pipelines."""
+"""The position of a loader of tokens or pictures: layouts, pools and pipelines, which other batches do not have."""
 
 from contextlib import ExitStack
 from pathlib import Path

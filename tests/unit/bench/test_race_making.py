@@ -1,4 +1,4 @@
-"""What other systems need and is not there yet."""
+"""Requirements of other systems that are missing."""
 
 from pathlib import Path
 

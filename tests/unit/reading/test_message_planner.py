@@ -1,4 +1,4 @@
-"""Which messages a stream consists of."""
+"""The messages of a stream."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What pongs tell of the daemon's clock."""
+"""Samples of the daemon's clock, from pongs."""
 
 import pytest
 

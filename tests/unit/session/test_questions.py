@@ -116,7 +116,7 @@ def _question(number: int, about: Subject = _ASK_SIZES) -> Question:
 
 
 def _blame(rank: RankSession, answer: Answer) -> str:
-    """What a rank says of an answer for which it gives the daemon up."""
+    """Return the error that a rank raises for an invalid answer."""
     error = failure(rank.receive(answer, 0))
     assert isinstance(error, RemoteProtocolError)
     assert rank.state is RankState.OVER

@@ -38,7 +38,7 @@ class _Crew(AskedDaemons):
         return self.ask(questions, lambda: [question.energy({}) for question in questions])
 
     def last(self) -> AskEnergy:
-        """What the last question that was sent is about."""
+        """Return the body of the last question that was sent."""
         about = self.sent[-1][1].about
         assert isinstance(about, AskEnergy)
         return about
