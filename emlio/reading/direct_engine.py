@@ -25,6 +25,8 @@ from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
+from emlio.reading.shared_reads import SharedReads
+from emlio.reading.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
@@ -67,19 +69,40 @@ class DirectEngine(PageCacheEngine):
     """
 
     def __init__(
-        self, dataset: Dataset, files: OpenFiles, direct: OpenFiles, queue: DiskQueue, budget: AheadBudget
+        self,
+        dataset: Dataset,
+        files: OpenFiles,
+        direct: OpenFiles,
+        queue: DiskQueue,
+        budget: AheadBudget,
+        memory: SharedMemory | None = None,
     ) -> None:
-        """See the class. The files and the queue are closed with this."""
+        """See the class. The files and the queue are closed with this.
+
+        With `memory`, records that several jobs need are kept in it.
+        """
         super().__init__(dataset, files)
         self.direct = direct
         self.queue = queue
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES)
         self._failures = 0
+        self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
+
+    @property
+    def disk_bytes(self) -> int:
+        """See `ReadEngine`."""
+        return self.queue.asked_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """See `ReadEngine`."""
+        return self._shared.hit_bytes if self._shared is not None else 0
 
     def reads(self) -> Reads:
         """See `ReadEngine`."""
-        return DirectReads(self, super().reads())
+        reads = DirectReads(self, super().reads())
+        return SharedReads(reads, self._shared, self.pool) if self._shared is not None else reads
 
     def say(self, error: TransferError) -> None:
         """Log that a message is read through the page cache instead."""
@@ -96,11 +119,13 @@ class DirectEngine(PageCacheEngine):
         """See `ReadEngine`."""
         self.queue.close()
         self.direct.close()
+        if self._shared is not None:
+            self._shared.close()
         super().close()
 
 
 class DirectReads(Reads):
-    """See `Reads`."""
+    """See `Reads`. Several threads may complete different reads."""
 
     def __init__(self, engine: DirectEngine, cached: Reads) -> None:
         self._engine = engine

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from emlio.index.dataset import Dataset
 from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import StreamFuture
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import Stuck
 from emlio.store.opened.slices import Borrower
@@ -23,6 +24,9 @@ __all__ = ["ReadEngine", "Reads"]
 
 class Reads(ABC):
     """The reads of one feed. `close` may be called by any thread, the others by one at a time."""
+
+    def foresee(self, stream: StreamFuture, now_ns: int) -> None:  # noqa: B027  # only what is shared is chosen by it
+        """Note what the feed reads from now on; called once, before the others, if it follows a plan."""
 
     @abstractmethod
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
@@ -62,10 +66,22 @@ class ReadEngine(ABC):
 
     Attributes:
         dataset: the dataset.
+        disk_bytes: read from the disk so far, if this is counted.
+        shared_bytes: taken from memory instead, where another job's reads had brought them.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
+
+    @property
+    def disk_bytes(self) -> int:
+        """See the class."""
+        return 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """See the class."""
+        return 0
 
     def when_stuck(self, stuck: Stuck) -> None:  # noqa: B027  # most engines lend nothing
         """Tell this function of those who must give back what was lent; see `Stuck`."""
