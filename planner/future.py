@@ -116,7 +116,7 @@ class Future:
         one.take(one.front - before, now_ns)
 
     def seconds_until(self, ids: npt.NDArray[np.int64], now_ns: int) -> npt.NDArray[np.float64]:
-        """Return the time until each record is needed next; `NEVER` if it is not, or nobody goes on."""
+        """Return the time until each record is needed next; `NEVER` if it is not."""
         result = np.full(ids.shape, NEVER)
         ranks = {number: one for number, one in self._ranks.items() if not one.is_still(now_ns)}
         if not ranks or not ids.size:

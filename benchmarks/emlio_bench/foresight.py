@@ -85,7 +85,9 @@ def compare(jobs: Sequence[Job], *, records: int, kept: int, batch: int = 32) ->
     """
     catalog = Catalog(shards=(ShardEntry(name="a", records=records, size_bytes=records, digest=""),))
     plans = [Plan(catalog, PlanSpec(seed=job.seed, batch_size=batch)) for job in jobs]
-    trace = sorted((one for number in range(len(jobs)) for one in _taken(jobs, plans, number)), key=lambda one: one.at_ns)
+    trace = sorted(
+        (one for number in range(len(jobs)) for one in _taken(jobs, plans, number)), key=lambda one: one.at_ns
+    )
     ids = np.concatenate([one.ids for one in trace])
     return Compared(
         asked=len(ids), ours=_ours(trace, jobs, plans, records, kept), lru=_lru(ids, kept), best=_best(ids, kept)

@@ -116,7 +116,9 @@ class Datasets:
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
         mode = self._io.of(DatasetName.parse(dataset.name).name)
-        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode, memory=self.shared)
+        served = ServedDataset(
+            dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode, memory=self.shared
+        )
         _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
         served.files.when_stuck(self._stuck)
         self.generations.add(served)

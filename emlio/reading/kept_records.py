@@ -136,7 +136,8 @@ class KeptRecords:
         wanted = wanted[np.argsort(due[wanted], kind="stable")]
         ordered, ordered_due = self._ordered, self._ordered_due
         # The first of those that are needed soonest are kept, as many as there is room for in place of farther ones.
-        freed = np.append(0, np.cumsum(self._count[ordered], dtype=np.int64))
+        freed = np.zeros(len(ordered) + 1, np.int64)
+        np.cumsum(self._count[ordered], out=freed[1:])
         farther = np.searchsorted(-ordered_due, -due[wanted], side="left")
         needed = np.cumsum(counts[wanted]) - self.free
         fits = needed <= freed[farther]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, EmlioError
+from emlio.planner.future import NEVER
 from emlio.reading.buffers import BufferPool
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
@@ -23,6 +24,7 @@ __all__ = ["SharedReads"]
 
 _Ints = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Message:
@@ -146,12 +148,12 @@ class SharedReads(Reads):
         kept = self._sharing(read)
         alone = id(read) in self._alone
         self._alone.discard(id(read))
-        if alone or (kept is None and own is None):
+        if kept is None and own is not None:
+            kept = own[0]  # nothing is shared any more, but for what this memory still holds
+        if alone or kept is None:
             self._reads.complete(read, gatherer, out, now_ns)
             return
         assert isinstance(read, MessagePlan)
-        if kept is None:
-            kept = own[0]  # nothing is shared any more, but for what this memory still holds
         try:
             self._complete(read, kept, own[1] if own else None, gatherer, out, now_ns)
         finally:
@@ -173,7 +175,7 @@ class SharedReads(Reads):
             missing=np.ones(len(numbers), np.bool_),
             copies=Copies(),
         )
-        hit_bytes = 0
+        hit_bytes, due = 0, np.full(len(numbers), NEVER)
         try:
             with shared.locked():
                 hit_bytes += message.use_kept(kept)

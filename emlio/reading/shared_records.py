@@ -2,7 +2,7 @@
 
 The jobs' plans tell when each record is needed next, so the memory keeps what is needed first
 (emlio.reading.foresight). A record that is kept lies in pages of one large memory, into which it is
-copied once. A record that another stream has asked the disk for is waited for by nobody: the stream
+copied once. A record that another stream has asked the disk for holds no stream up: the one
 that needs it first fetches it.
 
 No stream waits for another one's rank, and nothing is kept for a rank that stands still.
@@ -112,8 +112,8 @@ class Copies:
         if not self._columns:
             return
         columns = [np.concatenate(each) for each in zip(*self._columns, strict=True)]
-        bases, _, starts, sizes, places = columns
-        if native.gather(*columns, out) == len(bases):
+        bases, lengths, starts, sizes, places = columns
+        if native.gather(bases, lengths, starts, sizes, places, out) == len(bases):
             return
         for source, size, place in zip((bases + starts).tolist(), sizes.tolist(), places.tolist(), strict=True):
             ctypes.memmove(out.ctypes.data + place, source, size)

@@ -175,6 +175,8 @@ class Served:
     size_bytes: int = 100
     rows: tuple[int, ...] = (1, 2)
     catalog: Any = field(default_factory=lambda: SimpleNamespace(records=50))
+    io: str = "direct (asked)"
+    files: Any = field(default_factory=lambda: SimpleNamespace(disk_bytes=30, shared_bytes=12))
 
 
 class FakeGenerations:

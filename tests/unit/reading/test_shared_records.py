@@ -1,4 +1,4 @@
-"""Jobs that share what they read: the right bytes whatever streams do, fewer from the disk, nobody held back, memory in its limit."""
+"""Jobs that share what they read: the right bytes, fewer from the disk, no job held back, memory in its limit."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -284,7 +284,9 @@ def test_datasets_share_the_memory_and_give_it_back(dataset: Dataset, tmp_path: 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["begin", "end", "jump", "step", "still", "shrink", "grow"]), st.integers(0, 5), st.integers(0, 3)
+            st.sampled_from(["begin", "end", "jump", "step", "still", "shrink", "grow"]),
+            st.integers(0, 5),
+            st.integers(0, 3),
         ),
         max_size=120,
     )
