@@ -1,4 +1,4 @@
-"""When the ranks of a job need records next, as far as their plan and their pace tell.
+"""The time at which the ranks of a job need records next, as far as their plan and their pace tell.
 
 Pure. A rank's next use of a record follows from the place of the record in this epoch's order, or in
 the next one's if the rank is past it; the time until then from the rank's own pace.
@@ -80,7 +80,7 @@ class Future:
 
     @property
     def is_told(self) -> bool:
-        """Whether the plan's orders tell where a record is."""
+        """True if the plan's orders tell where a record is."""
         return self.plan.epoch(0).places_of(np.zeros(1, np.int64)) is not None
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What all jobs on a dataset need next, and which records are kept in memory for that. Pure."""
+"""The needs of all jobs on a dataset, and which records are kept in memory for that. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

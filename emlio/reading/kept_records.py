@@ -1,4 +1,4 @@
-"""Which records are kept in memory, if it is known when each is needed next: those that are needed first.
+"""The records that are kept in memory, if it is known when each is needed next: those that are needed first.
 
 Pure: numbers of records, of pages, and times. The memory is cut into equal pages; a record has as
 many as it needs, wherever they lie, so that nothing has to be moved to make room.
@@ -143,7 +143,8 @@ class KeptRecords:
         fits = needed <= freed[farther]
         kept = wanted[: int(fits.argmin()) if not fits.all() else len(fits)]
         if kept.size:
-            dropped = int(np.searchsorted(freed, needed[kept.size - 1]))
+            missing = int(needed[kept.size - 1])
+            dropped = int(np.searchsorted(freed, missing))
             self._drop(ordered[:dropped])
             ordered, ordered_due = ordered[dropped:], ordered_due[dropped:]
             result[kept] = self._put(numbers[kept], counts[kept], due[kept])

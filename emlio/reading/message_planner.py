@@ -56,7 +56,7 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamFuture:
-    """What a stream reads from now on.
+    """The stream that is read from now on.
 
     Attributes:
         plan: the plan that all sides agreed on.

@@ -201,7 +201,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SharedRecords:
-    """What the streams of one dataset generation share. Thread-safe.
+    """The records that the streams of one dataset generation share. Thread-safe.
 
     Attributes:
         dataset: the dataset.

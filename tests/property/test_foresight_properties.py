@@ -1,4 +1,4 @@
-"""What is kept of records whose next use is known, and where a plan's inverse says that a record is."""
+"""The records that are kept if their next use is known, and the place where a plan's inverse says that a record is."""
 
 import numpy as np
 import pytest
