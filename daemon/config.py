@@ -36,6 +36,7 @@ byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a t
 than 1 MiB, and take half the memory of 4 MiB."""
 
 _PART_AHEAD = 4
+_PART_SHARED = 2
 _SCHEME = "emlio://"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -383,6 +384,11 @@ class DaemonConfig:
         At 1 GB/s and 100 ms, 100 MB are under way.
         """
         return self.memory // _PART_AHEAD
+
+    @property
+    def shared_bytes(self) -> int:
+        """The part of the memory for records that several jobs need, while there are such jobs."""
+        return self.memory // _PART_SHARED
 
     @property
     def asks_for_keys(self) -> bool:

@@ -117,6 +117,7 @@ class Daemon:
                 ahead_bytes=config.ahead_bytes,
                 group_bytes=config.group_memory,
                 io=config.io,
+                shared_bytes=config.shared_bytes,
             )
         except BaseException:
             for dataset in datasets:

@@ -29,6 +29,7 @@ from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
 from emlio.reading.message_planner import NO_OPENING, Opening, StreamPosition
+from emlio.reading.shared_records import SharedMemory
 from emlio.session.daemon import DaemonSession
 from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Open
@@ -93,6 +94,7 @@ class Streams:
         *,
         on_failure: Callable[[StreamFailure], None],
         on_fault: Callable[[int, RemoteProtocolError], None],
+        shared: SharedMemory | None = None,
     ) -> None:
         """See the class.
 
@@ -103,8 +105,10 @@ class Streams:
             clock: for the age of checks.
             on_failure: called with a stream that ended by an error.
             on_fault: called with a session whose rank broke the protocol on its lanes.
+            shared: the memory for records that several jobs need; less is left for messages.
         """
         self._config = config
+        self._shared = shared or SharedMemory(0)
         self._clock = clock
         self._zap_thread = zap_thread
         self._pool = BufferPool(_with_tail(config.message_bytes(MAX_LANES)), config.memory // 4)
@@ -123,6 +127,7 @@ class Streams:
             socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self.connected.give_back
         )
         zap_thread.when_admitted(self._admitted)
+        self._shared.on_change = self._set_aside
         self.readers = Readers(
             threads=config.readers,
             memory_bytes=lambda: self.budget.bound_bytes,
@@ -250,12 +255,13 @@ class Streams:
         return stream
 
     def _set_aside(self) -> None:
-        """Subtract the memory of connections, and of requests ahead, from the budget, whether used or not.
+        """Subtract the memory of connections, of requests ahead, and of shared records from the budget, used or not.
 
         With thousands of connections it is a large part. May be called by any thread.
         """
         lanes = max(self._ordered, self.connected.lanes)
-        self.budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
+        connections = len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES
+        self.budget.set_aside(connections + self._ahead_bytes + self._shared.held_bytes)
         self._pool.keep(self.budget.bound_bytes // 4)
 
     def _most_message_bytes(self, job: str) -> int:

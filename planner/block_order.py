@@ -70,7 +70,7 @@ class BlockOrder:
         windows = even // full
         offsets = even - windows * full
         first, last = int(windows.min()), int(windows.max())
-        mixed = self._mixed(windows, offsets, first, last)
+        mixed = self._permuted(windows, offsets, first, last)
         if self._lack and first <= self._short // self._window <= last:
             beyond = windows * full + mixed >= (self._short + 1) * block - self._lack
             mixed += self._lack * (beyond & (windows == self._short // self._window))
@@ -85,20 +85,43 @@ class BlockOrder:
         end = (window + 1) * self._full
         return end - self._lack * (end > self._shift_from)
 
-    def _mixed(
-        self, windows: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], first: int, last: int
+    def places(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the place of each record: the steps of `ids`, undone."""
+        if not ids.size:
+            return ids.copy()
+        blocks, within_block = np.divmod(ids, self._block)
+        position = self._block_row.inverse(blocks)
+        windows, rows = np.divmod(position, self._window)
+        mixed = rows * self._block + within_block
+        short_window = self._short // self._window
+        mixed -= self._lack * ((windows == short_window) & (position > self._short))
+        offsets = self._permuted(windows, mixed, int(windows.min()), int(windows.max()), inverse=True)
+        even: npt.NDArray[np.int64] = windows * self._full + offsets
+        return even - self._lack * (windows > short_window)
+
+    def _permuted(
+        self,
+        windows: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        first: int,
+        last: int,
+        *,
+        inverse: bool = False,
     ) -> npt.NDArray[np.int64]:
+        def step(by: Permutation, at: "slice | npt.NDArray[np.bool_]") -> npt.NDArray[np.int64]:
+            return (by.inverse if inverse else by.forward)(offsets[at], windows[at])
+
         special = [window for window in self._special if first <= window <= last]
         if not special:
-            return self._within.forward(offsets, windows)
+            return step(self._within, slice(None))
         mixed = np.empty_like(offsets)
         usual = np.ones(offsets.shape, dtype=np.bool_)
         for window in special:
             here = windows == window
-            mixed[here] = self._special[window].forward(offsets[here], windows[here])
+            mixed[here] = step(self._special[window], here)
             usual &= ~here
         if usual.any():
-            mixed[usual] = self._within.forward(offsets[usual], windows[usual])
+            mixed[usual] = step(self._within, usual)
         return mixed
 
     def _blocks_at(self, rows: npt.NDArray[np.int64], first: int, last: int) -> npt.NDArray[np.int64]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.planner.block_order import BlockOrder
 from emlio.planner.catalog import Catalog
-from emlio.planner.order import Order, RepeatingOrder
+from emlio.planner.order import InvertibleOrder, Order, RepeatingOrder
 from emlio.planner.spec import PlanSpec
 
 __all__ = ["CHUNK", "EpochPlan", "stretches", "walk"]
@@ -56,6 +56,7 @@ class EpochPlan:
     repeated: int = field(init=False)
     _order: Order = field(init=False, repr=False, compare=False)
     _repeating: RepeatingOrder | None = field(init=False, repr=False, compare=False)
+    _invertible: InvertibleOrder | None = field(init=False, repr=False, compare=False)
     _full_steps: int = field(init=False, repr=False, compare=False)
     _tail: int = field(init=False, repr=False, compare=False)
 
@@ -74,6 +75,7 @@ class EpochPlan:
         order = self.spec.sampling.order(self.catalog, self.spec.shuffle, self.spec.seed, self.epoch)
         object.__setattr__(self, "_order", order)
         object.__setattr__(self, "_repeating", order if isinstance(order, RepeatingOrder) else None)
+        object.__setattr__(self, "_invertible", order if isinstance(order, InvertibleOrder) else None)
         wanted = self.spec.world_size * (self.spec.batch_size if self.spec.pad else 1)
         object.__setattr__(self, "repeated", max(wanted - tail, 0) if tail else 0)
 
@@ -171,6 +173,26 @@ class EpochPlan:
         if self._repeating is not None:
             numbers += self._repeating.times(places) * self.catalog.records
         return numbers
+
+    def places_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return the place of each record in the epoch's order; None if the order does not tell.
+
+        The cost depends only on the number of records.
+        """
+        return self._invertible.places(ids) if self._invertible is not None else None
+
+    def receivers(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the rank that gets each place, or -1 for a place before the origin, or left out.
+
+        The last step's places are told as if it were a full one.
+        """
+        batch, world = self.spec.batch_size, self.spec.world_size
+        since = places - self.origin
+        ranks: npt.NDArray[np.int64] = since // batch % world
+        ranks[since < 0] = -1
+        if not self._tail:
+            ranks[since >= self._full_steps * batch * world] = -1
+        return ranks
 
     def ids_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the records at places of the epoch's order, whichever rank gets them."""

@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_BLOCK_RECORDS",
     "DEFAULT_WINDOW_BLOCKS",
     "PLAN_VERSION",
+    "InvertibleOrder",
     "Numbered",
     "Order",
     "RepeatingOrder",
@@ -155,6 +156,15 @@ class RepeatingOrder(Protocol):
         ...
 
 
+@runtime_checkable
+class InvertibleOrder(Protocol):
+    """An order that tells where a record is; each has one place."""
+
+    def places(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the place of each record: `places(ids(p)) == p`."""
+        ...
+
+
 class Numbered(Protocol):
     """Records numbered through shards: a catalog, or a part of one."""
 
@@ -178,6 +188,9 @@ class _GlobalOrder:
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._permutation.forward(places)
 
+    def places(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._permutation.inverse(ids)
+
 
 class _ShardOrder:
     """An order with two numbers per shard.
@@ -185,9 +198,11 @@ class _ShardOrder:
     They are the place at which the shard begins, and the distance of its ids from their places.
     """
 
-    __slots__ = ("_ahead", "_starts")
+    __slots__ = ("_ahead", "_bases", "_sequence", "_starts")
 
     def __init__(self, catalog: Numbered, permutation: Permutation) -> None:
+        self._bases = catalog.bases
+        self._sequence = permutation
         sequence = permutation.forward(np.arange(len(permutation), dtype=np.int64))
         sizes = np.diff(catalog.bases)[sequence]
         self._starts = np.cumsum(sizes) - sizes
@@ -199,12 +214,19 @@ class _ShardOrder:
         ids: npt.NDArray[np.int64] = places + self._ahead[np.searchsorted(self._starts, places, side="right") - 1]
         return ids
 
+    def places(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        shards = np.searchsorted(self._bases, ids, side="right").astype(np.int64) - 1
+        places: npt.NDArray[np.int64] = ids - self._ahead[self._sequence.inverse(shards)]
+        return places
+
 
 class _FileOrder:
     __slots__ = ()
 
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return places.copy()
+
+    places = ids
 
 
 def _key(seed: int, epoch: int, purpose: str) -> bytes:

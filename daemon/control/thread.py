@@ -114,6 +114,7 @@ class Control:
                 clock,
                 on_failure=self._on_failure,
                 on_fault=self._on_fault,
+                shared=datasets.shared,
             )
         except BaseException:
             self._socket.close(linger_ms=0)

@@ -15,9 +15,10 @@ from emlio.daemon.datasets.served import ServedDataset
 from emlio.dataset_name import DatasetName
 from emlio.formats.tfrecord.shard_names import rival_families
 from emlio.index.dataset import Dataset
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.reading.io_choice import IoModes
+from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
 
@@ -56,6 +57,7 @@ class Datasets:
     Attributes:
         generations: those that are served, and what ranks get of them.
         plans: the plans that ranks agreed to.
+        shared: the memory for records that several jobs need.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Datasets:
         ahead_bytes: int = 0,
         group_bytes: int = DEFAULT_GROUP_BYTES,
         io: IoModes | None = None,
+        shared_bytes: int = 0,
     ) -> None:
         """See the class.
 
@@ -75,6 +78,7 @@ class Datasets:
             writer_patience_s: see `emlio.store.opened.leases`.
             linger_ns: see `Generations`.
             ahead_bytes: the most bytes requested ahead of reading, from buckets and past the page cache.
+            shared_bytes: the most bytes of records kept for several jobs, of datasets that are read past the page cache.
             io: how the operator wants their files to be read.
             group_bytes: the most bytes of row groups of tables that are kept.
         """
@@ -83,6 +87,7 @@ class Datasets:
         self._leases = Leases(writer_patience_s)
         self._ahead = AheadBudget(ahead_bytes)
         self._groups = GroupCache(group_bytes)
+        self.shared = SharedMemory(shared_bytes)
         self._io = io or IoModes()
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
@@ -111,7 +116,9 @@ class Datasets:
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
         mode = self._io.of(DatasetName.parse(dataset.name).name)
-        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode)
+        served = ServedDataset(
+            dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode, memory=self.shared
+        )
         _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
         served.files.when_stuck(self._stuck)
         self.generations.add(served)

@@ -17,10 +17,11 @@ from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine
+from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
 from emlio.wire.control import ShardsReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
@@ -58,6 +59,7 @@ class ServedDataset:
         ahead: AheadBudget | None = None,
         groups: GroupCache | None = None,
         io: IoMode = IoMode.CACHE,
+        memory: SharedMemory | None = None,
     ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
@@ -71,7 +73,7 @@ class ServedDataset:
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.io = choose_io(io, dataset)
-        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=self.io.direct)
+        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=self.io.direct, memory=memory)
         self.reads_ahead = dataset.files.remote or self.io.direct
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}

@@ -110,6 +110,18 @@ class DaemonFamilies:
                 _LABEL,
             ),
             counter(
+                "emlio_daemon_disk_bytes",
+                "Bytes asked of the disk past the page cache, by the newest generation here.",
+                self._each(figures.disk_bytes),
+                _LABEL,
+            ),
+            counter(
+                "emlio_daemon_shared_bytes",
+                "Bytes of records from memory, where another job had brought them, by the newest generation here.",
+                self._each(figures.shared_bytes),
+                _LABEL,
+            ),
+            counter(
                 "emlio_daemon_wait_seconds",
                 "Time for which streams waited, summed over ranks: for credit of the rank, for the network, "
                 "for storage.",

@@ -169,6 +169,7 @@ class DiskQueue:
 
     Attributes:
         kind: "io_uring" or "aio".
+        asked_bytes: of all transfers begun so far.
     """
 
     def __init__(self, depth: int, kind: str | None = None) -> None:
@@ -190,6 +191,7 @@ class DiskQueue:
             raise OSError(int(told[0]), os.strerror(int(told[0])))
         self.kind = next(name for name, number in _KINDS.items() if number == told[0])
         self._lock = Condition()  # not held while a call waits
+        self.asked_bytes = 0
         self._inside = 0  # threads that wait in `finish`
         self._begun: dict[int, Batch] = {}
         self._dropped: list[Batch] = []
@@ -226,6 +228,7 @@ class DiskQueue:
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             batch = Batch(address, memory)
             self._begun[address] = batch
+            self.asked_bytes += int(sizes.sum())
         return batch
 
     def finish(

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Lock, RLock
+from threading import Event, RLock
 from typing import Final
 
 import numpy as np
@@ -21,13 +21,14 @@ from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.index.dataset import Dataset
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.engine import ReadEngine, Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.ranges import RangeRead, run_starts
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.bucket.requests import PIECE_BYTES, wait_for
 
-__all__ = ["AheadBudget", "BucketEngine", "pieces_of"]
+__all__ = ["BucketEngine", "pieces_of"]
 
 _GAP_BYTES = 256 << 10
 """The most bytes between two records that are fetched together. They take 3 ms at the 80 MB/s of a
@@ -124,49 +125,6 @@ def _cut(file: int, begin: int, end: int, held: list[tuple[int, int, int]], most
         )
         for at in range(start, start + length, most_bytes)
     ]
-
-
-class AheadBudget:
-    """A number of bytes that several feeds share. Thread-safe; it calls no other object."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._held_bytes = 0
-        self._feeds = 0
-        self._lock = Lock()
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes requested, or there and not read."""
-        return self._held_bytes
-
-    @property
-    def share_bytes(self) -> int:
-        """The part of one feed."""
-        return self.most_bytes // max(self._feeds, 1)
-
-    def join(self) -> None:
-        """Count one more feed."""
-        with self._lock:
-            self._feeds += 1
-
-    def leave(self) -> None:
-        """Count one feed less."""
-        with self._lock:
-            self._feeds -= 1
-
-    def take(self, size_bytes: int) -> bool:
-        """Count bytes if they fit; return whether they are counted."""
-        with self._lock:
-            if self._held_bytes + size_bytes > self.most_bytes:
-                return False
-            self._held_bytes += size_bytes
-            return True
-
-    def give_back(self, size_bytes: int) -> None:
-        """Note that so many bytes are free again."""
-        with self._lock:
-            self._held_bytes -= size_bytes
 
 
 _MOST_MESSAGES: Final = 64

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from emlio.native.disk import ALIGNMENT
 
-__all__ = ["BufferPool"]
+__all__ = ["AheadBudget", "BufferPool"]
 
 _LEAST_KEPT_BYTES = 64 << 10
 """Smaller pieces come from the allocator, which is as fast for them."""
@@ -110,3 +110,47 @@ def _aligned(size: int) -> npt.NDArray[np.uint8]:
     whole = np.empty(size + ALIGNMENT, np.uint8)
     begin = -whole.ctypes.data % ALIGNMENT
     return whole[begin : begin + size]
+
+
+class AheadBudget:
+    """A number of bytes that several feeds share. Thread-safe."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._held_bytes = 0
+        self._feeds = 0
+        # Reentrant: the garbage collector may drop memory, which gives its bytes back, while it is held.
+        self._lock = RLock()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes requested, or there and not read."""
+        return self._held_bytes
+
+    @property
+    def share_bytes(self) -> int:
+        """The part of one feed."""
+        return self.most_bytes // max(self._feeds, 1)
+
+    def join(self) -> None:
+        """Count one more feed."""
+        with self._lock:
+            self._feeds += 1
+
+    def leave(self) -> None:
+        """Count one feed less."""
+        with self._lock:
+            self._feeds -= 1
+
+    def take(self, size_bytes: int) -> bool:
+        """Count bytes if they fit; return whether they are counted."""
+        with self._lock:
+            if self._held_bytes + size_bytes > self.most_bytes:
+                return False
+            self._held_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Note that so many bytes are free again."""
+        with self._lock:
+            self._held_bytes -= size_bytes

@@ -20,14 +20,15 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
-from emlio.reading.bucket_engine import AheadBudget
-from emlio.reading.buffers import BufferPool
+from emlio.reading.buffers import AheadBudget, BufferPool
 from emlio.reading.direct_file import DirectFile
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.kept_windows import KeptWindows
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
+from emlio.reading.shared_reads import SharedReads
+from emlio.reading.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
@@ -72,19 +73,40 @@ class DirectEngine(PageCacheEngine):
     keeps_windows = True
 
     def __init__(
-        self, dataset: Dataset, files: OpenFiles, direct: OpenFiles, queue: DiskQueue, budget: AheadBudget
+        self,
+        dataset: Dataset,
+        files: OpenFiles,
+        direct: OpenFiles,
+        queue: DiskQueue,
+        budget: AheadBudget,
+        memory: SharedMemory | None = None,
     ) -> None:
-        """See the class. The files and the queue are closed with this."""
+        """See the class. The files and the queue are closed with this.
+
+        With `memory`, records that several jobs need are kept in it.
+        """
         super().__init__(dataset, files)
         self.direct = direct
         self.queue = queue
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
         self._failures = 0
+        self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
+
+    @property
+    def disk_bytes(self) -> int:
+        """See `ReadEngine`."""
+        return self.queue.asked_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """See `ReadEngine`."""
+        return self._shared.hit_bytes if self._shared is not None else 0
 
     def reads(self) -> Reads:
         """See `ReadEngine`."""
-        return DirectReads(self, super().reads())
+        reads = DirectReads(self, super().reads())
+        return SharedReads(reads, self._shared, self.pool) if self._shared is not None else reads
 
     @contextmanager
     def opened(self, number: int) -> Generator[io.RawIOBase]:
@@ -115,11 +137,13 @@ class DirectEngine(PageCacheEngine):
         """See `ReadEngine`."""
         self.queue.close()
         self.direct.close()
+        if self._shared is not None:
+            self._shared.close()
         super().close()
 
 
 class DirectReads(Reads):
-    """See `Reads`."""
+    """See `Reads`. Several threads may complete different reads."""
 
     def __init__(self, engine: DirectEngine, cached: Reads) -> None:
         self._engine = engine
@@ -135,9 +159,13 @@ class DirectReads(Reads):
         """See `Reads`."""
         return len(planned) <= _AHEAD or self._windows.wants(planned)
 
+    def keeps(self, read: RangeRead) -> bool:
+        """See `Reads`."""
+        return self._windows.begin(read)
+
     def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
         """See `Reads`."""
-        if self._windows.begin(read):
+        if self.keeps(read):
             return True
         begun = self._begin(read, ahead=True)
         if begun is None:
@@ -153,7 +181,7 @@ class DirectReads(Reads):
         self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
     ) -> npt.NDArray[np.uint8] | None:
         """See `Reads`. What is lent is the memory that the disk filled."""
-        if self._windows.begin(read):
+        if self.keeps(read):
             return None
         begun = self._take(read)
         if begun is None or not self._finish(begun, read, None, now_ns):

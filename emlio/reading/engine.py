@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from emlio.index.dataset import Dataset
 from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import StreamFuture
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import Stuck
 from emlio.store.opened.slices import Borrower
@@ -24,9 +25,16 @@ __all__ = ["ReadEngine", "Reads"]
 class Reads(ABC):
     """The reads of one feed. `close` may be called by any thread, the others by one at a time."""
 
+    def foresee(self, stream: StreamFuture, now_ns: int) -> None:  # noqa: B027  # only what is shared is chosen by it
+        """Note what the feed reads from now on; called once, before the others, if it follows a plan."""
+
     @abstractmethod
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
         """Return whether one more read may be submitted now, given those not completed yet."""
+
+    def keeps(self, read: RangeRead) -> bool:
+        """Return whether the read is part of a window that is read once and kept; if so, that was begun."""
+        return False
 
     @abstractmethod
     def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
@@ -63,12 +71,24 @@ class ReadEngine(ABC):
     Attributes:
         dataset: the dataset.
         keeps_windows: whether it can read a window of a block order once, and keep it.
+        disk_bytes: read from the disk so far, if this is counted.
+        shared_bytes: taken from memory instead, where another job's reads had brought them.
     """
 
     keeps_windows = False
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
+
+    @property
+    def disk_bytes(self) -> int:
+        """See the class."""
+        return 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """See the class."""
+        return 0
 
     def when_stuck(self, stuck: Stuck) -> None:  # noqa: B027  # most engines lend nothing
         """Tell this function of those who must give back what was lent; see `Stuck`."""

@@ -20,6 +20,7 @@ from emlio.reading.message_planner import (
     MessagePlan,
     MessagePlanner,
     Opening,
+    StreamFuture,
     StreamPosition,
 )
 from emlio.store.opened.slices import Borrower
@@ -86,6 +87,8 @@ class Feed:
         self.searched_epoch = position.epoch
         self._planned: deque[MessagePlan] = deque()
         self._reads = engine.reads()
+        future = StreamFuture(plan=plan, rank=rank, position=position, owned=owned, local=local)
+        self._reads.foresee(future, clock.monotonic_ns())
         self._requested = 0
 
     def stop(self) -> None:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from emlio.errors import EmlioError
 from emlio.native.disk import Batch, DiskQueue, Pieces, join_ranges, pack_ranges
-from emlio.reading.bucket_engine import AheadBudget
-from emlio.reading.buffers import BufferPool
+from emlio.reading.buffers import AheadBudget, BufferPool
 from emlio.reading.ranges import RangeRead, Window
 from emlio.store.opened.open_files import OpenFiles
 

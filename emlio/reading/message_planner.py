@@ -22,6 +22,7 @@ __all__ = [
     "MessagePlanner",
     "Opening",
     "Searched",
+    "StreamFuture",
     "StreamPosition",
     "notes_of",
 ]
@@ -65,6 +66,25 @@ class StreamPosition:
     origin: int
     slot: int
     end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamFuture:
+    """The stream that is read from now on.
+
+    Attributes:
+        plan: the plan that all sides agreed on.
+        rank: the rank whose records are read.
+        position: the position to begin from.
+        owned: (catalog shards,) which shards the stream carries.
+        local: (catalog shards,) the shard's number in the dataset, or -1 if it is not held here.
+    """
+
+    plan: Plan
+    rank: int
+    position: StreamPosition
+    owned: npt.NDArray[np.bool_]
+    local: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,12 +4,14 @@ import logging
 
 from emlio.index.dataset import Dataset
 from emlio.native.disk import DiskQueue
-from emlio.reading.bucket_engine import AheadBudget, BucketEngine
+from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.direct_engine import QUEUE_DEPTH, DirectEngine
 from emlio.reading.engine import ReadEngine
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine
 from emlio.reading.page_cache import PageCacheEngine
+from emlio.reading.shared_records import SharedMemory
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.open_files import OpenFiles
@@ -26,6 +28,7 @@ def open_engine(
     groups: GroupCache | None = None,
     *,
     direct: bool = False,
+    memory: SharedMemory | None = None,
 ) -> ReadEngine:
     """Return what reads a dataset.
 
@@ -34,6 +37,7 @@ def open_engine(
         leases: the leases on its files, for a folder; without them all bytes are copied.
         budget: limits what is requested ahead, for a bucket, or read directly.
         direct: whether a folder is read past the page cache.
+        memory: keeps records that several jobs need, read directly; without it each job reads its own.
         groups: keeps groups of rows, for tables; by default one of its own.
     """
     grouped = dataset.groups is not None
@@ -45,11 +49,13 @@ def open_engine(
         # Groups are made in memory, so nothing of their files is lent.
         lent = None if grouped or direct else leases
         files = OpenFiles(dataset.folder_store, lent, read_whole=read_whole)
-        engine = (_direct_engine(dataset, files, budget) if direct else None) or PageCacheEngine(dataset, files)
+        engine = (_direct_engine(dataset, files, budget, memory) if direct else None) or PageCacheEngine(dataset, files)
     return GroupEngine(engine, groups) if grouped else engine
 
 
-def _direct_engine(dataset: Dataset, files: OpenFiles, budget: AheadBudget) -> DirectEngine | None:
+def _direct_engine(
+    dataset: Dataset, files: OpenFiles, budget: AheadBudget, memory: SharedMemory | None
+) -> DirectEngine | None:
     """Return the engine that reads past the page cache; None if the system allows no queue of transfers."""
     try:
         queue = DiskQueue(QUEUE_DEPTH)
@@ -57,4 +63,4 @@ def _direct_engine(dataset: Dataset, files: OpenFiles, budget: AheadBudget) -> D
         _LOG.warning("dataset %r: direct reading is not possible: %s", dataset.name, error.strerror)
         return None
     direct = OpenFiles(dataset.folder_store, read_whole=True, direct=True)
-    return DirectEngine(dataset, files, direct, queue, budget)
+    return DirectEngine(dataset, files, direct, queue, budget, memory)

@@ -18,7 +18,7 @@ from emlio.formats.record_form import fault_of
 from emlio.formats.registry import form_of
 from emlio.formats.tfrecord.verify import frame_faults
 from emlio.index.dataset import Dataset
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io

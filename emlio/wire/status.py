@@ -24,7 +24,8 @@ _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
 class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation of a dataset; not `current` if it serves only jobs that began with it.
 
-    `io` says how its files are read, and why.
+    `io` says how its files are read, and why. `disk_bytes` were asked of the disk past the page cache, and
+    `shared_bytes` came from memory, where another job had brought them, since it was opened.
     `sent_bytes` are those of all generations since the daemon started.
     """
 
@@ -37,6 +38,8 @@ class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     sessions: Count
     sent_bytes: Count
     io: Name = ""
+    disk_bytes: Count = 0
+    shared_bytes: Count = 0
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,8 +23,7 @@ from emlio.errors import DatasetError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.planner.plan import Plan
-from emlio.reading.bucket_engine import AheadBudget
-from emlio.reading.buffers import BufferPool
+from emlio.reading.buffers import AheadBudget, BufferPool
 from emlio.reading.columns import find_matches
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer

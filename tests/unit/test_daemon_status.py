@@ -176,6 +176,7 @@ class Served:
     io: str = "cache (--io cache)"
     rows: tuple[int, ...] = (1, 2)
     catalog: Any = field(default_factory=lambda: SimpleNamespace(records=50))
+    files: Any = field(default_factory=lambda: SimpleNamespace(disk_bytes=30, shared_bytes=12))
 
 
 class FakeGenerations:

@@ -50,6 +50,7 @@ class DaemonFigures:
         sessions: by dataset.
         waiting: sessions by dataset and by what they wait for, as in `SessionFigures`.
         totals: by dataset.
+        disk_bytes, shared_bytes: of the newest current generation, by dataset; see `ReadEngine`.
         sessions_begun: since the start.
         failures: since the start, by kind.
         held_bytes, bound_bytes: as in `MemoryBudget`.
@@ -66,6 +67,8 @@ class DaemonFigures:
     sessions: dict[str, int]
     waiting: dict[tuple[str, str], int]
     totals: dict[str, StreamTotals]
+    disk_bytes: dict[str, int]
+    shared_bytes: dict[str, int]
     sessions_begun: int
     failures: dict[str, int]
     held_bytes: int
@@ -185,6 +188,8 @@ class StatusReport:
             sessions=dict(sessions),
             waiting=dict(waiting),
             totals=self._streams.sender.dataset_totals(),
+            disk_bytes={name: one.files.disk_bytes for name, one in newest.items()},
+            shared_bytes={name: one.files.shared_bytes for name, one in newest.items()},
             sessions_begun=begun,
             failures=self.failures.counts(),
             held_bytes=self._streams.budget.held_bytes,
@@ -207,6 +212,8 @@ class StatusReport:
             sessions=served.sessions,
             sent_bytes=totals.get(served.name, StreamTotals()).sent_bytes,
             io=str(served.io),
+            disk_bytes=served.files.disk_bytes,
+            shared_bytes=served.files.shared_bytes,
         )
 
     def _ranks(self, clients: Iterable[Client], now_ns: int) -> tuple[list[JobStatus], list[RankStatus]]:

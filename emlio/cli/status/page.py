@@ -10,7 +10,7 @@ from emlio.cli.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.errors import EmlioError
 from emlio.logs import printable
 from emlio.units import counted, format_duration, format_size
-from emlio.wire.status import FailureStatus
+from emlio.wire.status import DatasetStatus, FailureStatus
 
 __all__ = ["status_page"]
 
@@ -47,7 +47,7 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
                 format_size(one.size_bytes),
                 f"{one.sessions:,}",
                 format_size(one.sent_bytes),
-                printable(one.io),
+                printable(one.io) + _shared(one),
                 "" if one.current else "running jobs only",
             )
             for one in reply.datasets
@@ -64,6 +64,14 @@ def _daemon(address: str, figures: DaemonFigures | EmlioError) -> Iterator[str]:
     if reply.failures:
         yield "  failed lately"
         yield from _indented([], [_failure(one) for one in reply.failures[:_FAILURES_SHOWN]], aligned=">><<")
+
+
+def _shared(dataset: DatasetStatus) -> str:
+    """Return what came from the disk, and from the memory that jobs share; "" if that is not counted."""
+    if not dataset.disk_bytes:
+        return ""
+    from_memory = f", {format_size(dataset.shared_bytes)} shared from memory" if dataset.shared_bytes else ""
+    return f"; {format_size(dataset.disk_bytes)} from the disk{from_memory}"
 
 
 def _job(job: JobFigures) -> Iterator[str]:

@@ -14,7 +14,7 @@ from emlio.errors import ClosedError, ConfigError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.native.disk import Batch, DiskQueue, TransferError
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.direct_engine import DirectEngine
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer

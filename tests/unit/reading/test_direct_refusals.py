@@ -29,7 +29,6 @@ if denied:
     assert not libc.prctl(38, 1, 0, 0, 0)
     assert not libc.prctl(22, 2, program), ctypes.get_errno()
 from emlio.index.opening import open_dataset
-from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine

@@ -17,7 +17,7 @@ from emlio.formats.tabular.tables import Tables
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.reading import group_engine
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine, GroupMaker

@@ -14,12 +14,13 @@ from emlio.index.opening import open_dataset
 from emlio.native.disk import Batch, DiskQueue, TransferError
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import PlanSpec
-from emlio.reading.bucket_engine import AheadBudget
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.direct_engine import DirectEngine
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
 from emlio.reading.open_engine import open_engine
+from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.room import Room
 from emlio_testing.datasets import write_tfrecord
@@ -92,6 +93,32 @@ def test_each_block_is_read_once_in_long_pieces(dataset: Dataset, read_bytes: li
     data_bytes = 2 * int(dataset.folder_store.sizes.sum())  # two epochs
     assert data_bytes <= sum(read_bytes) < 1.25 * data_bytes
     assert len(read_bytes) < 2 * 1.3 * _RECORDS / 64
+
+
+def test_jobs_that_read_windows_share_no_records_and_others_do(dataset: Dataset, read_bytes: list[int]) -> None:
+    memory = SharedMemory(dataset.size_bytes // 2)
+    engine = open_engine(dataset, None, AheadBudget(64 << 20), direct=True, memory=memory)
+    assert isinstance(engine, DirectEngine)
+    specs = [_spec(), _spec(), _spec("global"), PlanSpec(batch_size=32, seed=4)]
+    feeds = [feed_of(engine, message_bytes=100_000, spec=spec, end=2) for spec in specs]
+    found, gatherer, held = [bytearray() for _ in feeds], Gatherer(), []
+    going = dict(enumerate(feeds))
+    while going:
+        for place, feed in tuple(going.items()):
+            if (message := feed.next(gatherer)) is None:
+                del going[place]
+                continue
+            out = np.zeros(message.payload_bytes, np.uint8)
+            feed.read(message, gatherer, out)
+            found[place] += out.tobytes()
+            held.append(memory.held_bytes)
+    for feed in feeds:
+        feed.stop()
+    engine.close()
+    assert [bytes(each) for each in found] == [_wanted(dataset, spec) for spec in specs]
+    assert max(held) > 0
+    assert engine.shared_bytes > 0
+    assert engine.pool.lent == engine.budget.held_bytes == memory.held_bytes == 0
 
 
 @pytest.mark.parametrize("world_size", [2, 5])

@@ -14,7 +14,8 @@ from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.index.dataset import Dataset
 from emlio.index.indexed import open_objects
 from emlio.index.opening import list_objects
-from emlio.reading.bucket_engine import AheadBudget, BucketEngine
+from emlio.reading.bucket_engine import BucketEngine
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.store.bucket.address import ObjectAddress
