@@ -22,6 +22,7 @@ __all__ = [
     "DiskQueue",
     "Pieces",
     "TransferError",
+    "copy_each",
     "direct_alignment",
     "join_ranges",
 ]
@@ -112,6 +113,12 @@ def join_ranges(files: _Ints, starts: _Ints, sizes: _Ints, *, gap_bytes: int, mo
         places=places[:ranges],
         memory_bytes=int(places[ranges]),
     )
+
+
+def copy_each(sources: _Ints, targets: _Ints, sizes: _Ints) -> None:
+    """Copy stretches of memory from address to address, in one call without the interpreter's lock."""
+    columns = [np.ascontiguousarray(each, np.int64) for each in (sources, targets, sizes)]
+    _used(guard_library()).emlio_copy_each(*(each.ctypes.data for each in columns), len(sizes))
 
 
 def direct_alignment(descriptor: int) -> int:
