@@ -117,6 +117,7 @@ class Daemon:
                 ahead_bytes=config.ahead_bytes,
                 group_bytes=config.group_memory,
                 io=config.io,
+                io_settings=config.io_settings,
             )
         except BaseException:
             for dataset in datasets:

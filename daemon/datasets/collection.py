@@ -18,6 +18,7 @@ from emlio.index.dataset import Dataset
 from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.reading.io_choice import IoModes
+from emlio.reading.io_settings import IoSettings
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
 
@@ -67,6 +68,7 @@ class Datasets:
         ahead_bytes: int = 0,
         group_bytes: int = DEFAULT_GROUP_BYTES,
         io: IoModes | None = None,
+        io_settings: IoSettings | None = None,
     ) -> None:
         """See the class.
 
@@ -76,6 +78,7 @@ class Datasets:
             linger_ns: see `Generations`.
             ahead_bytes: the most bytes requested ahead of reading, from buckets and past the page cache.
             io: how the operator wants their files to be read.
+            io_settings: of those that are read directly.
             group_bytes: the most bytes of row groups of tables that are kept.
         """
         self.generations = Generations(linger_ns=linger_ns)
@@ -84,6 +87,7 @@ class Datasets:
         self._ahead = AheadBudget(ahead_bytes)
         self._groups = GroupCache(group_bytes)
         self._io = io or IoModes()
+        self._io_settings = io_settings
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
         try:
@@ -111,7 +115,15 @@ class Datasets:
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
         mode = self._io.of(DatasetName.parse(dataset.name).name)
-        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode)
+        served = ServedDataset(
+            dataset,
+            self._leases,
+            key=key,
+            ahead=self._ahead,
+            groups=self._groups,
+            io=mode,
+            io_settings=self._io_settings,
+        )
         _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
         served.files.when_stuck(self._stuck)
         self.generations.add(served)

@@ -20,6 +20,7 @@ from emlio.planner.mixture.merged import shards_with
 from emlio.reading.bucket_engine import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.store.opened.leases import Leases
 from emlio.wire.control import ShardsReply, encode_control
@@ -58,6 +59,7 @@ class ServedDataset:
         ahead: AheadBudget | None = None,
         groups: GroupCache | None = None,
         io: IoMode = IoMode.CACHE,
+        io_settings: IoSettings | None = None,
     ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
@@ -71,7 +73,8 @@ class ServedDataset:
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.io = choose_io(io, dataset)
-        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=self.io.direct)
+        settings = (io_settings or IoSettings()) if self.io.direct else None
+        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=settings)
         self.reads_ahead = dataset.files.remote or self.io.direct
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}

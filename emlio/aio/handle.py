@@ -1,7 +1,7 @@
 """A handle for reading and writing files past the page cache."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -189,7 +189,7 @@ class AioHandle:
     # ---- files ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _used(self) -> Iterator[None]:
+    def _used(self) -> Generator[None]:
         if self._process != os.getpid():
             raise ClosedError("the handle belongs to another process: open one after the fork")
         with self._changed:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.reading.buffers import aligned
@@ -63,8 +64,10 @@ def memory_of(buffer: object, *, written: bool) -> HostMemory | DeviceMemory:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(buffer, torch.Tensor):
         return _of_tensor(buffer, torch)
+    given: Any = buffer
+    array: npt.NDArray[Any]
     try:
-        array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]
+        array = given if _is_array(given) else np.frombuffer(given, np.uint8)
     except (TypeError, ValueError, BufferError) as error:
         raise ConfigError(
             f"a buffer must be an array, a tensor or bytes, got {type(buffer).__name__}: {error}"
@@ -90,3 +93,7 @@ def _of_tensor(tensor: Any, torch: Any) -> HostMemory | DeviceMemory:
 def is_on_host(tensor: Any) -> bool:
     """Return whether the kernel can read and write a tensor's memory."""
     return bool(tensor.device.type == "cpu")
+
+
+def _is_array(buffer: object) -> bool:
+    return isinstance(buffer, np.ndarray)

@@ -4,7 +4,7 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -41,20 +41,22 @@ class OpenedFile:
     direct: int
 
     def allocate(self, start: int, end: int) -> None:
-        """Make room for bytes behind the end of the file, which then ends at `end`.
+        """Make room for bytes beyond the end of the file, which then ends at `end`.
 
         Blocks that are made as they are written to would be written one after the other.
 
         Raises:
             OSError: there is no room.
         """
+        if _libc.fallocate(self.plain, 0, start, end - start):
+            error = ctypes.get_errno()
+            if error not in (errno.EOPNOTSUPP, errno.ENOSYS):  # then they are made as they are written to
+                raise OSError(error, os.strerror(error))
+
+    def size(self) -> int:
+        """Return the size of the file or device."""
         found = os.fstat(self.plain)
-        start = max(start, found.st_size)
-        if start >= end or not stat.S_ISREG(found.st_mode) or not _libc.fallocate(self.plain, 0, start, end - start):
-            return
-        error = ctypes.get_errno()
-        if error not in (errno.EOPNOTSUPP, errno.ENOSYS):  # then they are made as they are written to
-            raise OSError(error, os.strerror(error))
+        return os.lseek(self.plain, 0, os.SEEK_END) if stat.S_ISBLK(found.st_mode) else found.st_size
 
     def failure(self, number: int, offset: int, size_bytes: int, *, write: bool) -> FileError:
         """Return the error for bytes that were not read or written.
@@ -68,14 +70,14 @@ class OpenedFile:
         what = f"{self.path}: cannot {'write' if write else 'read'} {size_bytes:,} bytes at offset {offset:,}"
         if number <= 0:
             number = errno.EIO if write else errno.ENODATA
-            why = "it took only a part of them" if write else f"the file has {_size(self.plain):,} bytes"
+            why = "it took only a part of them" if write else f"the file has {self.size():,} bytes"
         else:
             why = os.strerror(number) + (f"; {_MUST[number]}" if number in _MUST else "")
         return FileError(f"{what}: {why}", errno=number, path=self.path, offset=offset)
 
 
 @contextmanager
-def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) -> Iterator[OpenedFile]:
+def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) -> Generator[OpenedFile]:
     """Open a file while the block lasts.
 
     Args:
@@ -117,9 +119,3 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
     finally:
         for descriptor in opened:
             os.close(descriptor)
-
-
-def _size(descriptor: int) -> int:
-    """Return the size of a file or a device."""
-    found = os.fstat(descriptor)
-    return found.st_size if stat.S_ISREG(found.st_mode) else os.lseek(descriptor, 0, os.SEEK_END)

@@ -146,10 +146,14 @@ def _wanted(tasks: Sequence[Task]) -> Wanted:
 
 
 def _allocate(tasks: Sequence[Task], wanted: Wanted) -> None:
-    """Make room in the files, each stretch of adjacent writes at once."""
-    ends = wanted.starts + wanted.sizes
-    order = np.lexsort((wanted.starts, wanted.plain))
-    files, starts, upto = wanted.plain[order], wanted.starts[order], ends[order]
-    apart = np.flatnonzero((files[1:] != files[:-1]) | (starts[1:] != upto[:-1])) + 1
-    for first, behind in zip((0, *apart), (*apart, len(order)), strict=True):
-        tasks[order[first]].file.allocate(int(starts[first]), int(upto[behind - 1]))
+    """Make room in the files for what is written beyond their ends, each stretch of adjacent writes at once."""
+    files = {task.file.plain: task.file for task in tasks}
+    numbers, of = np.unique(wanted.plain, return_inverse=True)
+    sizes = np.array([files[number].size() for number in numbers.tolist()], np.int64)[of]
+    starts, ends = np.maximum(wanted.starts, sizes), wanted.starts + wanted.sizes
+    order = np.lexsort((starts, of))
+    order = order[ends[order] > starts[order]]
+    apart = np.flatnonzero((of[order][1:] != of[order][:-1]) | (starts[order][1:] != ends[order][:-1])) + 1
+    for part in np.split(order, apart) if len(order) else ():
+        first, last = int(part[0]), int(part[-1])
+        tasks[first].file.allocate(int(starts[first]), int(ends[last]))

@@ -28,14 +28,10 @@ from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
-__all__ = ["QUEUE_DEPTH", "DirectEngine"]
+__all__ = ["DirectEngine"]
 
 _LOG = logging.getLogger(__name__)
 
-QUEUE_DEPTH: Final = 64
-"""Transfers at the disk at once. A single disk gives its best from 32 of 128 KiB on."""
-
-_PIECE_BYTES: Final = 1 << 20
 _GAP_BYTES: Final = 4096
 """The most bytes between two records that are read with them: another request costs as much."""
 
@@ -64,17 +60,25 @@ class DirectEngine(PageCacheEngine):
         queue: the transfers of all feeds.
         budget: limits the memory of what is read ahead.
         pool: the memory.
+        piece_bytes: the size of the largest transfer.
     """
 
     def __init__(
-        self, dataset: Dataset, files: OpenFiles, direct: OpenFiles, queue: DiskQueue, budget: AheadBudget
+        self,
+        dataset: Dataset,
+        files: OpenFiles,
+        direct: OpenFiles,
+        queue: DiskQueue,
+        budget: AheadBudget,
+        piece_bytes: int,
     ) -> None:
-        """See the class. The files and the queue are closed with this."""
+        """See the class. The files and the queue are closed with this; `piece_bytes` is the size of the largest transfer."""
         super().__init__(dataset, files)
         self.direct = direct
         self.queue = queue
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES)
+        self.piece_bytes = piece_bytes
         self._failures = 0
 
     def reads(self) -> Reads:
@@ -165,7 +169,9 @@ class DirectReads(Reads):
                 descriptors = stack.enter_context(engine.direct.open_all(read.file))
             except EmlioError:
                 return None  # reading raises the error, after the messages before it
-            pieces = join_ranges(descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=_PIECE_BYTES)
+            pieces = join_ranges(
+                descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=engine.piece_bytes
+            )
             memory = engine.pool.take(pieces.memory_bytes, _ignore)
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
             return _Begun(batch=batch, pieces=pieces, held=stack.pop_all())

@@ -53,7 +53,7 @@ _ROUND = st.lists(
 
 
 @given(st.lists(_ROUND, max_size=4), _NEAR)
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_are_as_if_read_and_written_plainly(
     handle: AioHandle, folder: Path, rounds: "list[list[tuple[bool, int, int, int, int]]]", size: int
 ) -> None:
@@ -86,7 +86,7 @@ def test_files_are_as_if_read_and_written_plainly(
 
 
 @given(_NEAR, _NEAR, st.integers(1, 9000), st.sampled_from([0, 1]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_that_is_too_short_is_always_told(
     handle: AioHandle, folder: Path, size: int, length: int, beyond: int, shift: int
 ) -> None:
