@@ -160,11 +160,7 @@ class DirectReads(Reads):
 
     def _begin(self, read: RangeRead, *, ahead: bool) -> _Begun | None:
         engine = self._engine
-        if ahead and not engine.budget.take(read.size_bytes):
-            return None
-        counted_bytes = read.size_bytes if ahead else 0
         with ExitStack() as stack:
-            stack.callback(engine.budget.give_back, counted_bytes)
             try:
                 descriptors = stack.enter_context(engine.direct.open_all(read.file))
             except EmlioError:
@@ -172,6 +168,10 @@ class DirectReads(Reads):
             pieces = join_ranges(
                 descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=engine.piece_bytes
             )
+            if ahead:
+                if not engine.budget.take(pieces.memory_bytes):
+                    return None
+                stack.callback(engine.budget.give_back, pieces.memory_bytes)
             memory = engine.pool.take(pieces.memory_bytes, _ignore)
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
             return _Begun(batch=batch, pieces=pieces, held=stack.pop_all())

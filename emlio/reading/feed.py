@@ -14,6 +14,7 @@ from emlio.planner.plan import Plan
 from emlio.reading.engine import ReadEngine
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import (
+    CHUNK,
     LONG_RUN_BYTES,
     NO_OPENING,
     MessagePlan,
@@ -47,7 +48,7 @@ class Feed:
         clock: Clock,
         opening: Opening = NO_OPENING,
         most_bytes: Callable[[], int] | None = None,
-        chunk: int = 1 << 14,
+        chunk: int = CHUNK,
     ) -> None:
         """See the class.
 

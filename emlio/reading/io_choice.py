@@ -1,4 +1,4 @@
-"""Whether a dataset is read through the page cache or past it.
+"""The choice between reading a dataset through the page cache and past it.
 
 Reading past it pays for data that do not fit into memory: there the cache keeps little that is used
 again, and costs a copy and the pages of other processes. Data that fit are read from the disk once.
@@ -24,7 +24,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class IoMode(Enum):
-    """How the operator wants files to be read."""
+    """A wish of the operator for how files are read."""
 
     AUTO = "auto"
     CACHE = "cache"
@@ -81,7 +81,7 @@ class IoModes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoChoice:
-    """How a dataset is read.
+    """The way a dataset is read.
 
     Attributes:
         direct: past the page cache.

@@ -15,6 +15,7 @@ from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
 __all__ = [
+    "CHUNK",
     "LONG_RUN_BYTES",
     "NO_OPENING",
     "MessagePlan",
@@ -29,7 +30,7 @@ LONG_RUN_BYTES = 1 << 20
 """The size from which on a run is sent without a copy; below, copying it with its neighbours makes
 fewer messages."""
 
-_CHUNK = 8192
+CHUNK = 8192
 """Records planned at once: enough for array code, and few enough that the first message leaves
 after 1 ms and that no array reaches the 128 KiB from which glibc maps and unmaps each one. A search
 for the next record takes as long before it can be given up."""
@@ -130,7 +131,7 @@ class MessagePlanner:
     message_bytes: int
     opening: Opening = NO_OPENING
     most_bytes: Callable[[], int] | None = None
-    chunk: int = _CHUNK
+    chunk: int = CHUNK
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan | Searched]:
         """Yield all messages from a position on.
@@ -151,7 +152,7 @@ class MessagePlanner:
         while records and (position.end is None or epoch < position.end):
             found = bool(origin or slot)
             nothing, slots_left = Searched(epoch=epoch), False
-            chunk = min(self.chunk, _CHUNK)
+            chunk = min(self.chunk, CHUNK)
             for slots, shard, record in stretches(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, chunk):
                 slots_left = True
                 if not slots.size:

@@ -21,7 +21,7 @@ _Reason = Annotated[str, msgspec.Meta(max_length=MAX_STATUS_TEXT)]
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
 
 
-class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
+class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation of a dataset; not `current` if it serves only jobs that began with it.
 
     `io` says how its files are read, and why.

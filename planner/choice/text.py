@@ -4,8 +4,7 @@
     choice records=00112233445566778899aabbccddeeff:1000
     choice weights=00112233445566778899aabbccddeeff:5000 samples=2000
 
-Covers: reading it, the hashes of the contents that it names. Does not cover: the contents themselves (record_set.py), the
-text of a user's predicate (emlio.predicates).
+The contents themselves are in record_set.py, the text of a user's predicate is read by predicate.py.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a conversion makes of the records of a source."""
+"""The records of a source as a conversion gets them."""
 
 from emlio.example import parse_example
 from emlio.prepare.sources.record_source import RecordSource

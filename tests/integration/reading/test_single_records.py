@@ -23,6 +23,7 @@ from emlio.example.encode import encode_example
 from emlio.wire.limits import RECORD_BYTES_PER_REPLY
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
+from emlio_testing.ports import free_ports
 from emlio_testing.serving import daemon_of, peer_of
 
 _RECORDS = 300
@@ -255,8 +256,9 @@ def test_a_dataset_connects_again_to_a_daemon_that_was_restarted_with_the_same_r
 ) -> None:
     make_dataset(tmp_path / "other", records=_RECORDS, shards=4)
     soon = Recovery(timeout="1s", heartbeat="200ms")
-    with daemon_of({"x": folder}) as daemon:
-        address, port = f"{peer_of(daemon)}/x", int(daemon.endpoint.rpartition(":")[2])
+    port = free_ports(2, "127.0.0.1")[0]
+    with daemon_of({"x": folder}, port) as daemon:
+        address = f"{peer_of(daemon)}/x"
         dataset = EmlioDataset(address, transform=_label_of, recovery=soon)
         assert dataset[4] == 4
     with dataset:

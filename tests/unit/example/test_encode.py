@@ -74,7 +74,7 @@ def test_every_accepted_value_is_read_back(value: Any, same: list[Any]) -> None:
         (None, "got None"),
         ({"a": 1}, "must be bytes, text, numbers"),
         ([[1]], "got list"),
-        ([5, -(2**63) - 1], "got -9223372036854775809, 5"),
+        ([5, -(2**63) - 1], "got -9223372036854775809"),
         (2**63, r"\[-2\*\*63, 2\*\*63\)"),
         (np.array([2**63], np.uint64), r"\[-2\*\*63, 2\*\*63\), got 9223372036854775808"),
         (np.zeros((2, 2)), r"must have one dimension, got shape \(2, 2\)"),
