@@ -39,7 +39,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Blocks:
-    """What is given to the disk, shapes (n,).
+    """Blocks that are given to the disk, shapes (n,).
 
     Attributes:
         descriptors: the file of each block.

@@ -48,7 +48,7 @@ class _Stage:
 
 
 class Transfers:
-    """What carries out requests. For several threads at once; the queue is the caller's."""
+    """The transfers of requests. For several threads at once; the queue is the caller's."""
 
     def __init__(self, queue: DiskQueue, block_bytes: int, queue_depth: int) -> None:
         """Transfer blocks of at most this size."""

@@ -1,4 +1,4 @@
-"""How much is asked of a disk at once. `emlio-bench disk --sweep` finds it and writes it to a file."""
+"""Settings of direct reading: `emlio-bench disk --sweep` finds them for a disk and writes them to a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
