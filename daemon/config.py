@@ -17,6 +17,7 @@ from emlio.errors import ConfigError
 from emlio.index.opening import DatasetPath
 from emlio.metrics.address import parse_address
 from emlio.reading.io_choice import IoModes
+from emlio.reading.io_settings import IoSettings
 from emlio.settings import option
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES
@@ -283,6 +284,13 @@ class DaemonConfig:
         "(default: auto)",
         parse=IoModes.parse,
         metavar="MODE[,NAME=MODE...]",
+    )
+    io_settings: IoSettings = option(
+        IoSettings(),
+        "how much direct reading asks of a disk at once, as emlio-bench disk --sweep FILE found it (default: 64 transfers "
+        "of at most 1 MiB)",
+        parse=IoSettings.read,
+        metavar="FILE",
     )
     heartbeat_timeout: int = option(
         10_000_000_000,

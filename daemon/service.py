@@ -118,6 +118,7 @@ class Daemon:
                 group_bytes=config.group_memory,
                 io=config.io,
                 shared_bytes=config.shared_bytes,
+                io_settings=config.io_settings,
             )
         except BaseException:
             for dataset in datasets:

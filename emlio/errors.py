@@ -5,6 +5,7 @@
     │   └── RecordIndexError     no record has this number; also an IndexError
     ├── DatasetError             the data: an invalid directory, shard, index or mapping
     │   └── CorruptRecordError   one record cannot be used; has shard, record and offset
+    ├── FileError                the system did not read or write a file; also an OSError, with path and offset
     ├── PlanError                two sides, or a saved state and a dataset, have different plans
     ├── ProtocolError            the rules of the protocol were broken
     │   ├── LocalProtocolError   this side was about to break them (a defect of EMLIO)
@@ -25,6 +26,7 @@ __all__ = [
     "CorruptRecordError",
     "DatasetError",
     "EmlioError",
+    "FileError",
     "LocalProtocolError",
     "PeerLostError",
     "PlanError",
@@ -78,6 +80,21 @@ class CorruptRecordError(DatasetError):
         self.shard = shard
         self.record = record
         self.offset = offset
+
+
+class FileError(EmlioError, OSError):
+    """Bytes of a file could not be read or written. As an `OSError` it has `errno` and `filename`.
+
+    Attributes:
+        offset: the first byte that was not read or written.
+    """
+
+    def __init__(self, message: str, *, errno: int, path: str, offset: int) -> None:
+        super().__init__(errno, message, path)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class PlanError(EmlioError):

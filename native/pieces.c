@@ -80,3 +80,8 @@ EXPORTED int64_t emlio_join_ranges(const int64_t *files, const int64_t *starts, 
     *memory_bytes = memory;
     return pieces;
 }
+
+/* Copy `n` stretches of memory that do not overlap. */
+EXPORTED void emlio_copy_each(const int64_t *from, const int64_t *to, const int64_t *sizes, int64_t n) {
+    for (int64_t i = 0; i < n; i++) memcpy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], (size_t)sizes[i]);
+}

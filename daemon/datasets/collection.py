@@ -18,6 +18,7 @@ from emlio.index.dataset import Dataset
 from emlio.reading.buffers import AheadBudget
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.reading.io_choice import IoModes
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
@@ -70,6 +71,7 @@ class Datasets:
         group_bytes: int = DEFAULT_GROUP_BYTES,
         io: IoModes | None = None,
         shared_bytes: int = 0,
+        io_settings: IoSettings | None = None,
     ) -> None:
         """See the class.
 
@@ -80,6 +82,7 @@ class Datasets:
             ahead_bytes: the most bytes requested ahead of reading, from buckets and past the page cache.
             shared_bytes: the most bytes of records kept for several jobs, of datasets that are read past the page cache.
             io: how the operator wants their files to be read.
+            io_settings: of those that are read directly.
             group_bytes: the most bytes of row groups of tables that are kept.
         """
         self.generations = Generations(linger_ns=linger_ns)
@@ -89,6 +92,7 @@ class Datasets:
         self._groups = GroupCache(group_bytes)
         self.shared = SharedMemory(shared_bytes)
         self._io = io or IoModes()
+        self._io_settings = io_settings
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
         try:
@@ -117,7 +121,14 @@ class Datasets:
             key = f"{dataset.name}+{next(self._keys)}"
         mode = self._io.of(DatasetName.parse(dataset.name).name)
         served = ServedDataset(
-            dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups, io=mode, memory=self.shared
+            dataset,
+            self._leases,
+            key=key,
+            ahead=self._ahead,
+            groups=self._groups,
+            io=mode,
+            io_settings=self._io_settings,
+            memory=self.shared,
         )
         _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
         served.files.when_stuck(self._stuck)

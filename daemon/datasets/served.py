@@ -20,6 +20,7 @@ from emlio.planner.mixture.merged import shards_with
 from emlio.reading.buffers import AheadBudget
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
@@ -60,6 +61,7 @@ class ServedDataset:
         groups: GroupCache | None = None,
         io: IoMode = IoMode.CACHE,
         memory: SharedMemory | None = None,
+        io_settings: IoSettings | None = None,
     ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
@@ -73,7 +75,8 @@ class ServedDataset:
         self.size_bytes = sum(row.size_bytes for row in self.rows)
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.io = choose_io(io, dataset)
-        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=self.io.direct, memory=memory)
+        settings = (io_settings or IoSettings()) if self.io.direct else None
+        self.files = open_engine(dataset, leases, ahead or AheadBudget(0), groups, direct=settings, memory=memory)
         self.reads_ahead = dataset.files.remote or self.io.direct
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}

@@ -22,6 +22,7 @@ __all__ = [
     "DiskQueue",
     "Pieces",
     "TransferError",
+    "copy_each",
     "direct_alignment",
     "join_ranges",
     "pack_ranges",
@@ -134,6 +135,12 @@ def pack_ranges(memory: npt.NDArray[np.uint8], places: _Ints, sizes: _Ints, out:
     at, size = np.ascontiguousarray(places, np.int64), np.ascontiguousarray(sizes, np.int64)
     library = _used(library_for(out.nbytes))
     library.emlio_disk_pack(memory.ctypes.data, at.ctypes.data, size.ctypes.data, len(at), out.ctypes.data)
+
+
+def copy_each(sources: _Ints, targets: _Ints, sizes: _Ints) -> None:
+    """Copy stretches of memory from address to address, in one call without the interpreter's lock."""
+    columns = [np.ascontiguousarray(each, np.int64) for each in (sources, targets, sizes)]
+    _used(guard_library()).emlio_copy_each(*(each.ctypes.data for each in columns), len(sizes))
 
 
 def direct_alignment(descriptor: int) -> int:

@@ -48,6 +48,7 @@ _SIGNATURES: Final = {
     "emlio_guard_install": (_FLAG,),
     "emlio_guard_holds": (_FLAG,),
     "emlio_join_ranges": (_INT, _POINTER, _POINTER, _POINTER, *[_INT] * 5, *[_POINTER] * 7),
+    "emlio_copy_each": (None, *[_POINTER] * 3, _INT),
     "emlio_disk_open": (_POINTER, _FLAG, _FLAG, _FLAG, _POINTER),
     "emlio_disk_alignment": (_INT, _FLAG),
     "emlio_disk_begin": (_POINTER, _POINTER, _INT, *[_POINTER] * 5, _FLAG),

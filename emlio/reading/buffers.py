@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from emlio.native.disk import ALIGNMENT
 
-__all__ = ["AheadBudget", "BufferPool"]
+__all__ = ["AheadBudget", "BufferPool", "aligned"]
 
 _LEAST_KEPT_BYTES = 64 << 10
 """Smaller pieces come from the allocator, which is as fast for them."""
@@ -57,7 +57,7 @@ class BufferPool:
             if slab is not None:
                 self._kept_bytes -= rounded
         if slab is None:
-            slab = _aligned(rounded) if self._aligned else np.empty(rounded, np.uint8)
+            slab = aligned(rounded) if self._aligned else np.empty(rounded, np.uint8)
         view = slab[:size]
         key = id(view)
 
@@ -105,8 +105,8 @@ class BufferPool:
         return -(-size // piece) * piece
 
 
-def _aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return uninitialized memory that begins at a page."""
+def aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Return uninitialized memory that begins at a page, into which a disk may read."""
     whole = np.empty(size + ALIGNMENT, np.uint8)
     begin = -whole.ctypes.data % ALIGNMENT
     return whole[begin : begin + size]

@@ -32,14 +32,10 @@ from emlio.reading.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
-__all__ = ["QUEUE_DEPTH", "DirectEngine"]
+__all__ = ["DirectEngine"]
 
 _LOG = logging.getLogger(__name__)
 
-QUEUE_DEPTH: Final = 64
-"""Transfers at the disk at once. A single disk gives its best from 32 of 128 KiB on."""
-
-_PIECE_BYTES: Final = 1 << 20
 _GAP_BYTES: Final = 4096
 """The most bytes between two records that are read with them: another request costs as much."""
 
@@ -68,6 +64,7 @@ class DirectEngine(PageCacheEngine):
         queue: the transfers of all feeds.
         budget: limits the memory of what is read ahead.
         pool: the memory.
+        piece_bytes: the size of the largest transfer.
     """
 
     keeps_windows = True
@@ -79,17 +76,26 @@ class DirectEngine(PageCacheEngine):
         direct: OpenFiles,
         queue: DiskQueue,
         budget: AheadBudget,
+        piece_bytes: int,
         memory: SharedMemory | None = None,
     ) -> None:
         """See the class. The files and the queue are closed with this.
 
-        With `memory`, records that several jobs need are kept in it.
+        Args:
+            dataset: the dataset.
+            files: its files, for what cannot be read directly.
+            direct: see the class.
+            queue: likewise.
+            budget: likewise.
+            piece_bytes: likewise.
+            memory: keeps records that several jobs need; without it nothing is shared.
         """
         super().__init__(dataset, files)
         self.direct = direct
         self.queue = queue
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
+        self.piece_bytes = piece_bytes
         self._failures = 0
         self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
 
@@ -225,7 +231,9 @@ class DirectReads(Reads):
                 descriptors = stack.enter_context(engine.direct.open_all(read.file))
             except EmlioError:
                 return None  # reading raises the error, after the messages before it
-            pieces = join_ranges(descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=_PIECE_BYTES)
+            pieces = join_ranges(
+                descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=engine.piece_bytes
+            )
             if ahead:
                 if not engine.budget.take(pieces.memory_bytes):
                     return None

@@ -22,6 +22,7 @@ from emlio.reading.buffers import AheadBudget
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
@@ -66,7 +67,7 @@ class RandomReader:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        direct = choose_io(IoMode.AUTO, dataset).direct
+        direct = IoSettings() if choose_io(IoMode.AUTO, dataset).direct else None
         self._engine = open_engine(dataset, None, AheadBudget(_AHEAD_BYTES), direct=direct)
 
     def records(self, shard: int, records: Iterable[int] | None = None, *, compare: bool = False) -> Iterator[Record]:

@@ -28,6 +28,7 @@ from emlio.reading.columns import find_matches
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.reading.open_engine import open_engine
 from emlio.reading.single_records import FoundRecords, find_records
@@ -108,7 +109,9 @@ class LocalShards:
             found = [find_matches(self._dataset, question) for question in questions]
             io = choose_io(IoMode.AUTO, self._dataset)
             _LOG.debug("%s: files are read by %s", directory, io)
-            self._engine = open_engine(self._dataset, None, AheadBudget(_REQUESTED_BYTES), direct=io.direct)
+            self._engine = open_engine(
+                self._dataset, None, AheadBudget(_REQUESTED_BYTES), direct=IoSettings() if io.direct else None
+            )
         except BaseException:
             self._dataset.close()
             raise

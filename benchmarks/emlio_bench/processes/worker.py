@@ -25,6 +25,7 @@ ROLES = {
     "decode-dataloader": ("emlio_bench.decode.pillow", "train_on_dataloader"),
     "decode-pillow-loader": ("emlio_bench.decode.pillow", "train_on_loader"),
     "decode-pillow-memory": ("emlio_bench.decode.pillow", "train_on_memory"),
+    "disk-transfer": ("emlio_bench.disk.work", "transfer"),
     "energy-train": ("emlio_bench.costs.energy", "train"),
     "gpu-load": ("emlio_bench.costs.nvml", "load"),
     "loader-measure": ("emlio_bench.subjects.loader", "receive"),

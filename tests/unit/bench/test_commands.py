@@ -31,6 +31,8 @@ def test_subjects_are_chosen_and_iperf_is_left_out_where_it_is_missing() -> None
         (["delivery", "--orders", "sorted"], "--orders"),
         (["delivery", "--subjects", "nfs"], "--subjects"),
         (["delivery", "--repeats", "0"], "--repeats"),
+        (["disk", "--blocks", "5000"], "--blocks"),
+        (["disk", "--depths", "0"], "--depths"),
         (["delivery", "--other", "/no/checkout"], "--other must hold"),
         (["costs", "--append"], "--append needs --json"),
         (["costs", "--only", "nothing"], "--only"),

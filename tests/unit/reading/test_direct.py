@@ -19,6 +19,7 @@ from emlio.reading.direct_engine import DirectEngine
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, IoModes, available_memory, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
 from emlio_testing.datasets import write_tfrecord
@@ -43,7 +44,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 @pytest.fixture
 def engine(dataset: Dataset) -> Iterator[DirectEngine]:
-    made = open_engine(dataset, None, AheadBudget(8 << 20), direct=True)
+    made = open_engine(dataset, None, AheadBudget(8 << 20), direct=IoSettings())
     assert isinstance(made, DirectEngine)
     yield made
     made.close()
@@ -100,7 +101,7 @@ def test_a_run_is_lent_without_a_copy_and_counts_until_it_is_dropped(engine: Dir
 
 
 def test_what_exceeds_the_memory_ahead_is_read_when_its_turn_comes(dataset: Dataset) -> None:
-    engine = open_engine(dataset, None, AheadBudget(1000), direct=True)
+    engine = open_engine(dataset, None, AheadBudget(1000), direct=IoSettings())
     reads, read = engine.reads(), _read(dataset, 0, np.arange(50))
     assert not reads.submit(read, Gatherer())
     assert _complete(reads, read) == _bytes_of(dataset, read)

@@ -19,6 +19,7 @@ from emlio.reading.direct_engine import DirectEngine
 from emlio.reading.gather import Gatherer
 from emlio.reading.group_engine import GroupEngine
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_datasets import FORMS
@@ -33,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[DirectEngine]:
     with open_dataset("d", tmp_path) as opened:
         if not choose_io(IoMode.DIRECT, opened).direct:
             pytest.skip("the file system of temporary files does not offer direct reading")
-        made = open_engine(opened, None, AheadBudget(8 << 20), direct=True)
+        made = open_engine(opened, None, AheadBudget(8 << 20), direct=IoSettings())
         assert isinstance(made, DirectEngine)
         yield made
         made.close()
@@ -86,7 +87,7 @@ def test_groups_are_made_of_files_that_are_read_directly(form: str, tmp_path: Pa
 
 
 def _rows(dataset: Dataset, *, direct: bool) -> bytes:
-    engine = open_engine(dataset, None, AheadBudget(1 << 20), direct=direct)
+    engine = open_engine(dataset, None, AheadBudget(1 << 20), direct=IoSettings() if direct else None)
     assert isinstance(engine, GroupEngine) == (dataset.groups is not None)
     feed, parts, gatherer = feed_of(engine, "global", 4000, end=1), list[bytes](), Gatherer()
     while (message := feed.next(gatherer)) is not None:

@@ -29,8 +29,10 @@ if denied:
     assert not libc.prctl(38, 1, 0, 0, 0)
     assert not libc.prctl(22, 2, program), ctypes.get_errno()
 from emlio.index.opening import open_dataset
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio_testing.reading import feed_of, page_cache
 from pathlib import Path
@@ -48,7 +50,7 @@ def read(engine):
 
 with open_dataset("d", Path(folder)) as dataset:
     choice = choose_io(IoMode.DIRECT, dataset)
-    made = open_engine(dataset, None, AheadBudget(8 << 20), direct=True)  # whatever was chosen
+    made = open_engine(dataset, None, AheadBudget(8 << 20), direct=IoSettings())  # whatever was chosen
     queue = getattr(made, "queue", None)
     print(getattr(queue, "kind", "cache"), choice, read(made) == read(page_cache(dataset)), sep=";")
 """

@@ -19,6 +19,7 @@ from emlio.reading.direct_engine import DirectEngine
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.shared_records import SharedMemory
 from emlio.store.opened.open_files import OpenFiles
@@ -42,7 +43,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 
 def _engine(dataset: Dataset, budget_bytes: int = 16 << 20) -> DirectEngine:
-    made = open_engine(dataset, None, AheadBudget(budget_bytes), direct=True)
+    made = open_engine(dataset, None, AheadBudget(budget_bytes), direct=IoSettings())
     assert isinstance(made, DirectEngine)
     return made
 
@@ -97,7 +98,7 @@ def test_each_block_is_read_once_in_long_pieces(dataset: Dataset, read_bytes: li
 
 def test_jobs_that_read_windows_share_no_records_and_others_do(dataset: Dataset, read_bytes: list[int]) -> None:
     memory = SharedMemory(dataset.size_bytes // 2)
-    engine = open_engine(dataset, None, AheadBudget(64 << 20), direct=True, memory=memory)
+    engine = open_engine(dataset, None, AheadBudget(64 << 20), direct=IoSettings(), memory=memory)
     assert isinstance(engine, DirectEngine)
     specs = [_spec(), _spec(), _spec("global"), PlanSpec(batch_size=32, seed=4)]
     feeds = [feed_of(engine, message_bytes=100_000, spec=spec, end=2) for spec in specs]

@@ -24,6 +24,7 @@ from emlio.reading.engine import Reads
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.io_settings import IoSettings
 from emlio.reading.message_planner import MessagePlan
 from emlio.reading.open_engine import open_engine
 from emlio.reading.page_cache import PageCacheEngine
@@ -321,7 +322,7 @@ def test_the_direct_engine_shares(dataset: Dataset) -> None:
     if not choose_io(IoMode.DIRECT, dataset).direct:
         pytest.skip("the file system of temporary files does not offer direct reading")
     memory = SharedMemory(dataset.size_bytes // 3)
-    engine = open_engine(dataset, None, AheadBudget(8 << 20), direct=True, memory=memory)
+    engine = open_engine(dataset, None, AheadBudget(8 << 20), direct=IoSettings(), memory=memory)
     assert isinstance(engine, DirectEngine)
     clock = ManualClock()
     jobs = [Job(engine, seed, clock) for seed in range(4)]  # type: ignore[arg-type]  # any engine

@@ -1,0 +1,240 @@
+"""A handle for reading and writing files past the page cache."""
+
+import os
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Condition
+from typing import Final, Self
+
+from emlio.aio.memory import memory_of
+from emlio.aio.opened_file import OpenedFile, open_file
+from emlio.aio.transfers import Task, Transfers
+from emlio.errors import ClosedError, ConfigError
+from emlio.native.disk import ALIGNMENT, DiskQueue
+from emlio.units import parse_size
+
+__all__ = ["AioHandle", "Request"]
+
+_MOST_BLOCK_BYTES: Final = 64 << 20
+_MOST_DEPTH: Final = 4096
+_THREADS: Final = 2
+"""One waits for the disk while the other prepares what was asked for meanwhile."""
+
+_File = str | os.PathLike[str] | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One transfer between memory and a file.
+
+    Attributes:
+        buffer: as many bytes as it has are read or written. See `AioHandle`.
+        file: path or descriptor of the file.
+        offset: the first byte in the file.
+        write: whether the buffer is written to the file.
+    """
+
+    buffer: object
+    file: _File
+    offset: int = 0
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """The requests of one call, and what closes their files."""
+
+    tasks: list[Task]
+    files: ExitStack
+
+
+class AioHandle:
+    """Reads and writes of files, past the page cache where the file system offers it.
+
+    A buffer is a contiguous NumPy array, a tensor of torch, or an object with Python's buffer interface. Transfers whose
+    offset and memory are multiples of 4096 are not copied (`aligned` returns such memory); others go through memory of the
+    handle, at most `queue_depth` blocks for each call. A tensor on a GPU is copied by way of the host.
+
+    Requests that are under way together must not overlap. Threads may share a handle; its owner closes it.
+
+    Attributes:
+        block_size: the bytes of the largest transfer; a larger request is cut into several.
+        queue_depth: how many transfers the disks have at once.
+        kind: "io_uring" or "aio".
+    """
+
+    def __init__(
+        self, block_size: int | str = "1MiB", queue_depth: int = 32, *, direct: bool = True, kind: str | None = None
+    ) -> None:
+        """Open the handle.
+
+        Args:
+            block_size: see the class; a multiple of 4096, such as "128KiB".
+            queue_depth: see the class.
+            direct: False to use the page cache for all files.
+            kind: see the class; by default the first that this system allows.
+
+        Raises:
+            ConfigError: an argument cannot be used, or this system has no such queue.
+        """
+        self.block_size = parse_size(block_size)
+        if not 0 < self.block_size <= _MOST_BLOCK_BYTES or self.block_size % ALIGNMENT:
+            raise ConfigError(
+                f"block_size must be a multiple of {ALIGNMENT} and at most {_MOST_BLOCK_BYTES}, got {self.block_size}"
+            )
+        if not 0 < queue_depth <= _MOST_DEPTH:
+            raise ConfigError(f"queue_depth must be in [1, {_MOST_DEPTH}], got {queue_depth}")
+        if kind not in (None, "io_uring", "aio"):
+            raise ConfigError(f"kind must be io_uring or aio, got {kind!r}")
+        self.queue_depth = queue_depth
+        try:
+            self._queue = DiskQueue(queue_depth, kind)
+        except OSError as error:
+            raise ConfigError(f"this system offers no queue of transfers: {error.strerror}") from error
+        self.kind = self._queue.kind
+        self._direct = direct
+        self._transfers = Transfers(self._queue, self.block_size, queue_depth)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="emlio-aio")
+        self._process = os.getpid()
+        self._changed = Condition()
+        self._inside = 0  # calls that use the queue
+        self._closed = False
+        self._pending: list[_Job] = []
+        self._turns: list[Future[None]] = []
+        self._begun: list[Task] = []  # since the last `wait`
+
+    # ---- what a user calls ----------------------------------------------------------------------------------------
+
+    def pread(self, buffer: object, file: _File, offset: int = 0) -> int:
+        """Fill the buffer with bytes of a file, and return how many.
+
+        Raises:
+            FileError: the file cannot be read, or ends before the buffer is full.
+            ConfigError: an argument cannot be used.
+            ClosedError: the handle was closed.
+        """
+        return self._now(Request(buffer=buffer, file=file, offset=offset))
+
+    def pwrite(self, buffer: object, file: _File, offset: int = 0) -> int:
+        """Write the buffer to a file, which is made if it is absent and never shortened; return how many bytes.
+
+        What was written survives a power failure after `os.fsync` of the file.
+
+        Raises:
+            FileError: the file cannot be written; it may then have its new size, with zeros in place of bytes.
+            ConfigError: an argument cannot be used.
+            ClosedError: the handle was closed.
+        """
+        return self._now(Request(buffer=buffer, file=file, offset=offset, write=True))
+
+    def async_pread(self, buffer: object, file: _File, offset: int = 0) -> None:
+        """Begin a read; see `submit`."""
+        self.submit([Request(buffer=buffer, file=file, offset=offset)])
+
+    def async_pwrite(self, buffer: object, file: _File, offset: int = 0) -> None:
+        """Begin a write; see `submit`."""
+        self.submit([Request(buffer=buffer, file=file, offset=offset, write=True)])
+
+    def submit(self, requests: Iterable[Request]) -> None:
+        """Begin requests, all or none. Their buffers must not be used before `wait` returns.
+
+        Raises:
+            FileError: a file cannot be opened.
+            ConfigError: a request cannot be carried out.
+            ClosedError: the handle was closed.
+        """
+        with self._used():
+            job = self._opened(requests)
+            with self._changed:
+                self._pending.append(job)
+                self._begun += job.tasks
+                self._turns.append(self._threads.submit(self._take_turn))
+
+    def wait(self) -> int:
+        """Wait for all requests that were begun, and return how many were completed since the last call.
+
+        Raises:
+            FileError: the first of those that failed. All have ended; those that did not fail are complete.
+            ClosedError: the handle was closed.
+        """
+        with self._used():
+            with self._changed:
+                turns, self._turns = self._turns, []
+                begun, self._begun = self._begun, []
+            for turn in turns:  # a later one may have taken the job of an earlier one
+                turn.result()
+        for task in begun:
+            if task.error is not None:
+                raise task.error
+        return len(begun)
+
+    def close(self) -> None:
+        """Wait for all requests, and close the handle. Their errors are not told."""
+        if self._process != os.getpid():
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._inside)
+        self._threads.shutdown()
+        self._queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- files ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _used(self) -> Generator[None]:
+        if self._process != os.getpid():
+            raise ClosedError("the handle belongs to another process: open one after the fork")
+        with self._changed:
+            if self._closed:
+                raise ClosedError("the handle is closed")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _opened(self, requests: Iterable[Request]) -> _Job:
+        """Check requests and open their files, each once."""
+        files: dict[tuple[object, bool], OpenedFile] = {}
+        with ExitStack() as stack:
+            tasks: list[Task] = []
+            for request in requests:
+                if request.offset < 0:
+                    raise ConfigError(f"offset must be at least 0, got {request.offset}")
+                memory = memory_of(request.buffer, written=not request.write)
+                key = (request.file, request.write)
+                if key not in files:
+                    files[key] = stack.enter_context(open_file(request.file, write=request.write, direct=self._direct))
+                tasks.append(Task(memory=memory, file=files[key], offset=request.offset, write=request.write))
+            return _Job(tasks=tasks, files=stack.pop_all())
+
+    # ---- carrying out ---------------------------------------------------------------------------------------------
+
+    def _now(self, request: Request) -> int:
+        with self._used():
+            job = self._opened([request])
+            with job.files:
+                self._transfers.carry_out(job.tasks)
+        task = job.tasks[0]
+        if task.error is not None:
+            raise task.error
+        return task.memory.size_bytes
+
+    def _take_turn(self) -> None:
+        """Carry out all that was asked for and not begun."""
+        with self._changed:
+            jobs, self._pending = self._pending, []
+        with ExitStack() as stack:
+            for job in jobs:
+                stack.enter_context(job.files)
+            self._transfers.carry_out([task for job in jobs for task in job.tasks])

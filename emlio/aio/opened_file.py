@@ -1,0 +1,121 @@
+"""The file of a request: opened past the page cache, made large enough, and what it says when a transfer fails."""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.errors import FileError
+from emlio.native.disk import ALIGNMENT, direct_alignment
+
+__all__ = ["OpenedFile", "open_file"]
+
+_MUST: Final = {
+    errno.ENOSPC: "the file system must have room for them",
+    errno.EDQUOT: "the user's quota must have room for them",
+    errno.EFBIG: "the file system or the process's limit must allow files of this size",
+    errno.EIO: "the disk must work, see the system's log",
+    errno.EAGAIN: "the system must have resources for transfers, see fs.aio-max-nr and ulimit -l",
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedFile:
+    """An open file.
+
+    Attributes:
+        path: its path, or that of the caller's descriptor.
+        plain: the descriptor through the page cache.
+        direct: the descriptor past the page cache; -1 if there is none.
+    """
+
+    path: str
+    plain: int
+    direct: int
+
+    def allocate(self, start: int, end: int) -> None:
+        """Make room for bytes beyond the end of the file, which then ends at `end`.
+
+        Blocks that are made as they are written to would be written one after the other.
+
+        Raises:
+            OSError: there is no room.
+        """
+        if _libc.fallocate(self.plain, 0, start, end - start):
+            error = ctypes.get_errno()
+            if error not in (errno.EOPNOTSUPP, errno.ENOSYS):  # then they are made as they are written to
+                raise OSError(error, os.strerror(error))
+
+    def size(self) -> int:
+        """Return the size of the file or device."""
+        found = os.fstat(self.plain)
+        return os.lseek(self.plain, 0, os.SEEK_END) if stat.S_ISBLK(found.st_mode) else found.st_size
+
+    def failure(self, number: int, offset: int, size_bytes: int, *, write: bool) -> FileError:
+        """Return the error for bytes that were not read or written.
+
+        Args:
+            number: the system's error; not above 0 if a transfer came short.
+            offset: the first of the request's bytes that failed.
+            size_bytes: how many bytes from there on the request has.
+            write: whether they were to be written.
+        """
+        what = f"{self.path}: cannot {'write' if write else 'read'} {size_bytes:,} bytes at offset {offset:,}"
+        if number <= 0:
+            number = errno.EIO if write else errno.ENODATA
+            why = "it took only a part of them" if write else f"the file has {self.size():,} bytes"
+        else:
+            why = os.strerror(number) + (f"; {_MUST[number]}" if number in _MUST else "")
+        return FileError(f"{what}: {why}", errno=number, path=self.path, offset=offset)
+
+
+@contextmanager
+def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) -> Generator[OpenedFile]:
+    """Open a file while the block lasts.
+
+    Args:
+        file: a path; or a descriptor, whose file is opened once more.
+        write: whether it is written; it is then made if it is absent.
+        direct: whether to open it past the page cache, if its file system offers that.
+
+    Raises:
+        FileError: it cannot be opened.
+    """
+    path = os.fsdecode(file) if not isinstance(file, int) else f"descriptor {file}"
+    opened: list[int] = []
+    try:
+        if isinstance(file, int):
+            os.fstat(file)  # says EBADF
+            way, path = f"/proc/self/fd/{file}", os.readlink(f"/proc/self/fd/{file}")
+        else:
+            way = path
+        plain = os.open(way, os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY, 0o666)
+        opened.append(plain)
+        if stat.S_ISDIR(os.fstat(plain).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        past = -1
+        if direct and 0 < direct_alignment(plain) <= ALIGNMENT:
+            with suppress(OSError):  # what cannot be opened so is read and written through the page cache
+                past = os.open(f"/proc/self/fd/{plain}", (os.O_WRONLY if write else os.O_RDONLY) | os.O_DIRECT)
+                opened.append(past)
+    except OSError as error:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise FileError(
+            f"{path}: cannot be opened for {'writing' if write else 'reading'}: {error.strerror}",
+            errno=error.errno or errno.EIO,
+            path=path,
+            offset=0,
+        ) from error
+    try:
+        yield OpenedFile(path=path, plain=plain, direct=past)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
