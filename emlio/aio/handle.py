@@ -5,8 +5,9 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import index
 from threading import Condition
-from typing import Final, Self
+from typing import Final, Self, SupportsIndex
 
 from emlio.aio.memory import memory_of
 from emlio.aio.opened_file import OpenedFile, open_file
@@ -21,6 +22,9 @@ _MOST_BLOCK_BYTES: Final = 64 << 20
 _MOST_DEPTH: Final = 4096
 _THREADS: Final = 2
 """One waits for the disk while the other prepares what was asked for meanwhile."""
+
+_MOST_OFFSET: Final = (1 << 63) - 1
+"""The kernel's offsets have 63 bits."""
 
 _File = str | os.PathLike[str] | int
 
@@ -79,23 +83,24 @@ class AioHandle:
         Raises:
             ConfigError: an argument cannot be used, or this system has no such queue.
         """
-        self.block_size = parse_size(block_size)
+        try:
+            self.block_size = parse_size(block_size)
+        except ConfigError as error:
+            raise ConfigError(f"block_size {error}") from error
         if not 0 < self.block_size <= _MOST_BLOCK_BYTES or self.block_size % ALIGNMENT:
             raise ConfigError(
                 f"block_size must be a multiple of {ALIGNMENT} and at most {_MOST_BLOCK_BYTES}, got {self.block_size}"
             )
-        if not 0 < queue_depth <= _MOST_DEPTH:
-            raise ConfigError(f"queue_depth must be in [1, {_MOST_DEPTH}], got {queue_depth}")
+        self.queue_depth = _checked_depth(queue_depth)
         if kind not in (None, "io_uring", "aio"):
             raise ConfigError(f"kind must be io_uring or aio, got {kind!r}")
-        self.queue_depth = queue_depth
         try:
-            self._queue = DiskQueue(queue_depth, kind)
+            self._queue = DiskQueue(self.queue_depth, kind)
         except OSError as error:
             raise ConfigError(f"this system offers no queue of transfers: {error.strerror}") from error
         self.kind = self._queue.kind
         self._direct = direct
-        self._transfers = Transfers(self._queue, self.block_size, queue_depth)
+        self._transfers = Transfers(self._queue, self.block_size, self.queue_depth)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="emlio-aio")
         self._process = os.getpid()
         self._changed = Condition()
@@ -209,13 +214,12 @@ class AioHandle:
         with ExitStack() as stack:
             tasks: list[Task] = []
             for request in requests:
-                if request.offset < 0:
-                    raise ConfigError(f"offset must be at least 0, got {request.offset}")
                 memory = memory_of(request.buffer, written=not request.write)
+                offset = _checked_offset(request.offset, memory.size_bytes)
                 key = (request.file, request.write)
                 if key not in files:
                     files[key] = stack.enter_context(open_file(request.file, write=request.write, direct=self._direct))
-                tasks.append(Task(memory=memory, file=files[key], offset=request.offset, write=request.write))
+                tasks.append(Task(memory=memory, file=files[key], offset=offset, write=request.write))
             return _Job(tasks=tasks, files=stack.pop_all())
 
     # ---- carrying out ---------------------------------------------------------------------------------------------
@@ -238,3 +242,17 @@ class AioHandle:
             for job in jobs:
                 stack.enter_context(job.files)
             self._transfers.carry_out([task for job in jobs for task in job.tasks])
+
+
+def _checked_offset(offset: object, size_bytes: int) -> int:
+    if not isinstance(offset, SupportsIndex) or not 0 <= index(offset) <= _MOST_OFFSET - size_bytes:
+        raise ConfigError(
+            f"offset must be a whole number of at least 0, at which {size_bytes:,} bytes end below 2^63, got {offset!r}"
+        )
+    return index(offset)
+
+
+def _checked_depth(queue_depth: object) -> int:
+    if not isinstance(queue_depth, SupportsIndex) or not 0 < index(queue_depth) <= _MOST_DEPTH:
+        raise ConfigError(f"queue_depth must be a whole number in [1, {_MOST_DEPTH}], got {queue_depth!r}")
+    return index(queue_depth)

@@ -83,6 +83,8 @@ def memory_of(buffer: object, *, written: bool) -> HostMemory | DeviceMemory:
 def _of_tensor(tensor: Any, torch: Any) -> HostMemory | DeviceMemory:
     if not tensor.is_contiguous():
         raise ConfigError(f"a tensor must be contiguous, got strides {tensor.stride()}")
+    if tensor.is_meta:
+        raise ConfigError("a tensor must have memory, got one on the device meta")
     if is_on_host(tensor):
         return HostMemory(address=tensor.data_ptr(), size_bytes=tensor.nbytes, owner=tensor)
     if tensor.is_cuda:  # what was begun on it must end before another thread copies

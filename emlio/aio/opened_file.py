@@ -7,9 +7,10 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fcntl import F_GETFL, F_SETFL, fcntl
 from typing import Final
 
-from emlio.errors import FileError
+from emlio.errors import ConfigError, FileError
 from emlio.native.disk import ALIGNMENT, direct_alignment
 
 __all__ = ["OpenedFile", "open_file"]
@@ -87,19 +88,27 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
 
     Raises:
         FileError: it cannot be opened.
+        ConfigError: it is neither a path nor a descriptor.
     """
-    path = os.fsdecode(file) if not isinstance(file, int) else f"descriptor {file}"
+    path = _name(file)
     opened: list[int] = []
     try:
         if isinstance(file, int):
-            os.fstat(file)  # says EBADF
+            allowed = fcntl(file, F_GETFL) & os.O_ACCMODE
+            if allowed == (os.O_RDONLY if write else os.O_WRONLY):
+                raise OSError(errno.EBADF, f"the descriptor must be open for {'writing' if write else 'reading'}")
             way, path = f"/proc/self/fd/{file}", os.readlink(f"/proc/self/fd/{file}")
         else:
             way = path
-        plain = os.open(way, os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY, 0o666)
+        # Without O_NONBLOCK the opening of a pipe waits for its other end.
+        plain = os.open(way, (os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY) | os.O_NONBLOCK, 0o666)
         opened.append(plain)
-        if stat.S_ISDIR(os.fstat(plain).st_mode):
+        mode = os.fstat(plain).st_mode
+        if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
+            raise OSError(errno.ESPIPE, "it must be a regular file or a disk, and is a pipe or another device")
+        fcntl(plain, F_SETFL, 0)  # transfers wait
         past = -1
         if direct and 0 < direct_alignment(plain) <= ALIGNMENT:
             with suppress(OSError):  # what cannot be opened so is read and written through the page cache
@@ -119,3 +128,13 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def _name(file: object) -> str:
+    if isinstance(file, int) and not isinstance(file, bool) and 0 <= file < 1 << 31:
+        return f"descriptor {file}"
+    if isinstance(file, str | bytes | os.PathLike):
+        path: str = os.fsdecode(file)
+        if path and "\0" not in path:
+            return path
+    raise ConfigError(f"a file must be a path or a descriptor, got {file!r}")

@@ -7,6 +7,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from threading import Thread
 
 import numpy as np
@@ -121,11 +122,62 @@ def test_buffers_that_cannot_be_are_refused(handle: AioHandle, file: Path, buffe
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"block_size": 0}, {"block_size": 5000}, {"block_size": "1GiB"}, {"queue_depth": 0}, {"kind": "fast"}]
+    "arguments",
+    [{"block_size": 0}, {"block_size": 5000}, {"block_size": "1GiB"}, {"queue_depth": 0}, {"kind": "fast"}]
+    + [{"block_size": "large"}, {"queue_depth": 1.5}, {"queue_depth": "8"}],
 )
 def test_arguments_are_checked(arguments: "dict[str, int]") -> None:
-    with pytest.raises(ConfigError, match="must be"):
+    with pytest.raises(ConfigError, match=f"^{next(iter(arguments))} must be"):
         AioHandle(**arguments)
+
+
+@pytest.mark.parametrize("offset", [-1, 1.0, "1", None, (1 << 63) - 1])
+def test_offsets_that_no_file_has_are_refused(handle: AioHandle, file: Path, offset: Any) -> None:
+    for begin in (handle.pread, handle.async_pread, handle.pwrite):
+        with pytest.raises(ConfigError, match=r"^offset must be a whole number"):
+            begin(bytearray(2), file, offset)
+
+
+@pytest.mark.parametrize("wrong", ["", "a\0b", None, -1, True, 1.0])
+def test_what_names_no_file_is_refused(handle: AioHandle, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="a file must be a path or a descriptor, got"):
+        handle.pread(bytearray(1), wrong)
+
+
+def test_pipes_are_refused_and_do_not_block(handle: AioHandle, tmp_path: Path) -> None:
+    named = tmp_path / "pipe"
+    os.mkfifo(named)
+    read_end, write_end = os.pipe()
+    try:
+        for file in (named, read_end):
+            with pytest.raises(FileError, match="must be a regular file or a disk"):
+                handle.pread(bytearray(1), file)
+        with pytest.raises(FileError, match="No such device"):
+            handle.pwrite(b"x", named)
+        with pytest.raises(FileError, match="must be a regular file or a disk"):
+            handle.pwrite(b"x", write_end)
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+@pytest.mark.parametrize(("flags", "write", "word"), [(os.O_RDONLY, True, "writing"), (os.O_WRONLY, False, "reading")])
+def test_a_descriptor_allows_what_it_was_opened_for(
+    handle: AioHandle, file: Path, content: npt.NDArray[np.uint8], flags: int, *, write: bool, word: str
+) -> None:
+    descriptor = os.open(file, flags)
+    try:
+        with pytest.raises(FileError, match=f"the descriptor must be open for {word}"):
+            (handle.pwrite if write else handle.pread)(bytearray(3), descriptor)
+    finally:
+        os.close(descriptor)
+    assert file.read_bytes() == content.tobytes()
+
+
+def test_a_tensor_without_memory_is_refused(handle: AioHandle, file: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ConfigError, match="must have memory"):
+        handle.pread(torch.zeros(10, device="meta"), file)
 
 
 def test_a_system_without_a_queue_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +228,7 @@ def test_a_file_that_cannot_be_opened_begins_nothing(handle: AioHandle, file: Pa
     assert (caught.value.errno, handle.wait(), buffer.any()) == (errno.ENOENT, 0, False)
     with pytest.raises(FileError, match="Is a directory"):
         handle.pread(buffer, file.parent)
-    with pytest.raises(ConfigError, match="offset must be at least 0, got -1"):
+    with pytest.raises(ConfigError, match="offset must be a whole number of at least 0"):
         handle.async_pread(buffer, file, -1)
     descriptor = os.open(file, os.O_RDONLY)
     assert handle.pread(buffer, descriptor) == 10
