@@ -128,6 +128,8 @@ class Daemon:
             raise
         # In the order of the configuration, each once.
         self._names = list(dict.fromkeys(served.name for served in self._datasets.generations.all))
+        for name in config.io.without_dataset(self._names):
+            _LOG.warning("--io: there is no dataset %s now; this is for one that is added later", name)
         with ExitStack() as undo:
             if self._object_cache is not None:
                 undo.callback(self._object_cache.close)

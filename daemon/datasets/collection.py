@@ -130,7 +130,7 @@ class Datasets:
             io_settings=self._io_settings,
             memory=self.shared,
         )
-        _LOG.info("dataset %s: files are read by %s", dataset.name, served.io)
+        _LOG.info("dataset %s: reads: %s", dataset.name, served.io)
         served.files.when_stuck(self._stuck)
         self.generations.add(served)
         return served

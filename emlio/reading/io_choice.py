@@ -6,7 +6,7 @@ again, and costs a copy and the pages of other processes. Data that fit are read
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -64,15 +64,28 @@ class IoModes:
         """
         by_name: dict[str, IoMode] = {}
         otherwise: list[IoMode] = []
-        for part in str(text).split(","):
-            name, equals, mode = part.strip().rpartition("=")
+        if not isinstance(text, str):
+            raise ConfigError(f"must be text such as 'auto,images=direct', got {text!r}")
+        for part in text.split(","):
+            name, equals, mode = (word.strip() for word in part.rpartition("="))
+            if "@" in name:
+                raise ConfigError(
+                    f"must name a dataset without a generation, which all have the same mode, got {part!r}"
+                )
             if equals and name and name not in by_name:
                 by_name[name] = IoMode.parse(mode)
             elif not equals and not otherwise:
                 otherwise.append(IoMode.parse(mode))
             else:
-                raise ConfigError(f"must be MODE or NAME=MODE, each NAME once, separated by commas, got {text!r}")
+                raise ConfigError(
+                    "must be MODE or NAME=MODE, separated by commas, with MODE and each NAME at most once, "
+                    f"got {text!r}"
+                )
         return IoModes(otherwise=otherwise[0] if otherwise else IoMode.AUTO, by_name=by_name)
+
+    def without_dataset(self, names: Iterable[str]) -> list[str]:
+        """Return the names with a wish of their own that no dataset has."""
+        return sorted(set(self.by_name).difference(names))
 
     def of(self, name: str) -> IoMode:
         """Return the wish for a dataset."""

@@ -1,5 +1,6 @@
 """Settings of direct reading: `emlio-bench disk --sweep` finds them for a disk and writes them to a file."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,33 @@ from emlio.native.disk import ALIGNMENT
 from emlio.settings import option, read_settings, read_toml
 from emlio.units import parse_size
 
-__all__ = ["IoSettings"]
+__all__ = ["IoSettings", "parse_depth", "parse_piece"]
 
 _MOST_DEPTH = 4096
 _MOST_PIECE_BYTES = 64 << 20
+
+
+def parse_depth(value: Any) -> int:
+    """Return a number of transfers at the disk at once.
+
+    Raises:
+        ConfigError: it cannot be one.
+    """
+    if type(value) is not int or not 1 <= value <= _MOST_DEPTH:
+        raise ConfigError(f"must be a whole number in [1, {_MOST_DEPTH}], got {value!r}")
+    return value
+
+
+def parse_piece(value: Any) -> int:
+    """Return the size of a transfer.
+
+    Raises:
+        ConfigError: it cannot be one.
+    """
+    size_bytes = parse_size(value)
+    if not 0 < size_bytes <= _MOST_PIECE_BYTES or size_bytes % ALIGNMENT:
+        raise ConfigError(f"must be a multiple of {ALIGNMENT} bytes and at most 64 MiB, got {value!r}")
+    return size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +48,8 @@ class IoSettings:
         piece_bytes: the size of the largest.
     """
 
-    queue_depth: int = option(64, "transfers at the disk at once", parse=int)
-    piece_bytes: int = option(1 << 20, "the size of the largest", parse=parse_size)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.queue_depth <= _MOST_DEPTH:
-            raise ConfigError(f"queue-depth must be in [1, {_MOST_DEPTH}], got {self.queue_depth}")
-        if not 0 < self.piece_bytes <= _MOST_PIECE_BYTES or self.piece_bytes % ALIGNMENT:
-            raise ConfigError(
-                f"piece-bytes must be a multiple of {ALIGNMENT} and at most {_MOST_PIECE_BYTES}, got {self.piece_bytes}"
-            )
+    queue_depth: int = option(64, "transfers at the disk at once", parse=parse_depth)
+    piece_bytes: int = option(1 << 20, "the size of the largest", parse=parse_piece)
 
     @staticmethod
     def read(path: Any) -> "IoSettings":
@@ -42,7 +58,9 @@ class IoSettings:
         Raises:
             ConfigError: it cannot be read, or a value cannot be used.
         """
-        place = Path(str(path)).expanduser()
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise ConfigError(f"must be the path of a file, got {path!r}")
+        place = Path(path).expanduser()
         table = read_toml(place)
         return read_settings(
             IoSettings, flags={}, environment={}, prefix="", table=table, table_name=str(place), others={}

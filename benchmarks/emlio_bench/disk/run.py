@@ -1,5 +1,7 @@
 """`emlio-bench disk`: emlio.aio beside fio, in turns; with `--sweep`, the best settings of a disk for the daemon."""
 
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,14 +11,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from emlio.errors import ConfigError
-from emlio.native.disk import ALIGNMENT
 from emlio.progress import Progress
-from emlio.reading.io_settings import IoSettings
+from emlio.reading.io_settings import IoSettings, parse_depth, parse_piece
 from emlio.settings import option
-from emlio.units import parse_size
+from emlio.units import format_size
 from emlio_bench.disk.work import OURS, PATTERNS, Work, block_text, fio_engines, measure
 from emlio_bench.harness.command import Command, CommonSettings
-from emlio_bench.harness.data import data_root
+from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import byte_size, count, flag, folder, names
 from emlio_bench.harness.plot import bar_panels
 from emlio_bench.harness.report import Part, Table, result_parts
@@ -39,17 +40,18 @@ _CPU: Final = "CPU s/GB"
 
 
 def _block_sizes(value: Any) -> tuple[int, ...]:
-    sizes = tuple(parse_size(part) for part in str(value).split(","))
-    if len(set(sizes)) != len(sizes) or not all(size and size % ALIGNMENT == 0 for size in sizes):
-        raise ConfigError(f"must be different multiples of {ALIGNMENT} bytes, got {value!r}")
-    return sizes
+    return _different(value, [parse_piece(part) for part in str(value).split(",")])
 
 
 def _depths(value: Any) -> tuple[int, ...]:
-    words = str(value).split(",")
-    if len(set(words)) != len(words) or not all(word.isdigit() and int(word) for word in words):
-        raise ConfigError(f"must be different whole numbers of at least 1, got {value!r}")
-    return tuple(map(int, words))
+    words = [part.strip() for part in str(value).split(",")]
+    return _different(value, [parse_depth(int(word) if word.isdecimal() else word) for word in words])
+
+
+def _different(value: Any, numbers: Sequence[int]) -> tuple[int, ...]:
+    if len(set(numbers)) != len(numbers):
+        raise ConfigError(f"must be different, got {value!r}")
+    return tuple(numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,8 @@ class DiskSettings(CommonSettings):
     repeats: int = count(7, "rounds; one sample of each subject in each")
     busy: bool = flag("measure ours beside a busy Python thread, too")
     sweep: Path | None = folder(
-        "measure ours alone, random reads by default, and write the best block size and depth here, for emlio-daemon "
-        "--io-settings",
+        "measure ours alone, random reads or with --patterns read, and write the best block size and depth here, for "
+        "emlio-daemon --io-settings",
         "FILE",
     )
 
@@ -86,9 +88,10 @@ def run_disk(settings: DiskSettings) -> Results:
     runs: list[Run] = []
     told: dict[str, object] = {"size_bytes": size_bytes}
     with data_root(settings.data) as root:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         file = root / "emlio-bench-disk.data"
         works = _works(settings, file, size_bytes)
+        _check(root, size_bytes, works, settings)
         try:
             measure(OURS, replace(works[0], pattern="write"))
             with Progress("samples", len(works) * len(subjects) * settings.repeats) as bar:
@@ -105,6 +108,27 @@ def run_disk(settings: DiskSettings) -> Results:
         except OSError as error:
             raise ConfigError(f"the settings cannot be written to {settings.sweep}: {error.strerror}") from error
     return results_of("disk", told, (), runs)
+
+
+def _check(root: Path, size_bytes: int, works: Sequence[Work], settings: DiskSettings) -> None:
+    """Refuse what would fail after minutes.
+
+    Raises:
+        ConfigError: the file would be too small or too large, or there can be no sweep.
+    """
+    largest, free_bytes = max(work.block_bytes for work in works), shutil.disk_usage(root).free
+    if not largest <= size_bytes <= free_bytes:
+        raise ConfigError(
+            f"--size must be at least the largest block, {block_text(largest)}, and at most what is free in {root}, "
+            f"{format_size(free_bytes)}; got {format_size(size_bytes)}"
+        )
+    sweep = settings.sweep
+    if sweep is None:
+        return
+    if sweep.is_dir() or not os.access(sweep if sweep.exists() else sweep.absolute().parent, os.W_OK):
+        raise ConfigError(f"--sweep must name a file that can be written, got {sweep}")
+    if settings.busy or len({work.pattern for work in works}) > 1 or works[0].writes:
+        raise ConfigError("--sweep is for reading: --patterns must be random-read or read, and --busy not given")
 
 
 def _works(settings: DiskSettings, file: Path, size_bytes: int) -> list[Work]:

@@ -26,6 +26,7 @@ __all__ = [
     "link_copies",
     "locked",
     "make_data",
+    "make_folder",
     "memory_root",
     "read_through",
     "shard_paths",
@@ -52,6 +53,18 @@ def data_root(chosen: Path | None) -> Generator[Path, None, None]:
         return
     with tempfile.TemporaryDirectory(prefix="emlio-bench-data-") as folder:
         yield Path(folder)
+
+
+def make_folder(root: Path) -> None:
+    """Make a folder for datasets, or find it.
+
+    Raises:
+        DatasetError: it cannot be made.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(f"the benchmark's data must have a folder: {root}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -108,10 +121,7 @@ def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
         shard_bytes=max(-(-(spec.payload_bytes + spec.records * FRAME_BYTES) // spec.shards), _LEAST_SHARD_BYTES),
         seed=1,
     )
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatasetError(f"the benchmark's data must have a folder: {root}: {error.strerror or error}") from error
+    make_folder(root)
     synthesise(options, directory, progress)
     shard_paths(directory)
     return directory

@@ -7,8 +7,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -122,13 +122,16 @@ def test_buffers_that_cannot_be_are_refused(handle: AioHandle, file: Path, buffe
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"block_size": 0}, {"block_size": 5000}, {"block_size": "1GiB"}, {"queue_depth": 0}, {"kind": "fast"}]
-    + [{"block_size": "large"}, {"queue_depth": 1.5}, {"queue_depth": "8"}],
+    ("argument", "wrong"),
+    [
+        *(("block_size", wrong) for wrong in (0, 5000, "1GiB", "large")),
+        *(("queue_depth", wrong) for wrong in (0, 1.5, "8")),
+        ("kind", "fast"),
+    ],
 )
-def test_arguments_are_checked(arguments: "dict[str, int]") -> None:
-    with pytest.raises(ConfigError, match=f"^{next(iter(arguments))} must be"):
-        AioHandle(**arguments)
+def test_arguments_are_checked(argument: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{argument} must be"):
+        AioHandle(**{argument: wrong})
 
 
 @pytest.mark.parametrize("offset", [-1, 1.0, "1", None, (1 << 63) - 1])

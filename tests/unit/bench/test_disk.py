@@ -68,10 +68,48 @@ def test_a_sweep_writes_a_file_that_the_daemon_reads(tmp_path: Path, capsys: pyt
     assert main(["report", str(json), str(tmp_path / "report")]) == 0
 
 
-@pytest.mark.parametrize("text", ["queue-depth = 0", "piece-bytes = 5000", "piece-bytes = '1GiB'", "depth = 3", "x"])
+@pytest.mark.parametrize(
+    ("words", "must"),
+    [
+        ("--depths 5000", "--depths: must be a whole number in"),
+        ("--depths 8,x", "--depths: must be a whole number in"),
+        ("--depths 8,8", "--depths: must be different"),
+        ("--blocks 1GiB", "--blocks: must be a multiple of 4096 bytes and at most 64 MiB"),
+        ("--size 1kB", "--size must be at least the largest block, 1 MiB, and at most what is free"),
+        ("--size 9999TB", "--size must be at least the largest block, 1 MiB, and at most what is free"),
+        ("--data {file}", "must have a folder"),
+        ("--sweep {folder}", "--sweep must name a file that can be written"),
+        ("--sweep {folder}/none/io.toml", "--sweep must name a file that can be written"),
+        ("--sweep {folder}/io.toml --busy", "--sweep is for reading"),
+        ("--sweep {folder}/io.toml --patterns read,write", "--sweep is for reading"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_once(
+    words: str, must: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    given = words.format(file=file, folder=tmp_path).split()
+    assert main(["disk", *(() if "--data" in given else ("--data", str(tmp_path))), *given]) == 2
+    assert must in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"queue-depth = {wrong}" for wrong in ("0", "1.5", "true", "'8'")),
+        *(f"piece-bytes = {wrong}" for wrong in ("5000", "'1GiB'")),
+        "depth = 3",
+        "x",
+    ],
+)
 def test_settings_that_cannot_be_are_refused_with_their_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "io.toml").write_text(text)
-    with pytest.raises(ConfigError, match=r"must be|unknown keys|not valid TOML"):
+    with pytest.raises(ConfigError, match=rf"{tmp_path}/io.toml: .*(must be|unknown keys|not valid TOML)"):
         IoSettings.read(tmp_path / "io.toml")
+    for wrong in ("", 3):
+        with pytest.raises(ConfigError, match="must be the path of a file"):
+            IoSettings.read(wrong)
     with pytest.raises(ConfigError, match="cannot be read"):
         IoSettings.read(tmp_path / "missing.toml")

@@ -159,11 +159,23 @@ def test_what_a_file_system_cannot_is_not_chosen() -> None:
 
 
 def test_modes_are_of_all_datasets_or_of_one() -> None:
-    modes = IoModes.parse("direct,a=cache, b=auto")
+    modes = IoModes.parse("direct,a=cache, b = auto ")
     assert [modes.of(name) for name in "abc"] == [IoMode.CACHE, IoMode.AUTO, IoMode.DIRECT]
+    assert modes.without_dataset(["a", "c"]) == ["b"]
     assert IoModes.parse("a=direct").of("x") is IoMode.AUTO
-    for text in ("fast", "cache,direct", "a=cache,a=direct", "=cache", ""):
-        with pytest.raises(ConfigError, match="must be"):
+    for text in (
+        "fast",
+        "cache,direct",
+        "a=cache,a=direct",
+        "=cache",
+        "",
+        "a@2=cache",
+        3,
+        True,
+        ["auto"],
+        {"a": "auto"},
+    ):
+        with pytest.raises(ConfigError, match="must "):
             IoModes.parse(text)
 
 
