@@ -106,6 +106,11 @@ class GroupEngine(ReadEngine):
         self._again_bytes = self._read_bytes = 0
         self._told = False
 
+    @property
+    def disk_bytes(self) -> int:
+        """See `ReadEngine`."""
+        return self._files.disk_bytes
+
     def reads(self) -> "GroupReads":
         """See `ReadEngine`."""
         return GroupReads(self)

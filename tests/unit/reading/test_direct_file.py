@@ -95,5 +95,6 @@ def _rows(dataset: Dataset, *, direct: bool) -> bytes:
         feed.read(message, gatherer, out)
         parts.append(out.tobytes())
     feed.stop()
+    assert (engine.disk_bytes > 0) == direct
     engine.close()
     return b"".join(parts)
