@@ -1,6 +1,5 @@
 """Settings of direct reading: `emlio-bench disk --sweep` finds them for a disk and writes them to a file."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ class IoSettings:
         Raises:
             ConfigError: it cannot be read, or a value cannot be used.
         """
-        if not isinstance(path, str | os.PathLike) or not str(path):
+        if not path or not isinstance(path, str | Path):
             raise ConfigError(f"must be the path of a file, got {path!r}")
         place = Path(path).expanduser()
         table = read_toml(place)
