@@ -265,3 +265,27 @@ def test_what_a_thread_gave_the_kernel_is_read_though_it_ends(tmp_path: Path, ki
     assert (found == content).all()
     queue.close()
     os.close(descriptor)
+
+
+def test_the_garbage_collector_may_drop_a_batch_while_others_are_forgotten(
+    queue: DiskQueue, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one() -> Batch:
+        return queue.begin(ints(file), ints(0), ints(SIZE), ints(SIZE), ints(0), np.zeros(SIZE, np.uint8))
+
+    library, forgotten, late = queue._library, list[int](), one()
+
+    class Library:  # in which the collector runs a finalizer, which drops `late`
+        def emlio_disk_drop(self, number: int, address: int) -> int:
+            forgotten.append(address)
+            if len(forgotten) == 1:
+                queue.drop(late)
+            return int(library.emlio_disk_drop(number, address))
+
+    first, second = one(), one()
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_library", Library())
+        queue._dropped.append(first)
+        queue.drop(second)
+    assert sorted(forgotten) == sorted(batch.address for batch in (first, second, late))
+    assert queue._begun == {}
