@@ -49,8 +49,9 @@ _MOST_SAID: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Begun:
-    """A read at the disk. `held` keeps its files open and its bytes counted."""
+    """A read at the disk. `held` keeps its files open and its bytes counted; `read` its own id."""
 
+    read: RangeRead
     batch: Batch
     pieces: Pieces
     held: ExitStack
@@ -166,8 +167,8 @@ class DirectReads(Reads):
         return len(planned) <= _AHEAD or self._windows.wants(planned)
 
     def keeps(self, read: RangeRead) -> bool:
-        """See `Reads`."""
-        return self._windows.begin(read)
+        """See `Reads`. What was begun without its window is completed so."""
+        return id(read) not in self._begun and self._windows.begin(read)
 
     def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
         """See `Reads`."""
@@ -189,7 +190,7 @@ class DirectReads(Reads):
         """See `Reads`. What is lent is the memory that the disk filled."""
         if self.keeps(read):
             return None
-        begun = self._take(read)
+        begun = self._take(read) or self._begin(read, ahead=False)
         if begun is None or not self._finish(begun, read, None, now_ns):
             return None
         start = int(begun.pieces.places[0])
@@ -200,9 +201,10 @@ class DirectReads(Reads):
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""
-        if self._of_window(read, out, now_ns):
-            return
         begun = self._take(read)
+        if begun is None and self._of_window(read, out, now_ns):
+            return
+        begun = begun or self._begin(read, ahead=False)
         if begun is None or not self._finish(begun, read, out, now_ns):
             self._cached.complete(read, gatherer, out, now_ns)
 
@@ -217,14 +219,14 @@ class DirectReads(Reads):
             raise ClosedError("the dataset is closed") from error
 
     def _take(self, read: RangeRead) -> _Begun | None:
-        """Return the read at the disk, begun now if it was not before; None if it cannot be read directly."""
+        """Return the read at the disk; None if it was not begun."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the stream is closed")
-            begun = self._begun.pop(id(read), None)
-        return begun or self._begin(read, ahead=False)
+            return self._begun.pop(id(read), None)
 
     def _begin(self, read: RangeRead, *, ahead: bool) -> _Begun | None:
+        """Begin a read; return None if it cannot be read directly, or, ahead of its turn, must wait."""
         engine = self._engine
         with ExitStack() as stack:
             try:
@@ -240,7 +242,7 @@ class DirectReads(Reads):
                 stack.callback(engine.budget.give_back, pieces.memory_bytes)
             memory = engine.pool.take(pieces.memory_bytes, _ignore)
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
-            return _Begun(batch=batch, pieces=pieces, held=stack.pop_all())
+            return _Begun(read=read, batch=batch, pieces=pieces, held=stack.pop_all())
 
     def _finish(self, begun: _Begun, read: RangeRead, out: npt.NDArray[np.uint8] | None, now_ns: int) -> bool:
         """Wait for a read, and copy its records to `out`, if given; return False if the disk did not read it."""

@@ -154,7 +154,6 @@ class KeptWindows:
             self._closed = True
             dropped, self._kept = self._kept, {}
         for kept in dropped.values():
-            batch, kept.batch = kept.batch, None
-            with kept.files:
-                if batch is not None:
-                    self._queue.drop(batch)
+            if kept.batch is not None:  # or a thread waits for it, with its files
+                with kept.files:
+                    self._queue.drop(kept.batch)

@@ -214,3 +214,26 @@ def test_a_file_that_changes_while_its_window_is_kept_is_refused_or_was_read_bef
         assert wanted.startswith(found)
         feed.stop()
         engine.close()
+
+
+def test_a_window_is_not_kept_for_what_was_begun_without_it(dataset: Dataset) -> None:
+    engine = open_engine(dataset, None, AheadBudget(16 << 20), direct=IoSettings(), memory=SharedMemory(0))
+    assert isinstance(engine, DirectEngine)
+    spec = PlanSpec(batch_size=8, shuffle=Shuffle.parse(_BLOCKS))
+    wanted, gatherer = _wanted(dataset, spec), Gatherer()
+    feed = feed_of(engine, message_bytes=2 << 20, spec=spec, end=2)
+    for _ in range(20):  # other jobs, whose parts leave too little for a window
+        engine.budget.join()
+    message = feed.next(gatherer)
+    for _ in range(20):
+        engine.budget.leave()
+    parts: list[bytes] = []
+    while message is not None:
+        out = np.zeros(message.payload_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        parts.append(out.tobytes())
+        message = feed.next(gatherer)
+    assert b"".join(parts) == wanted
+    assert engine.budget.held_bytes == 0
+    feed.stop()
+    engine.close()
