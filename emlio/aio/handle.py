@@ -19,6 +19,7 @@ __all__ = ["AioHandle", "Request"]
 
 _MOST_BLOCK_BYTES: Final = 64 << 20
 _MOST_DEPTH: Final = 4096
+_MOST_BYTES: Final = 1 << 62  # of a file: more than any file system's limit
 _THREADS: Final = 2
 """One waits for the disk while the other prepares what was asked for meanwhile."""
 
@@ -209,9 +210,10 @@ class AioHandle:
         with ExitStack() as stack:
             tasks: list[Task] = []
             for request in requests:
-                if request.offset < 0:
-                    raise ConfigError(f"offset must be at least 0, got {request.offset}")
                 memory = memory_of(request.buffer, written=not request.write)
+                most = _MOST_BYTES - memory.size_bytes
+                if not 0 <= request.offset <= most:
+                    raise ConfigError(f"offset must be in [0, {most}], got {request.offset}")
                 key = (request.file, request.write)
                 if key not in files:
                     files[key] = stack.enter_context(open_file(request.file, write=request.write, direct=self._direct))

@@ -176,8 +176,9 @@ def test_a_file_that_cannot_be_opened_begins_nothing(handle: AioHandle, file: Pa
     assert (caught.value.errno, handle.wait(), buffer.any()) == (errno.ENOENT, 0, False)
     with pytest.raises(FileError, match="Is a directory"):
         handle.pread(buffer, file.parent)
-    with pytest.raises(ConfigError, match="offset must be at least 0, got -1"):
-        handle.async_pread(buffer, file, -1)
+    for offset in (-1, 2**63 - 10, 2**63):
+        with pytest.raises(ConfigError, match=rf"offset must be in \[0, 4611686018427387894\], got {offset}"):
+            handle.async_pread(buffer, file, offset)
     descriptor = os.open(file, os.O_RDONLY)
     assert handle.pread(buffer, descriptor) == 10
     os.close(descriptor)
