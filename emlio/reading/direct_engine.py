@@ -124,9 +124,13 @@ class DirectEngine(PageCacheEngine):
                 self.say(error)
                 return held.enter_context(self.files.open(number))
 
-            descriptor = held.enter_context(self.direct.open(number))
             size_bytes = int(self.files.store.sizes[number])
-            yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
+            try:
+                descriptor = held.enter_context(self.direct.open(number))
+            except EmlioError:  # a file of another file system, or one that cannot be read in any way
+                yield held.enter_context(super().opened(number))
+            else:
+                yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
         self.files.confirm(np.array([number], np.int64))
 
     def say(self, error: TransferError) -> None:
