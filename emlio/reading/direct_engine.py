@@ -20,7 +20,7 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
-from emlio.reading.buffers import AheadBudget, BufferPool
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.direct_file import DirectFile
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
@@ -42,7 +42,6 @@ _GAP_BYTES: Final = 4096
 _AHEAD: Final = 4
 """Messages submitted ahead, so that the queue is full while one is copied and sent."""
 
-_SLAB_BYTES: Final = 4 << 20
 _MOST_SAID: Final = 3
 """Errors of direct reading that are logged; each was then read through the page cache."""
 
@@ -64,7 +63,7 @@ class DirectEngine(PageCacheEngine):
         direct: the files, opened for direct reading.
         queue: the transfers of all feeds.
         budget: limits the memory of what is read ahead.
-        pool: the memory.
+        pool: its memory.
         piece_bytes: the size of the largest transfer.
     """
 
@@ -95,7 +94,7 @@ class DirectEngine(PageCacheEngine):
         self.direct = direct
         self.queue = queue
         self.budget = budget
-        self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
+        self.pool = budget.pool
         self.piece_bytes = piece_bytes
         self._failures = 0
         self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
