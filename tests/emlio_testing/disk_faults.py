@@ -20,7 +20,7 @@ _FIRST_LINUX = (6, 10)
 
 
 def why_no_disk_faults() -> str | None:
-    """Why transfers cannot be made to fail here, or None where they can."""
+    """Return why transfers cannot be made to fail here, or None where they can."""
     found = platform.release().split("-")[0].split(".")
     if platform.system() != "Linux" or tuple(map(int, found[:2])) < _FIRST_LINUX:
         return f"it needs Linux 6.10, this is {platform.system()} {platform.release()}"
@@ -28,7 +28,7 @@ def why_no_disk_faults() -> str | None:
 
 
 class DiskFaults:
-    """What the transfers past the page cache meet in processes that are started with its environment.
+    """The transfers of processes that are started with its environment: which fail, come short, or are denied.
 
     Fields that are written, all 0 at first:
         error: the error of every `error_every`th transfer.

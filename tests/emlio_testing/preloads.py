@@ -8,7 +8,7 @@ __all__ = ["build_preload", "why_no_preload"]
 
 
 def why_no_preload() -> str | None:
-    """Why none can be compiled here, or None where it can."""
+    """Return why none can be compiled here, or None where it can."""
     return None if shutil.which("cc") is not None else "there is no C compiler (cc)"
 
 
