@@ -79,11 +79,16 @@ class BlockOrder:
         rows += windows * self._window
         return self._blocks_at(rows, first, last) * block + within_block
 
-    def window_end(self, place: int) -> int:
-        """Return the place after the last one whose records lie in the same blocks."""
-        window = (place + self._lack * (place >= self._shift_from)) // self._full
-        end = (window + 1) * self._full
-        return end - self._lack * (end > self._shift_from)
+    def windows(self, place: int, least: int) -> tuple[int, int]:
+        """Return the first place of the window of a place, and the one after its last.
+
+        Where windows have fewer than `least` records, it is as many neighbouring ones as have so many.
+        """
+        several = -(-least // self._full)
+        number = (place + self._lack * (place >= self._shift_from)) // self._full // several
+        even = (number * several * self._full, (number + 1) * several * self._full)
+        first, end = (at - self._lack * (at > self._shift_from) for at in even)
+        return first, min(end, self._blocks * self._block - self._lack)
 
     def places(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the place of each record: the steps of `ids`, undone."""

@@ -101,12 +101,15 @@ class EpochPlan:
         self._check_rank(rank)
         return self._full_steps * self.spec.batch_size + self._tail_run(rank)[1]
 
-    def window_end(self, rank: int, slot: int) -> int | None:
-        """Return the slot after the last one whose records lie in the same blocks; None if the order has no blocks."""
+    def windows(self, rank: int, slot: int, least: int) -> tuple[int, int, int] | None:
+        """Return the places of the window that a slot is in, first and after the last, and the rank's slot after it.
+
+        None if the order has no blocks. See `BlockOrder.windows`.
+        """
         if not isinstance(self._order, BlockOrder):
             return None
-        place = int(self.places(rank, slot, slot + 1)[0])
-        return max(self._slots_before(rank, self._order.window_end(place)), slot + 1)
+        first, end = self._order.windows(int(self.places(rank, slot, slot + 1)[0]), least)
+        return first, end, max(self._slots_before(rank, end), slot + 1)
 
     def _slots_before(self, rank: int, place: int) -> int:
         """Return the number of a rank's slots before a place."""

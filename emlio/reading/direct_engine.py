@@ -24,7 +24,8 @@ from emlio.reading.buffers import AheadBudget, BufferPool
 from emlio.reading.direct_file import DirectFile
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.kept_windows import KeptWindows
+from emlio.reading.kept_windows import FeedWindows, KeptWindows
+from emlio.reading.message_planner import StreamFuture
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
 from emlio.reading.shared_reads import SharedReads
@@ -65,6 +66,7 @@ class DirectEngine(PageCacheEngine):
         budget: limits the memory of what is read ahead.
         pool: the memory.
         piece_bytes: the size of the largest transfer.
+        windows: those of all feeds that are kept.
     """
 
     keeps_windows = True
@@ -96,6 +98,7 @@ class DirectEngine(PageCacheEngine):
         self.budget = budget
         self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
         self.piece_bytes = piece_bytes
+        self.windows = KeptWindows(direct, queue, self.pool, budget)
         self._failures = 0
         self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
 
@@ -155,11 +158,15 @@ class DirectReads(Reads):
         self._engine = engine
         self._cached = cached
         self._begun: dict[int, _Begun] = {}
-        self._windows = KeptWindows(engine.direct, engine.queue, engine.pool, engine.budget)
+        self._windows = FeedWindows(engine.windows)
         self._closed = False
         # Reentrant: the garbage collector may drop a stream, which closes this, while it is held.
         self._lock = RLock()
         engine.budget.join()
+
+    def foresee(self, stream: StreamFuture, now_ns: int) -> None:
+        """See `Reads`."""
+        self._windows.join((stream.plan.digest, stream.owned.tobytes()), stream.rank)
 
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
         """See `Reads`."""

@@ -1,7 +1,8 @@
 """The messages of a stream: the plan, cut into messages from a position on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from emlio.errors import DatasetError
 from emlio.formats.notes import MOST_NOTED, pack_notes
 from emlio.index.dataset import Dataset
 from emlio.planner.plan import EpochPlan, Plan, stretches
-from emlio.reading.ranges import RangeRead, Window, run_starts
+from emlio.reading.ranges import RangeRead, Window, WindowRecords, run_starts
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
@@ -43,12 +44,12 @@ _LEAST_IN_WINDOWS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Stretch:
-    """Records of a stream that are planned at once; shapes (n,). `whole` if they are all records of a window."""
+    """Records of a stream that are planned at once; shapes (n,). If they are all of a window, it has these places."""
 
     slots: npt.NDArray[np.int64]
     shard: npt.NDArray[np.int64]
     record: npt.NDArray[np.int64]
-    whole: bool
+    window: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +190,14 @@ class MessagePlanner:
         while records and (position.end is None or epoch < position.end):
             found = bool(origin or slot)
             nothing, slots_left = Searched(epoch=epoch), False
-            for stretch in self._stretches(self.plan.epoch(epoch, origin), slot):
+            of_epoch = self.plan.epoch(epoch, origin)
+            for stretch in self._stretches(of_epoch, slot):
                 slots_left = True
                 if not stretch.slots.size:
                     yield nothing
                     continue
                 found = True
-                for message in self._cut(epoch, stretch, sent_bytes):
+                for message in self._cut(of_epoch, stretch, sent_bytes):
                     sent_bytes += message.size_bytes
                     yield message
             if fixed and not found:
@@ -208,32 +210,36 @@ class MessagePlanner:
         """Yield the stream's records of an epoch from a slot on; some stretches may be empty."""
         slots = epoch.slots(self.rank)
         while self.by_windows and slot < slots:
-            end = self._windows_end(epoch, slot, slots)
-            if end is None:
-                break
+            found = epoch.windows(self.rank, slot, _LEAST_IN_WINDOWS)
+            if found is None or found[2] - slot > self.chunk:
+                break  # that is too far to be planned
+            first, last, end = found
             of_each, shard, record = next(stretches(epoch, self.rank, slot, self.owned, end - slot))
-            yield _Stretch(slots=of_each, shard=shard, record=record, whole=True)
+            yield _Stretch(slots=of_each, shard=shard, record=record, window=(first, last))
             slot = end
         for of_each, shard, record in stretches(epoch, self.rank, slot, self.owned, min(self.chunk, CHUNK)):
-            yield _Stretch(slots=of_each, shard=shard, record=record, whole=False)
+            yield _Stretch(slots=of_each, shard=shard, record=record)
 
-    def _windows_end(self, epoch: EpochPlan, slot: int, slots: int) -> int | None:
-        """Return the slot after the window of a slot, or after some small ones; None if that is too far to be planned."""
-        end = slot
-        while end < slots and end - slot < _LEAST_IN_WINDOWS:
-            after = epoch.window_end(self.rank, end)
-            if after is None or after - slot > self.chunk:
-                return end if end > slot else None
-            end = after
-        return end
+    def _of_ranks(self, epoch: EpochPlan, first: int, last: int, ranks: Collection[int]) -> WindowRecords:
+        """Return what ranks take of the places of a window, from the same shards as this stream."""
+        places = np.arange(max(first, epoch.origin), last)
+        ids = epoch.ids_at(places[np.isin(epoch.receivers(places), list(ranks))])
+        shard = self.plan.catalog.shards_of(ids)
+        ids, shard = ids[self.owned[shard]], shard[self.owned[shard]]
+        file, starts, ends = self.dataset.locate(self.local[shard], ids - self.plan.catalog.bases[shard])
+        return WindowRecords(ids=ids, file=file, starts=starts, sizes=ends - starts)
 
-    def _cut(self, epoch: int, stretch: _Stretch, sent_bytes: int) -> Iterator[MessagePlan]:
+    def _window(self, epoch: EpochPlan, places: tuple[int, int], own: WindowRecords) -> Window:
+        return Window(number=(epoch.epoch, places[0]), own=own, of=partial(self._of_ranks, epoch, *places))
+
+    def _cut(self, epoch: EpochPlan, stretch: _Stretch, sent_bytes: int) -> Iterator[MessagePlan]:
         slots, shard, record = stretch.slots, stretch.shard, stretch.record
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
         files, starts, ends = self.dataset.locate(numbers, record)
         sizes = ends - starts
-        window = Window(file=files, starts=starts, sizes=sizes) if stretch.whole else None
+        own = WindowRecords(ids=ids, file=files, starts=starts, sizes=sizes)
+        window = self._window(epoch, stretch.window, own) if stretch.window else None
         filled = np.cumsum(sizes)
         runs = np.append(run_starts(files, starts, sizes), len(sizes))
         most_records = MAX_MESSAGE_RECORDS if self.dataset.notes is None else MOST_NOTED
@@ -253,7 +259,7 @@ class MessagePlanner:
             if upto - before + len(notes) > MAX_PAYLOAD_BYTES:
                 self._refuse(int(numbers[begin]), int(record[begin]), upto - before, len(notes))
             yield MessagePlan(
-                epoch=epoch,
+                epoch=epoch.epoch,
                 slot=int(slots[begin]),
                 ids_crc=ids_checksum(ids[begin:end]),
                 shard=numbers[begin:end],

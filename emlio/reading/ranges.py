@@ -1,28 +1,46 @@
 """Ranges of files that are read together."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RangeRead", "Window", "run_starts"]
+__all__ = ["RangeRead", "Window", "WindowRecords", "run_starts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Window:
-    """Records that lie in the same blocks and are read one after the other; shapes (n,) for n records.
-
-    Reading their blocks once, and keeping them meanwhile, takes fewer and longer reads.
+class WindowRecords:
+    """Records of a window; shapes (n,) for n records.
 
     Attributes:
+        ids: their ids in the plan.
         file: which of the dataset's files holds each record.
         starts: the byte of that file at which it begins.
         sizes: its bytes.
     """
 
+    ids: npt.NDArray[np.int64]
     file: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Records that lie in the same blocks, and that the ranks of a job take at about the same time.
+
+    Reading their blocks once, and keeping them meanwhile, takes fewer and longer reads.
+
+    Attributes:
+        number: the epoch, and the first place in it: the later, the larger.
+        own: the records of this stream, in its order.
+        of: returns the records that these ranks take of the window, in any order.
+    """
+
+    number: tuple[int, int]
+    own: WindowRecords
+    of: Callable[[Collection[int]], WindowRecords]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -99,6 +99,7 @@ class SharedReads(Reads):
 
     def foresee(self, stream: StreamFuture, now_ns: int) -> None:
         """See `Reads`."""
+        self._reads.foresee(stream, now_ns)
         self._member = self._shared.join(stream, now_ns)
 
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
@@ -114,7 +115,7 @@ class SharedReads(Reads):
                 self._alone.add(id(read))
             return submitted
         numbers = self._shared.numbers(read.shard, read.record)
-        with self._shared.locked():
+        with self._shared.lock:
             missing = (kept.foresight.kept.find(numbers) < 0) & (kept.asked[numbers] < 0)
         if not missing.any():
             return True
@@ -122,7 +123,7 @@ class SharedReads(Reads):
         if not self._reads.submit(part, gatherer):
             return False
         fetch = Fetch(reads=self._reads, read=part, numbers=numbers, places=missing)
-        with self._shared.locked():
+        with self._shared.lock:
             if not self._closed:
                 kept.ask(fetch)
                 self._fetches[id(read)] = kept, fetch
@@ -131,7 +132,7 @@ class SharedReads(Reads):
     def _sharing(self, read: RangeRead) -> Kept | None:
         if self._member is not None and self._reads.keeps(read):
             if not self._fetches:
-                self._shared.later(self._leave)  # reading windows is cheaper than sharing records one by one
+                self._shared.lock.later(self._leave)  # reading windows is cheaper than sharing records one by one
             return None
         return self._shared.kept if self._member is not None and isinstance(read, MessagePlan) else None
 
@@ -162,7 +163,7 @@ class SharedReads(Reads):
             self._complete(read, kept, own[1] if own else None, gatherer, out, now_ns)
         finally:
             if own is not None:
-                with self._shared.locked():
+                with self._shared.lock:
                     own[0].forget(own[1])
 
     def _complete(
@@ -181,7 +182,7 @@ class SharedReads(Reads):
         )
         hit_bytes, due = 0, np.full(len(numbers), NEVER)
         try:
-            with shared.locked():
+            with shared.lock:
                 hit_bytes += message.use_kept(kept)
                 asked = {int(number) for number in np.unique(kept.asked[numbers[message.missing]])}
                 fetches = [kept.fetches[number] for number in sorted(asked) if number in kept.fetches]
@@ -193,18 +194,18 @@ class SharedReads(Reads):
                 source = self._take(fetch, kept, gatherer, now_ns, due if fetch is own else None)
                 if source is not None:
                     message.use_read(fetch.numbers, fetch.read.sizes, source)
-            with shared.locked():
+            with shared.lock:
                 hit_bytes += message.use_kept(kept)
             if message.missing.any():
                 left, part = message.missing.copy(), _part(read, message.missing)
                 source = self._pool.take(part.size_bytes, _ignore)
                 self._reads.complete(part, gatherer, source, now_ns)
-                with shared.locked():
+                with shared.lock:
                     shared.admit(kept, numbers[left], part.sizes, source, due[left], now_ns)
                 message.use_read(numbers[left], part.sizes, source)
             message.copies.carry_out(out)
         finally:
-            with shared.locked():
+            with shared.lock:
                 for entries, places in message.held:
                     kept.foresight.kept.let_go(entries)
                     kept.foresight.kept.retime(entries, due[places])
@@ -228,7 +229,7 @@ class SharedReads(Reads):
                 if due is not None:
                     raise
                 return None  # its stream is gone, or will raise the error itself
-            with self._shared.locked():
+            with self._shared.lock:
                 then = kept.foresight.due(fetch.numbers, now_ns) if due is None else due[fetch.places]
                 self._shared.admit(kept, fetch.numbers, fetch.read.sizes, source, then, now_ns)
                 kept.forget(fetch)
@@ -239,7 +240,7 @@ class SharedReads(Reads):
         if not self._closed:
             self._closed = True
             self._reads.close()
-            self._shared.later(self._leave)
+            self._shared.lock.later(self._leave)
 
     def _leave(self) -> None:
         member, self._member = self._member, None

@@ -10,9 +10,7 @@ No stream waits for another one's rank, and nothing is kept for a rank that stan
 
 import ctypes
 import time
-from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock, RLock
@@ -28,6 +26,7 @@ from emlio.reading.engine import Reads
 from emlio.reading.foresight import Foresight, Needs
 from emlio.reading.message_planner import StreamFuture
 from emlio.reading.ranges import RangeRead
+from emlio.reading.yielding_lock import YieldingLock
 
 __all__ = ["Copies", "Fetch", "Kept", "Member", "SharedMemory", "SharedRecords"]
 
@@ -207,6 +206,7 @@ class SharedRecords:
         dataset: the dataset.
         memory: limits the memory, with other datasets.
         hit_bytes: bytes of records that came from memory, so far.
+        lock: is held while what is kept is used.
     """
 
     dataset: Dataset
@@ -216,9 +216,7 @@ class SharedRecords:
     _jobs: list[Needs] = field(default_factory=list[Needs], init=False)
     _kept: Kept | None = field(default=None, init=False)
     _judged_bytes: int = field(default=-1, init=False)  # the part of the memory for which that was decided
-    _lock: Lock = field(default_factory=Lock, init=False)
-    # The garbage collector may drop a stream, which leaves, where this thread has the lock.
-    _left: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]], init=False)
+    lock: YieldingLock = field(default_factory=YieldingLock, init=False)
     _rests_until_ns: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -235,7 +233,7 @@ class SharedRecords:
             return None
         needs = Needs.of(future, self._bases, stream.local, stream.owned)
         at = stream.position
-        with self.locked():
+        with self.lock:
             for job in self._jobs:
                 if job.is_like(needs) and not job.future.has(stream.rank):
                     needs = job
@@ -245,11 +243,6 @@ class SharedRecords:
             needs.future.begin(stream.rank, at.epoch, at.origin, at.slot, at.end, now_ns)
             self._adapt()
         return Member(needs=needs, rank=stream.rank)
-
-    def later(self, action: Callable[[], None]) -> None:
-        """Do something with the lock: now, or if it is not free, when it is let go. Does not wait."""
-        self._left.append(action)
-        self._settle()
 
     def leave(self, member: Member) -> None:
         """Let a stream take part no longer; with the lock."""
@@ -262,19 +255,9 @@ class SharedRecords:
     def kept(self) -> Kept | None:
         """The memory, as large as this dataset's part of it is now; None if nothing is shared."""
         if len(self._jobs) >= _LEAST_JOBS and self._judged_bytes != self.memory.share_bytes(self):
-            with self.locked():
+            with self.lock:
                 self._adapt()
         return self._kept
-
-    @contextmanager
-    def locked(self) -> Generator[None]:
-        """Use what is kept."""
-        try:
-            with self._lock:
-                self._take_back()
-                yield
-        finally:
-            self._settle()
 
     def admit(
         self, kept: Kept, numbers: _Ints, sizes: _Ints, source: _Bytes, due: npt.NDArray[np.float64], now_ns: int
@@ -311,17 +294,6 @@ class SharedRecords:
         copies.add(source, within + np.repeat(starts[some] - dense, counts[some]), lengths, places)
         copies.carry_out(kept.memory)
 
-    def _settle(self) -> None:
-        while self._left and self._lock.acquire(blocking=False):
-            try:
-                self._take_back()
-            finally:
-                self._lock.release()
-
-    def _take_back(self) -> None:
-        while self._left:
-            self._left.popleft()()
-
     def _adapt(self) -> None:
         """Begin or end to keep records, or begin anew with more or less memory."""
         share = self.memory.share_bytes(self)
@@ -350,6 +322,6 @@ class SharedRecords:
 
     def close(self) -> None:
         """Keep nothing more."""
-        with self.locked():
+        with self.lock:
             self._jobs.clear()
             self._adapt()

@@ -209,10 +209,11 @@ def test_a_walk_over_a_billion_records_holds_little_memory() -> None:
     batch=st.integers(1, 9),
     world=st.integers(1, 5),
     origin=st.integers(0, 300),
+    least=st.integers(1, 100),
     drop_last=st.booleans(),
 )
 def test_a_window_ends_where_the_records_of_other_blocks_begin(
-    records: int, block: int, window: int, batch: int, world: int, origin: int, *, drop_last: bool
+    records: int, block: int, window: int, batch: int, world: int, origin: int, least: int, *, drop_last: bool
 ) -> None:
     shuffle = Shuffle.parse(f"block:{block}:{window}")
     assume(not drop_last or batch * world <= records)
@@ -224,16 +225,20 @@ def test_a_window_ends_where_the_records_of_other_blocks_begin(
     window_of: dict[int, int] = {}
     for found in order.tolist():
         window_of.setdefault(found, len(window_of) // window)
-    cuts = np.flatnonzero(np.diff([window_of[found] for found in order.tolist()])) + 1
+    several = -(-least // (block * window))
+    cuts = np.flatnonzero(np.diff([window_of[found] // several for found in order.tolist()])) + 1
+    bounds = [0, *cuts.tolist(), records]
     for rank in range(world):
         slot, slots = 0, epoch.slots(rank)
         while slot < slots:
-            end = epoch.window_end(rank, slot)
-            assert end is not None
+            found = epoch.windows(rank, slot, least)
+            assert found is not None
+            first, last, end = found
             assert slot < end <= slots
             places = epoch.places(rank, slot, end)
             of_each = np.searchsorted(cuts, places, side="right")
             assert (of_each == of_each[0]).all()
+            assert (first, last) == (bounds[of_each[0]], bounds[of_each[0] + 1])
             following = epoch.places(rank, end, min(end + 1, slots))
             assert (np.searchsorted(cuts, following, side="right") != of_each[0]).all()
             slot = end

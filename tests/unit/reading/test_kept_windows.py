@@ -4,9 +4,12 @@ import errno
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset
@@ -122,11 +125,124 @@ def test_jobs_that_read_windows_share_no_records_and_others_do(dataset: Dataset,
     assert engine.pool.lent == engine.budget.held_bytes == memory.held_bytes == 0
 
 
+class Rank:
+    """One rank's stream, which can go on after an end; every byte is compared."""
+
+    def __init__(self, engine: DirectEngine, spec: PlanSpec, rank: int) -> None:
+        self._engine, self._spec, self._rank = engine, spec, rank
+        self._at = (0, 0, 0)
+        self._wanted = memoryview(_wanted(engine.dataset, spec, rank))
+        self.ended = False
+        self.begin()
+
+    def begin(self) -> None:
+        self.feed = feed_of(
+            self._engine, message_bytes=30_000, spec=self._spec, rank=self._rank, position=self._at, end=2
+        )
+
+    def step(self) -> None:
+        gatherer = Gatherer()
+        message = self.feed.next(gatherer)
+        if message is None:
+            self.ended = True
+            return
+        out = np.zeros(message.payload_bytes, np.uint8)
+        self.feed.read(message, gatherer, out)
+        assert out.tobytes() == self._wanted[: len(out)]
+        self._wanted = self._wanted[len(out) :]
+        self._at = (message.epoch, 0, message.slot + message.count)
+
+    def finish(self) -> None:
+        assert not self.ended or not self._wanted
+        self.feed.stop()
+
+
 @pytest.mark.parametrize("world_size", [2, 5])
-def test_a_rank_gets_its_part_of_a_window(dataset: Dataset, world_size: int) -> None:
-    for rank in range(world_size):
-        spec = _spec(world_size=world_size)
-        assert _direct(_engine(dataset), spec, rank) == _wanted(dataset, spec, rank)
+def test_the_ranks_of_a_job_read_each_block_once_together(
+    dataset: Dataset, world_size: int, read_bytes: list[int]
+) -> None:
+    engine, spec = _engine(dataset), _spec("block:64:32", world_size=world_size)
+    ranks = [Rank(engine, spec, rank) for rank in range(world_size)]
+    while not all(rank.ended for rank in ranks):
+        for rank in ranks:
+            rank.step()
+    for rank in ranks:
+        rank.finish()
+    data_bytes = 2 * int(dataset.folder_store.sizes.sum())
+    assert sum(read_bytes) < 1.3 * data_bytes
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
+
+
+def test_a_rank_that_stays_behind_holds_neither_others_nor_memory(dataset: Dataset) -> None:
+    engine, spec = _engine(dataset, 4 << 20), _spec("block:64:16", world_size=3)
+    slow, *others = [Rank(engine, spec, rank) for rank in range(3)]
+    slow.step()
+    while not all(rank.ended for rank in others):
+        for rank in others:
+            rank.step()
+        assert engine.budget.held_bytes <= engine.budget.most_bytes
+    while not slow.ended:
+        slow.step()
+    for rank in (slow, *others):
+        rank.finish()
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    world_size=st.integers(2, 4),
+    shuffle=st.sampled_from(["block:64:16", "block:16:8", "block:300:2"]),
+    batch_size=st.sampled_from([1, 7, 32, 700]),
+    budget_bytes=st.sampled_from([200_000, 2_000_000, 16_000_000]),
+    history=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.booleans()), max_size=30),
+)
+def test_histories_of_ranks(
+    dataset: Dataset,
+    world_size: int,
+    shuffle: str,
+    batch_size: int,
+    budget_bytes: int,
+    history: list[tuple[int, int, bool]],
+) -> None:
+    engine = _engine(dataset, budget_bytes)
+    spec = PlanSpec(batch_size=batch_size, seed=3, shuffle=Shuffle.parse(shuffle), world_size=world_size)
+    ranks = [Rank(engine, spec, rank) for rank in range(world_size)]
+    for number, steps, again in history:
+        rank = ranks[number % world_size]
+        for _ in range(steps):
+            rank.step()
+            assert engine.budget.held_bytes <= budget_bytes
+        if again and not rank.ended:
+            rank.feed.stop()
+            rank.begin()
+    for rank in ranks:
+        rank.finish()
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
+
+
+def test_ranks_on_threads_get_their_records(dataset: Dataset) -> None:
+    engine, spec, failed = _engine(dataset), _spec("block:64:8", world_size=4), list[BaseException]()
+
+    def run(number: int) -> None:
+        try:
+            rank = Rank(engine, spec, number)
+            while not rank.ended:
+                rank.step()
+            rank.finish()
+        except BaseException as error:  # noqa: BLE001  # shown by the test
+            failed.append(error)
+
+    threads = [Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    engine.close()
+    assert engine.pool.lent == engine.budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("shuffle", [_BLOCKS, "block:1:1", "block:7:3", "block:64:1000", "block:9999:9999"])
@@ -169,7 +285,9 @@ def test_a_window_that_the_disk_refuses_is_read_record_by_record(
 def test_few_descriptors_are_enough(dataset: Dataset) -> None:
     engine = _engine(dataset)
     engine.direct.close()
-    engine.direct = OpenFiles(dataset.folder_store, read_whole=True, direct=True, files=Room(lambda: 1))
+    engine.direct = engine.windows.files = OpenFiles(
+        dataset.folder_store, read_whole=True, direct=True, files=Room(lambda: 1)
+    )
     assert _direct(engine, _spec()) == _wanted(dataset, _spec())
 
 
