@@ -122,6 +122,7 @@ typedef struct {
     pthread_cond_t moved;
     int32_t waiting, closing;
     int32_t in_flight; /* given to the kernel, or in the ring */
+    int32_t starved;   /* the kernel had no resources for the transfer that ended last */
     _Atomic(batch *) begun;
     batch *first, *last; /* with transfers not given */
     transfer **again;    /* to be given once more; there is room for `depth` */
@@ -282,6 +283,7 @@ static void take_begun(queue *of) {
 static void completed(queue *of, transfer *one, int64_t result) {
     batch *whole = one->of;
     of->in_flight--;
+    of->starved = result == -EAGAIN;
     if (result > 0) one->done += result, one->retries = 0;
     /* The kernel cancels what a thread gave it, for whichever batch, when that thread ends: with ECANCELED or EFAULT. */
     if (result == -EAGAIN || result == -EINTR || result == -ECANCELED || result == -EFAULT) {
@@ -509,6 +511,7 @@ EXPORTED int32_t emlio_disk_finish(void *disk, void *begun, const uint8_t *memor
         if (least > wanted->left) least = (int32_t)wanted->left;
         if (least > of->in_flight) least = of->in_flight;
         error = take_done(of, least > 1 ? least : 1);
+        if (of->starved) pause_briefly(of);
     }
     int32_t result = error;
     *failed = STILL_BEGUN;
