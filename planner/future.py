@@ -131,9 +131,10 @@ class Future:
             if one.end is not None:
                 end[number] = one.end
         begins = {(one.epoch, one.origin) for one in ranks.values()}
-        first, last = min(begins)[0], max(begins)[0] + 1
+        # Ranks may be any number of epochs apart; each needs most records in its own epoch or the next one.
+        numbers = sorted({at + more for at, _ in begins for more in (0, 1)})
         left = np.arange(ids.size)
-        for number in range(first, last + 1):
+        for number in numbers:
             origin = max((one for at, one in begins if at == number), default=0)
             plan = self._epoch(number, origin)
             places = plan.places_of(ids[left])
@@ -142,7 +143,7 @@ class Future:
             of[(of >= 0) & (epoch[of] < 0)] = -1
             away = places - front[of] + (number - epoch[of]) * self._length
             needed = (of >= 0) & (away >= 0) & (number < end[of])
-            if number > first:
+            if number > numbers[0]:
                 needed &= epoch[of] <= number
             result[left[needed]] = away[needed] / pace[of[needed]]
             left = left[~needed]

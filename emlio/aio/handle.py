@@ -20,11 +20,9 @@ __all__ = ["AioHandle", "Request"]
 
 _MOST_BLOCK_BYTES: Final = 64 << 20
 _MOST_DEPTH: Final = 4096
+_MOST_BYTES: Final = 1 << 62  # of a file: more than any file system's limit
 _THREADS: Final = 2
 """One waits for the disk while the other prepares what was asked for meanwhile."""
-
-_MOST_OFFSET: Final = (1 << 63) - 1
-"""The kernel's offsets have 63 bits."""
 
 _File = str | os.PathLike[str] | int
 
@@ -245,10 +243,9 @@ class AioHandle:
 
 
 def _checked_offset(offset: object, size_bytes: int) -> int:
-    if not isinstance(offset, SupportsIndex) or not 0 <= index(offset) <= _MOST_OFFSET - size_bytes:
-        raise ConfigError(
-            f"offset must be a whole number of at least 0, at which {size_bytes:,} bytes end below 2^63, got {offset!r}"
-        )
+    most = _MOST_BYTES - size_bytes
+    if not isinstance(offset, SupportsIndex) or not 0 <= index(offset) <= most:
+        raise ConfigError(f"offset must be in [0, {most}], got {offset!r}")
     return index(offset)
 
 

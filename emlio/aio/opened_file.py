@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_GETFL, F_SETFL, fcntl
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from emlio.errors import ConfigError, FileError
 from emlio.native.disk import ALIGNMENT, direct_alignment
@@ -130,12 +130,11 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
             os.close(descriptor)
 
 
-def _name(file: Any) -> str:
+def _name(file: object) -> str:
     if isinstance(file, int) and not isinstance(file, bool) and 0 <= file < 1 << 31:
         return f"descriptor {file}"
     if isinstance(file, str | bytes | os.PathLike):
-        given: Any = file
-        path = os.fsdecode(given)
+        path = os.fsdecode(cast(Any, file))
         if path and "\0" not in path:
             return path
     raise ConfigError(f"a file must be a path or a descriptor, got {file!r}")

@@ -15,6 +15,10 @@ from emlio.native.disk import ALIGNMENT
 
 __all__ = ["AheadBudget", "BufferPool", "aligned"]
 
+_SLAB_BYTES = 4 << 20
+_MOST_UNUSED_BYTES = 32 << 20
+"""Memory for what is read ahead: in such pieces, of which so many bytes are kept unused."""
+
 _LEAST_KEPT_BYTES = 64 << 10
 """Smaller pieces come from the allocator, which is as fast for them."""
 
@@ -113,10 +117,16 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
 
 
 class AheadBudget:
-    """A number of bytes that several feeds share. Thread-safe."""
+    """A number of bytes that several feeds share. Thread-safe.
+
+    Attributes:
+        most_bytes: the number.
+        pool: memory for these bytes, if a disk reads into it; one for all, since it keeps what is unused.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
+        self.pool = BufferPool(_SLAB_BYTES, min(_MOST_UNUSED_BYTES, most_bytes), aligned=True)
         self._held_bytes = 0
         self._feeds = 0
         # Reentrant: the garbage collector may drop memory, which gives its bytes back, while it is held.

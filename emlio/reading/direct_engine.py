@@ -20,7 +20,7 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
-from emlio.reading.buffers import AheadBudget, BufferPool
+from emlio.reading.buffers import AheadBudget
 from emlio.reading.direct_file import DirectFile
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
@@ -43,15 +43,15 @@ _GAP_BYTES: Final = 4096
 _AHEAD: Final = 4
 """Messages submitted ahead, so that the queue is full while one is copied and sent."""
 
-_SLAB_BYTES: Final = 4 << 20
 _MOST_SAID: Final = 3
 """Errors of direct reading that are logged; each was then read through the page cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Begun:
-    """A read at the disk. `held` keeps its files open and its bytes counted."""
+    """A read at the disk. `held` keeps its files open and its bytes counted; `read` its own id."""
 
+    read: RangeRead
     batch: Batch
     pieces: Pieces
     held: ExitStack
@@ -64,7 +64,7 @@ class DirectEngine(PageCacheEngine):
         direct: the files, opened for direct reading.
         queue: the transfers of all feeds.
         budget: limits the memory of what is read ahead.
-        pool: the memory.
+        pool: its memory.
         piece_bytes: the size of the largest transfer.
         windows: those of all feeds that are kept.
     """
@@ -96,7 +96,7 @@ class DirectEngine(PageCacheEngine):
         self.direct = direct
         self.queue = queue
         self.budget = budget
-        self.pool = BufferPool(_SLAB_BYTES, 2 * _AHEAD * _SLAB_BYTES, aligned=True)
+        self.pool = budget.pool
         self.piece_bytes = piece_bytes
         self.windows = KeptWindows(direct, queue, self.pool, budget)
         self._failures = 0
@@ -126,9 +126,13 @@ class DirectEngine(PageCacheEngine):
                 self.say(error)
                 return held.enter_context(self.files.open(number))
 
-            descriptor = held.enter_context(self.direct.open(number))
             size_bytes = int(self.files.store.sizes[number])
-            yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
+            try:
+                descriptor = held.enter_context(self.direct.open(number))
+            except EmlioError:  # a file of another file system, or one that cannot be read in any way
+                yield held.enter_context(super().opened(number))
+            else:
+                yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
         self.files.confirm(np.array([number], np.int64))
 
     def say(self, error: TransferError) -> None:
@@ -173,8 +177,8 @@ class DirectReads(Reads):
         return len(planned) <= _AHEAD or self._windows.wants(planned)
 
     def keeps(self, read: RangeRead) -> bool:
-        """See `Reads`."""
-        return self._windows.begin(read)
+        """See `Reads`. What was begun without its window is completed so."""
+        return id(read) not in self._begun and self._windows.begin(read)
 
     def submit(self, read: RangeRead, gatherer: Gatherer) -> bool:
         """See `Reads`."""
@@ -196,7 +200,7 @@ class DirectReads(Reads):
         """See `Reads`. What is lent is the memory that the disk filled."""
         if self.keeps(read):
             return None
-        begun = self._take(read)
+        begun = self._take(read) or self._begin(read, ahead=False)
         if begun is None or not self._finish(begun, read, None, now_ns):
             return None
         start = int(begun.pieces.places[0])
@@ -207,9 +211,10 @@ class DirectReads(Reads):
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         """See `Reads`."""
-        if self._of_window(read, out, now_ns):
-            return
         begun = self._take(read)
+        if begun is None and self._of_window(read, out, now_ns):
+            return
+        begun = begun or self._begin(read, ahead=False)
         if begun is None or not self._finish(begun, read, out, now_ns):
             self._cached.complete(read, gatherer, out, now_ns)
 
@@ -224,14 +229,14 @@ class DirectReads(Reads):
             raise ClosedError("the dataset is closed") from error
 
     def _take(self, read: RangeRead) -> _Begun | None:
-        """Return the read at the disk, begun now if it was not before; None if it cannot be read directly."""
+        """Return the read at the disk; None if it was not begun."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the stream is closed")
-            begun = self._begun.pop(id(read), None)
-        return begun or self._begin(read, ahead=False)
+            return self._begun.pop(id(read), None)
 
     def _begin(self, read: RangeRead, *, ahead: bool) -> _Begun | None:
+        """Begin a read; return None if it cannot be read directly, or, ahead of its turn, must wait."""
         engine = self._engine
         with ExitStack() as stack:
             try:
@@ -247,7 +252,7 @@ class DirectReads(Reads):
                 stack.callback(engine.budget.give_back, pieces.memory_bytes)
             memory = engine.pool.take(pieces.memory_bytes, _ignore)
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
-            return _Begun(batch=batch, pieces=pieces, held=stack.pop_all())
+            return _Begun(read=read, batch=batch, pieces=pieces, held=stack.pop_all())
 
     def _finish(self, begun: _Begun, read: RangeRead, out: npt.NDArray[np.uint8] | None, now_ns: int) -> bool:
         """Wait for a read, and copy its records to `out`, if given; return False if the disk did not read it."""

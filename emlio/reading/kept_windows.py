@@ -163,6 +163,12 @@ class KeptWindows:
         kept.ranks.clear()
         self._end(kept)
 
+    def reads_of(self, kept: _Kept) -> Batch | None:
+        """Return what must be waited for, to one thread: another one gets None, as if a window is dropped meanwhile."""
+        with self._lock:
+            batch, kept.batch = kept.batch, None
+            return batch
+
     def let_go(self, kept: _Kept) -> None:
         """Use a window no longer."""
         with self._lock:
@@ -288,7 +294,6 @@ class FeedWindows:
             with kept.lock:
                 self._wait(kept, now_ns)
         except OSError:
-            kept.failed = True
             self._forget(window)
             self._refuse(window)
             raise
@@ -304,13 +309,17 @@ class FeedWindows:
         return True
 
     def _wait(self, kept: _Kept, now_ns: int) -> None:
-        batch, kept.batch = kept.batch, None
+        """Wait for a window's reads. With its lock, by which other ranks wait, and then hear whether they failed."""
+        batch = self._all.reads_of(kept) if kept.batch is not None else None
         if batch is None:
             return
         with kept.files:
-            self._all.queue.finish(batch)
             try:
+                self._all.queue.finish(batch)
                 self._all.files.check_used(kept.file, now_ns)
+            except OSError:
+                kept.failed = True
+                raise
             except EmlioError:
                 kept.failed = True  # reading record by record raises the error of those that are concerned
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import ClosedError, EmlioError
+from emlio.errors import EmlioError
 from emlio.planner.future import NEVER
 from emlio.reading.buffers import BufferPool
 from emlio.reading.engine import Reads
@@ -48,6 +48,8 @@ class _Message:
 
     def use_kept(self, kept: Kept) -> int:
         """Take what is kept, and hold it; return the bytes. With the lock."""
+        if not kept.memory.nbytes:
+            return 0  # it is kept no longer
         left = np.flatnonzero(self.missing)
         entries = kept.foresight.kept.find(self.numbers[left])
         there = left[entries >= 0]
@@ -149,13 +151,11 @@ class SharedReads(Reads):
 
     def complete(self, read: RangeRead, gatherer: Gatherer, out: _Bytes, now_ns: int) -> None:
         """See `Reads`."""
-        own = self._fetches.pop(id(read), None)
-        kept = self._sharing(read)
-        alone = id(read) in self._alone
+        own, alone = self._fetches.pop(id(read), None), id(read) in self._alone
         self._alone.discard(id(read))
-        if kept is None and own is not None:
-            kept = own[0]  # nothing is shared any more, but for what this memory still holds
-        if alone or kept is None:
+        # A read goes on as it was submitted, though more, less or nothing is shared meanwhile.
+        kept = (self._shared.kept or own[0]) if own else None if alone else self._sharing(read)
+        if kept is None:
             self._reads.complete(read, gatherer, out, now_ns)
             return
         assert isinstance(read, MessagePlan)
@@ -170,8 +170,6 @@ class SharedReads(Reads):
         self, read: MessagePlan, kept: Kept, own: Fetch | None, gatherer: Gatherer, out: _Bytes, now_ns: int
     ) -> None:
         shared, member = self._shared, self._member
-        if member is None:
-            raise ClosedError("the stream is closed")
         numbers = shared.numbers(read.shard, read.record)
         message = _Message(
             numbers=numbers,
@@ -188,7 +186,8 @@ class SharedReads(Reads):
                 fetches = [kept.fetches[number] for number in sorted(asked) if number in kept.fetches]
                 if own is not None and own not in fetches:
                     fetches.append(own)
-                member.needs.future.moved(member.rank, read.epoch, member.needs.id_of(int(numbers[-1])), now_ns)
+                if member is not None:
+                    member.needs.future.moved(member.rank, read.epoch, member.needs.id_of(int(numbers[-1])), now_ns)
                 due = kept.foresight.due(numbers, now_ns)
             for fetch in fetches:
                 source = self._take(fetch, kept, gatherer, now_ns, due if fetch is own else None)
@@ -246,9 +245,10 @@ class SharedReads(Reads):
         member, self._member = self._member, None
         if member is not None:
             self._shared.leave(member)
-        for kept, fetch in self._fetches.values():
-            kept.forget(fetch)
-        self._fetches.clear()
+        if self._closed:
+            for kept, fetch in tuple(self._fetches.values()):  # its own thread may take one meanwhile
+                kept.forget(fetch)
+            self._fetches.clear()
 
 
 def _part(read: RangeRead, which: npt.NDArray[np.bool_]) -> RangeRead:

@@ -148,7 +148,7 @@ class Kept:
     Attributes:
         foresight: the records that it keeps.
         page_bytes: the size of a page.
-        memory: the pages.
+        memory: the pages; none once it is kept no longer.
         asked: (records,) the number of the fetch that brings each record, or -1.
         fetches: those under way, by number.
     """
@@ -301,12 +301,12 @@ class SharedRecords:
         tables = records * _RECORD_OVERHEAD
         hits = expected_hits((share - tables) / size_bytes, len(self._jobs)) if len(self._jobs) >= _LEAST_JOBS else 0
         if hits < _LEAST_HITS:
-            self._kept, self._judged_bytes = None, share
+            self._end(share)
             self.memory.give_back(self)
             return
         if self._kept is not None and self._judged_bytes == share:
             return
-        self._kept, self._judged_bytes = None, -1
+        self._end(-1)
         if not self.memory.take(self):
             return
         self._judged_bytes = self.memory.share_bytes(self)
@@ -319,6 +319,11 @@ class SharedRecords:
             memory=np.empty(pages * page_bytes, np.uint8),
             asked=np.full(records, -1, np.int64),
         )
+
+    def _end(self, judged_bytes: int) -> None:
+        if self._kept is not None:  # a stream that stands still may hold it, but not its memory
+            self._kept.memory = np.empty(0, np.uint8)
+        self._kept, self._judged_bytes = None, judged_bytes
 
     def close(self) -> None:
         """Keep nothing more."""

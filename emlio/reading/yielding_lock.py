@@ -16,7 +16,11 @@ class YieldingLock:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._do_left()
+        try:
+            self._do_left()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

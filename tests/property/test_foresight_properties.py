@@ -76,6 +76,17 @@ def test_a_rank_that_stands_still_is_left_out() -> None:
     assert not np.isfinite(future.seconds_until(ids, 4_000_000_000)).any()
 
 
+@pytest.mark.timeout(20)
+def test_ranks_may_be_any_number_of_epochs_apart() -> None:
+    plan, far = Plan(catalog_of(100), PlanSpec(batch_size=1, world_size=2)), 1 << 30
+    future = Future(plan)
+    future.begin(0, 0, 0, 0, 1, 0)
+    future.begin(1, far, 0, 0, far + 1, 0)
+    needed = np.union1d(plan.epoch(0).ids(0, 0, 50), plan.epoch(far).ids(1, 0, 50))
+    found = np.flatnonzero(np.isfinite(future.seconds_until(np.arange(100), 0)))
+    assert found.tolist() == needed.tolist()
+
+
 _OFFERS = st.lists(
     st.tuples(st.integers(0, 29), st.integers(1, 4), st.integers(0, 50), st.booleans()), min_size=1, max_size=8
 )

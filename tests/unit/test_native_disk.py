@@ -245,3 +245,47 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
         queue.begin(ints(reading), ints(0), ints(1), ints(1), ints(0), memory)
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_thread_gave_the_kernel_is_read_though_it_ends(tmp_path: Path, kind: str) -> None:
+    # Reads through the page cache are carried out in part by the thread that gave them to the kernel.
+    content = np.random.default_rng(1).integers(0, 256, 16 << 20, np.uint8)
+    (tmp_path / "cold").write_bytes(content.tobytes())
+    descriptor = os.open(tmp_path / "cold", os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    queue, found, size = DiskQueue(32, kind), np.zeros_like(content), content.nbytes // 32
+    starts, sizes = np.arange(32) * size, np.full(32, size)
+    batch = queue.begin(np.full(32, descriptor), starts, sizes, sizes, starts, found)
+    thread = Thread(target=queue.push)
+    thread.start()
+    thread.join()
+    queue.finish(batch)
+    assert (found == content).all()
+    queue.close()
+    os.close(descriptor)
+
+
+def test_the_garbage_collector_may_drop_a_batch_while_others_are_forgotten(
+    queue: DiskQueue, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one() -> Batch:
+        return queue.begin(ints(file), ints(0), ints(SIZE), ints(SIZE), ints(0), np.zeros(SIZE, np.uint8))
+
+    library, forgotten, late = queue._library, list[int](), one()
+
+    class Library:  # in which the collector runs a finalizer, which drops `late`
+        def emlio_disk_drop(self, number: int, address: int) -> int:
+            forgotten.append(address)
+            if len(forgotten) == 1:
+                queue.drop(late)
+            return int(library.emlio_disk_drop(number, address))
+
+    first, second = one(), one()
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_library", Library())
+        queue._dropped.append(first)
+        queue.drop(second)
+    assert sorted(forgotten) == sorted(batch.address for batch in (first, second, late))
+    assert queue._begun == {}

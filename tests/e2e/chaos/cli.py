@@ -13,7 +13,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from emlio.native.disk import direct_alignment
 from emlio_bench.harness.environment import read_environment
+from emlio_testing.disk_faults import why_no_disk_faults
+from emlio_testing.preloads import why_no_preload
 from tests.e2e.chaos.disk import why_no_disk
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.known import Known, make_known
@@ -21,7 +24,6 @@ from tests.e2e.chaos.names import why_no_names
 from tests.e2e.chaos.report import Sample, as_json, as_markdown
 from tests.e2e.chaos.run import RunResult, run_seed
 from tests.e2e.chaos.stage import Stage
-from tests.e2e.chaos.wall_clock import why_no_shim
 
 __all__ = ["main"]
 
@@ -57,14 +59,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kinds(asked: Sequence[str] | None) -> Kinds:
-    """Those asked for; prints why some cannot be done here."""
+def _why_not_directly(folder: Path) -> str | None:
+    """Why no daemon can read files in a folder directly and meet errors there, or None where one can."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            found = direct_alignment(file.fileno())
+        except OSError as error:
+            return str(error)
+    return why_no_disk_faults() if found else f"the file system of {folder} does not offer direct reading"
+
+
+def _kinds(asked: Sequence[str] | None, folder: Path) -> Kinds:
+    """Those asked for; prints why some cannot be done with data in that folder."""
     kinds = tuple(Kind.named(label) for label in asked) if asked else tuple(Kind)
     missing: set[Kind] = set()
+    directly = _why_not_directly(folder)
     for kind, reason in (
         (Kind.DISK_FULL, why_no_disk()),
-        (Kind.CLOCK_JUMP, why_no_shim()),
+        (Kind.CLOCK_JUMP, why_no_preload()),
         (Kind.NAME_FAMILIES, why_no_names()),
+        *((kind, directly) for kind in Kind if kind.of_direct_reading),
     ):
         if kind in kinds and reason is not None:
             print(f"not done here, another fault instead: {kind.label}: {reason}", flush=True)
@@ -135,7 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run; 0 if every run was good, 1 if not."""
     arguments = _parser().parse_args(argv)
     logs = (arguments.logs or Path(tempfile.mkdtemp(prefix="emlio-chaos-"))).resolve()
-    kinds = _kinds(arguments.kind)
+    logs.mkdir(parents=True, exist_ok=True)
+    kinds = _kinds(arguments.kind, logs)
     known = make_known(logs / "dataset" / "known")
     world = read_environment(None)
     results: list[RunResult] = []

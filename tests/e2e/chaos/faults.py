@@ -112,6 +112,18 @@ class Kind(Enum):
     SHARD_FLIP = ("shard-flip", "a byte in a shard of one daemon is changed", Service.ELSEWHERE)
     SHARD_GONE = ("shard-gone", "a shard of one daemon is deleted", Service.ELSEWHERE)
     DISK_FULL = ("disk-full", "a daemon is killed and starts again while its disk is full", Service.ELSEWHERE)
+    DISK_ERROR = ("disk-error", "some of the transfers of a daemon fail for a while", Service.ELSEWHERE)
+    DISK_SHORT = ("disk-short", "some of the transfers of a daemon come short for a while", Service.ELSEWHERE)
+    RING_DENIED = (
+        "ring-denied",
+        "a daemon is killed and starts again where io_uring is denied, or that and Linux AIO",
+        Service.ELSEWHERE,
+    )
+    MEMLOCK_SMALL = (
+        "memlock-small",
+        "a daemon is killed and starts again where it may lock little memory",
+        Service.ELSEWHERE,
+    )
     CLOCK_JUMP = ("clock-jump", "the wall clock of some processes jumps", Service.ELSEWHERE)
 
     def __init__(self, label: str, words: str, service: Service) -> None:
@@ -123,6 +135,11 @@ class Kind(Enum):
     def of_shard(self) -> bool:
         """Whether one daemon's copy differs afterwards, so that only the other can serve it."""
         return self in (Kind.SHARD_CUT, Kind.SHARD_FLIP, Kind.SHARD_GONE)
+
+    @property
+    def of_direct_reading(self) -> bool:
+        """Whether both daemons must read past the page cache."""
+        return self in (Kind.DISK_ERROR, Kind.DISK_SHORT, Kind.RING_DENIED, Kind.MEMLOCK_SMALL)
 
     @property
     def of_network(self) -> bool:
@@ -188,7 +205,15 @@ _DURATIONS_S = {
     Kind.JOB_RESTART: (0.0, 0.5),
 }
 _USUAL_S = (0.0, 2.0)
-_INSTEAD = {Kind.DISK_FULL: Kind.DAEMON_KILL, Kind.CLOCK_JUMP: Kind.DAEMON_DRAIN, Kind.NAME_FAMILIES: Kind.RANK_KILL}
+_INSTEAD = {
+    Kind.DISK_FULL: Kind.DAEMON_KILL,
+    Kind.DISK_ERROR: Kind.DAEMON_STOP_SHORT,
+    Kind.DISK_SHORT: Kind.DAEMON_STOP_SHORT,
+    Kind.RING_DENIED: Kind.DAEMON_KILL,
+    Kind.MEMLOCK_SMALL: Kind.DAEMON_KILL,
+    Kind.CLOCK_JUMP: Kind.DAEMON_DRAIN,
+    Kind.NAME_FAMILIES: Kind.RANK_KILL,
+}
 _EARLIEST, _LATEST = 0.03, 0.75
 _LATEST_BEFORE_A_SHARD = 0.45
 """A shard is damaged when all else is over."""

@@ -46,7 +46,9 @@ class Host:
         taken: what is under way at it; another fault of that place must wait for its end.
     """
 
-    def __init__(self, number: int, data: Path, state_folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, number: int, data: Path, state_folder: Path, environment: Mapping[str, str], io: str = "auto"
+    ) -> None:
         self.number = number
         self.data = data
         self.state_folder = state_folder
@@ -58,6 +60,7 @@ class Host:
         self.logs: list[str] = []
         self.troubles: list[str] = []
         self._environment = environment
+        self._io = io
         # At all addresses, so that a run beside this one takes others even while this daemon is down.
         self._ports = free_ports(_PORTS, _TARGET, *_FACES)
         self._reasons: set[str] = set()
@@ -81,6 +84,7 @@ class Host:
         self.process = DaemonProcess(
             {"data": self.data},
             *_OPTIONS,
+            *("--io", self._io),
             *("--cache-dir", str(self.state_folder / "cache")),
             folder=self.state_folder,
             bind=f"tcp://{_TARGET}:{self._ports[0]}",

@@ -5,11 +5,14 @@ possible again. Does not cover: faults of ranks (tests.e2e.chaos.rank_faults) an
 when a fault is due (tests.e2e.chaos.run), how long ranks then waited (tests.e2e.chaos.recovery).
 """
 
+import errno
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from emlio.native.disk import direct_alignment
+from emlio_testing.disk_faults import DENY_AIO, DENY_URING, DiskFaults
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.disk import SmallDisk
 from tests.e2e.chaos.faults import Fault, Kind
@@ -26,6 +29,12 @@ __all__ = ["Injection"]
 
 _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
+_EVERY = (1, 2, 3, 10, 50)
+"""One of so many transfers is spoilt."""
+
+_ERRORS = (errno.EIO, errno.EAGAIN, errno.ENOMEM)
+_LITTLE_BYTES = (4 << 10, 64 << 10)
+_TOLD = ("transfers", "failed", "shortened")
 
 
 def _is_free(host: Host, place: str) -> bool:
@@ -44,6 +53,7 @@ class Injection:
         known: Known,
         clocks: Sequence[WallClock],
         disks: Mapping[int, SmallDisk],
+        reads: Sequence[DiskFaults],
         names: HostNames,
     ) -> None:
         """See the class; `clocks` are those of the hosts and then that of the ranks, or none."""
@@ -55,6 +65,7 @@ class Injection:
         self._known = known
         self._clocks = clocks
         self._disks = disks
+        self._reads = reads
         self._networks = NetworkFaults(hosts=hosts, agenda=agenda)
         self._ranks = RankFaults(
             hosts=hosts, job=job, agenda=agenda, names=names, events=self.all, troubles=self.troubles
@@ -75,6 +86,10 @@ class Injection:
                 return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")
+            case Kind.RING_DENIED | Kind.MEMLOCK_SMALL:
+                return _is_free(host, "daemon")
+            case Kind.DISK_ERROR | Kind.DISK_SHORT:
+                return _is_free(host, "reads")
             case Kind.DAEMONS_BOTH:
                 return all(_is_free(one, "daemon") for one in self._hosts)
             case _ if fault.kind.of_both:
@@ -101,7 +116,7 @@ class Injection:
         event = Injected(fault=fault)
         self.all.append(event)
         match fault.kind:
-            case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DISK_FULL:
+            case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DISK_FULL | Kind.RING_DENIED | Kind.MEMLOCK_SMALL:
                 self._end_daemon(event)
             case Kind.DAEMONS_BOTH:
                 self._end_both(event)
@@ -109,6 +124,8 @@ class Injection:
                 self._stop_daemon(event)
             case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
                 self._damage_shard(event)
+            case Kind.DISK_ERROR | Kind.DISK_SHORT:
+                self._spoil_reads(event)
             case Kind.CLOCK_JUMP:
                 self._jump(event)
             case _ if fault.kind.of_network:
@@ -132,12 +149,31 @@ class Injection:
                 disk.fill()
                 host.kill()
                 self._start_on_full_disk(event, host, disk)
+            case Kind.RING_DENIED | Kind.MEMLOCK_SMALL:
+                host.kill()
+                self._agenda.after(fault.duration_s, lambda: self._start_with_less(event, host))
             case _:
                 host.kill()
                 self._agenda.after(fault.duration_s, lambda: self._start(host))
 
     def _start(self, host: Host) -> None:
         self._agenda.aside(host.start, lambda: host.taken.discard("daemon"))
+
+    def _start_with_less(self, event: Injected, host: Host) -> None:
+        """It must serve, and read another way."""
+        fault, reads = event.fault, self._reads[host.number]
+        if fault.kind is Kind.MEMLOCK_SMALL:
+            reads.set(locked_bytes=_LITTLE_BYTES[fault.amount % len(_LITTLE_BYTES)])
+        else:
+            reads.set(denied=DENY_URING | DENY_AIO * (fault.amount % 2))
+        before = reads["refused"]
+
+        def served() -> None:
+            reads.set(denied=0, locked_bytes=0)
+            event.notes.append(f"{reads['refused'] - before} queues refused")
+            host.taken.discard("daemon")
+
+        self._agenda.aside(host.start, served)
 
     def _start_on_full_disk(self, event: Injected, host: Host, disk: SmallDisk) -> None:
         """It may serve, or say why not; when there is room again it must serve."""
@@ -210,6 +246,26 @@ class Injection:
         event.begun_ns = event.from_ns = time.monotonic_ns()
         # A daemon that has a lease on the file is asked to give it back first.
         self._agenda.aside(work[fault.kind], lambda: event.notes.append("done"))
+
+    def _spoil_reads(self, event: Injected) -> None:
+        fault, host = event.fault, self._hosts[event.fault.host]
+        reads, every = self._reads[host.number], _EVERY[fault.amount % len(_EVERY)]
+        host.taken.add("reads")
+        before = [reads[name] for name in _TOLD]
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        if fault.kind is Kind.DISK_ERROR:
+            reads.set(error=_ERRORS[fault.amount // 7 % len(_ERRORS)], error_every=every)
+        else:
+            with (self._known.folder / self._known.shards[0]).open("rb") as file:
+                reads.set(unit=direct_alignment(file.fileno()), short_every=every)
+
+        def mend() -> None:
+            reads.set(error_every=0, short_every=0)
+            counts = [f"{reads[name] - then} {name}" for name, then in zip(_TOLD, before, strict=True)]
+            event.notes.append(", ".join(counts))
+            host.taken.discard("reads")
+
+        self._agenda.after(fault.duration_s, mend)
 
     def _jump(self, event: Injected) -> None:
         fault = event.fault

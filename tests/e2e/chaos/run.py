@@ -142,6 +142,7 @@ class _Run:
             known=self._known,
             clocks=stage.clocks,
             disks=stage.disks,
+            reads=stage.reads,
             names=HostNames(self._folder, [host.proxy.host for host in stage.hosts]),
         )
         self._events = injection.all

@@ -1,4 +1,4 @@
-"""Where runs take place: two hosts with copies of the dataset, disks that can be full, clocks that can jump.
+"""Where runs take place: two hosts with copies of the dataset, disks that can be full or fail, clocks that can jump.
 
 Covers: building it for one run, or for many whose daemons live on from one to the next; mending it between them; what the
 daemons take of the memory. Does not cover: what happens on it (tests.e2e.chaos.run).
@@ -14,11 +14,12 @@ from typing import Self
 
 import psutil
 
+from emlio_testing.disk_faults import DiskFaults
 from tests.e2e.chaos.disk import SmallDisk
 from tests.e2e.chaos.faults import Fault, Kind
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.known import Known, copy_for
-from tests.e2e.chaos.wall_clock import WallClock, build_shim
+from tests.e2e.chaos.wall_clock import WallClock
 
 __all__ = ["Memory", "Stage"]
 
@@ -49,6 +50,7 @@ class Stage:
         hosts: the two.
         clocks: those of the hosts and that of the ranks; none where no clock jumps.
         disks: by the host's number.
+        reads: what each host's transfers past the page cache meet; none where daemons read through it.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Stage:
         *,
         full_disks: Collection[int],
         jumping_clocks: bool,
+        directly: bool,
         damaged: Mapping[int, Collection[str]],
     ) -> None:
         """See the class.
@@ -67,15 +70,16 @@ class Stage:
             folder: where all of it lies; it is made.
             full_disks: hosts whose daemon's disk can be full.
             jumping_clocks: whether clocks can jump.
+            directly: whether daemons read past the page cache.
             damaged: for each host the shards of its copy that may be written to.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._known = known
         self._damaged = damaged
         self._stack = ExitStack()
-        shim = build_shim(known.folder.parent) if jumping_clocks else None
-        names = [f"clock-{number}" for number in range(_HOSTS + 1)]
-        self.clocks = [WallClock(shim, folder / name) for name in names] if shim is not None else []
+        tools, clocks, reads = known.folder.parent, range(_HOSTS + 1), range(_HOSTS)
+        self.clocks = [WallClock(tools, folder / f"clock-{number}") for number in clocks if jumping_clocks]
+        self.reads = [DiskFaults(tools, folder / f"reads-{number}") for number in reads if directly]
         self.disks = {number: SmallDisk(folder / f"disk-{number}") for number in full_disks}
         for disk in self.disks.values():
             self._stack.callback(disk.close)
@@ -95,6 +99,7 @@ class Stage:
             folder,
             full_disks={fault.host for fault in schedule if fault.kind is Kind.DISK_FULL},
             jumping_clocks=any(fault.kind is Kind.CLOCK_JUMP for fault in schedule),
+            directly=any(fault.kind.of_direct_reading for fault in schedule),
             damaged=damaged,
         )
 
@@ -107,6 +112,7 @@ class Stage:
             folder,
             full_disks=hosts if Kind.DISK_FULL in kinds else (),
             jumping_clocks=Kind.CLOCK_JUMP in kinds,
+            directly=any(kind.of_direct_reading for kind in kinds),
             damaged={number: known.shards if any(kind.of_shard for kind in kinds) else () for number in hosts},
         )
 
@@ -114,7 +120,11 @@ class Stage:
         data, state_folder = folder / f"data-{number}", folder / f"disk-{number}"
         copy_for(self._known, data, self._damaged[number])
         state_folder.mkdir(exist_ok=True)
-        return Host(number, data, state_folder, self.clocks[number].environment if self.clocks else {})
+        seen = [each[number].environment for each in (self.clocks, self.reads) if each]
+        environment = {name: value for variables in seen for name, value in variables.items()}
+        if seen:
+            environment["LD_PRELOAD"] = ":".join(variables["LD_PRELOAD"] for variables in seen)
+        return Host(number, data, state_folder, environment, "direct" if self.reads else "auto")
 
     def prepare(self) -> None:
         """Mend what runs before left: both daemons serve whole copies, disks are empty, clocks right.
@@ -124,6 +134,8 @@ class Stage:
         """
         for clock in self.clocks:
             clock.jump(0)
+        for reads in self.reads:
+            reads.mend()
         for disk in self.disks.values():
             disk.empty()
         for host in self.hosts:

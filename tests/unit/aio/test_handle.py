@@ -134,10 +134,10 @@ def test_arguments_are_checked(argument: str, wrong: Any) -> None:
         AioHandle(**{argument: wrong})
 
 
-@pytest.mark.parametrize("offset", [-1, 1.0, "1", None, (1 << 63) - 1])
-def test_offsets_that_no_file_has_are_refused(handle: AioHandle, file: Path, offset: Any) -> None:
+@pytest.mark.parametrize("offset", [1.0, "1", None])
+def test_offsets_are_whole_numbers(handle: AioHandle, file: Path, offset: Any) -> None:
     for begin in (handle.pread, handle.async_pread, handle.pwrite):
-        with pytest.raises(ConfigError, match=r"^offset must be a whole number"):
+        with pytest.raises(ConfigError, match=r"^offset must be in"):
             begin(bytearray(2), file, offset)
 
 
@@ -231,8 +231,9 @@ def test_a_file_that_cannot_be_opened_begins_nothing(handle: AioHandle, file: Pa
     assert (caught.value.errno, handle.wait(), buffer.any()) == (errno.ENOENT, 0, False)
     with pytest.raises(FileError, match="Is a directory"):
         handle.pread(buffer, file.parent)
-    with pytest.raises(ConfigError, match="offset must be a whole number of at least 0"):
-        handle.async_pread(buffer, file, -1)
+    for offset in (-1, 2**63 - 10, 2**63):
+        with pytest.raises(ConfigError, match=rf"offset must be in \[0, 4611686018427387894\], got {offset}"):
+            handle.async_pread(buffer, file, offset)
     descriptor = os.open(file, os.O_RDONLY)
     assert handle.pread(buffer, descriptor) == 10
     os.close(descriptor)

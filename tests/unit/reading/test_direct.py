@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,6 +108,24 @@ def test_what_exceeds_the_memory_ahead_is_read_when_its_turn_comes(dataset: Data
     assert _complete(reads, read) == _bytes_of(dataset, read)
     reads.close()
     engine.close()
+
+
+def test_datasets_with_one_budget_keep_unused_memory_once(dataset: Dataset) -> None:
+    budget = AheadBudget(6 << 20)
+    tracemalloc.start()
+    engines = [open_engine(dataset, None, budget, direct=IoSettings()) for _ in range(8)]
+    for engine in engines:
+        reads, drawn = engine.reads(), [_read(dataset, 0, np.arange(at, at + 50)) for at in (0, 50, 100)]
+        for read in drawn:
+            reads.submit(read, Gatherer())
+        for read in drawn:
+            _complete(reads, read)
+        reads.close()
+    kept_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    for engine in engines:
+        engine.close()
+    assert kept_bytes < budget.most_bytes + (2 << 20)
 
 
 def test_closing_drops_what_was_submitted(engine: DirectEngine) -> None:

@@ -1,6 +1,7 @@
 """Files that are read past the page cache: the same bytes as ever, read ahead, and the way round where the disk refuses."""
 
 import errno
+import fcntl
 import io
 import os
 from collections.abc import Iterator
@@ -76,6 +77,17 @@ def test_a_file_that_is_read_in_order_is_read_ahead(engine: DirectEngine) -> Non
         assert b"".join(iter(lambda: file.read(10_000), b"")) == content
         file.seek(-100, os.SEEK_END)
         assert file.read() == content[-100:]
+
+
+def test_a_file_that_cannot_be_opened_so_is_read_through_the_page_cache(
+    engine: DirectEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EINVAL, "its file system does not offer it")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with engine.opened(0) as file:
+        assert file.readall() == engine.dataset.folder_store.read(0, 0, int(engine.files.store.sizes[0]))
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "npz-inflated"])

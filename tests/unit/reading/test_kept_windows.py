@@ -332,3 +332,65 @@ def test_a_file_that_changes_while_its_window_is_kept_is_refused_or_was_read_bef
         assert wanted.startswith(found)
         feed.stop()
         engine.close()
+
+
+def test_a_window_is_not_kept_for_what_was_begun_without_it(dataset: Dataset) -> None:
+    engine = open_engine(dataset, None, AheadBudget(16 << 20), direct=IoSettings(), memory=SharedMemory(0))
+    assert isinstance(engine, DirectEngine)
+    spec = PlanSpec(batch_size=8, shuffle=Shuffle.parse(_BLOCKS))
+    wanted, gatherer = _wanted(dataset, spec), Gatherer()
+    feed = feed_of(engine, message_bytes=2 << 20, spec=spec, end=2)
+    for _ in range(20):  # other jobs, whose parts leave too little for a window
+        engine.budget.join()
+    message = feed.next(gatherer)
+    for _ in range(20):
+        engine.budget.leave()
+    parts: list[bytes] = []
+    while message is not None:
+        out = np.zeros(message.payload_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        parts.append(out.tobytes())
+        message = feed.next(gatherer)
+    assert b"".join(parts) == wanted
+    assert engine.budget.held_bytes == 0
+    feed.stop()
+    engine.close()
+
+
+def test_a_rank_hears_that_another_one_could_not_read_their_window(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, spec, gatherer = _engine(dataset), _spec(world_size=2), Gatherer()
+    feeds = [feed_of(engine, message_bytes=100_000, spec=spec, rank=rank, end=1) for rank in range(2)]
+    first, second = (feed.next(gatherer) for feed in feeds)
+    assert first is not None
+    assert second is not None
+    outs = [np.zeros(message.payload_bytes, np.uint8) for message in (first, second)]
+
+    class Turn:  # the window's lock: the second rank gets it as soon as the first one lets it go
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None:
+            kept.lock = nullcontext()
+            feeds[1].read(second, gatherer, outs[1])
+
+    _, kept, _ = feeds[0]._reads._windows._used[id(first.window)]  # type: ignore[attr-defined]  # the direct engine's
+    kept.lock = Turn()
+    with monkeypatch.context() as patched:
+        finish = DiskQueue.finish
+
+        def fails_once(queue: DiskQueue, batch: Batch, *ranges: object) -> None:
+            patched.undo()
+            finish(queue, batch)
+            batch.memory[:] = 0  # which the disk did not fill
+            raise TransferError(errno.EIO, 0)
+
+        patched.setattr(DiskQueue, "finish", fails_once)
+        feeds[0].read(first, gatherer, outs[0])
+    for message, out in zip((first, second), outs, strict=True):
+        ranges = zip(message.file, message.starts, message.sizes, strict=True)
+        store = dataset.folder_store
+        assert out.tobytes() == b"".join(store.read(int(file), int(at), int(size)) for file, at, size in ranges)
+    for feed in feeds:
+        feed.stop()
+    engine.close()

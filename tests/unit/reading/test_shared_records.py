@@ -1,6 +1,7 @@
 """Jobs that share what they read: the right bytes, fewer from the disk, no job held back, memory in its limit."""
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -129,10 +130,13 @@ class Job:
         assert self.feed.borrow(message, self.gatherer, None) is None  # type: ignore[arg-type]  # messages are short
         out = np.empty(message.payload_bytes, np.uint8)
         self.feed.read(message, self.gatherer, out)
-        store = self._dataset.folder_store
-        ranges = zip(message.file, message.starts, message.sizes, strict=True)
-        assert out.tobytes() == b"".join(store.read(int(file), int(at), int(size)) for file, at, size in ranges)
+        assert out.tobytes() == _bytes_of(self._dataset, message)
         return message
+
+
+def _bytes_of(dataset: Dataset, message: MessagePlan) -> bytes:
+    store, ranges = dataset.folder_store, zip(message.file, message.starts, message.sizes, strict=True)
+    return b"".join(store.read(int(file), int(at), int(size)) for file, at, size in ranges)
 
 
 def _run(jobs: list[Job], clock: ManualClock, rounds: int, *, every: dict[int, int] | None = None) -> None:
@@ -255,6 +259,42 @@ def test_streams_on_threads_get_their_bytes(dataset: Dataset) -> None:
     assert engine.shared.kept is None
     assert engine.shared.memory.held_bytes == 0
     engine.close()
+
+
+def test_a_stream_goes_on_alone_with_what_it_asked_for_together(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock = _engine(dataset), ManualClock()
+    jobs = [Job(engine, seed, clock) for seed in range(3)]
+    _run(jobs, clock, 5)
+    message = jobs[0].feed.next(jobs[0].gatherer)
+    assert message is not None
+    monkeypatch.setattr(Disk, "keeps", lambda disk, read: True)  # windows have found room since it was submitted
+    out = np.empty(message.payload_bytes, np.uint8)
+    jobs[0].feed.read(message, jobs[0].gatherer, out)
+    assert out.tobytes() == _bytes_of(dataset, message)
+    for job in jobs:
+        for _ in range(5):
+            job.step()
+        job.feed.stop()
+    engine.close()
+
+
+def test_a_stream_that_stands_still_holds_no_memory_that_was_given_back(dataset: Dataset) -> None:
+    memory, clock = SharedMemory(dataset.size_bytes), ManualClock()
+    old, new = _engine(dataset, memory=memory), _engine(dataset, memory=memory)
+    first = [Job(old, seed, clock) for seed in range(3)]
+    _run(first, clock, 20)
+    assert old.shared.kept is not None
+    given_back = weakref.ref(old.shared.kept.memory)
+    second = [Job(new, seed, clock) for seed in range(2)]
+    _run([*first[1:], *second], clock, 20)  # the first one does nothing, with reads that it submitted
+    assert given_back() is None
+    first[0].step()
+    for job in (*first, *second):
+        job.feed.stop()
+    old.close()
+    new.close()
 
 
 def test_datasets_share_the_memory_and_give_it_back(dataset: Dataset, tmp_path: Path) -> None:
