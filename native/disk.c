@@ -368,6 +368,7 @@ static void give(queue *of, batch *wanted) {
         if (count == most) {
             give_aio(of, entries, count);
             count = 0;
+            if (of->starved) break; /* those that were refused would be given again at once */
         }
     }
     if (count) give_aio(of, entries, count);

@@ -31,6 +31,7 @@ import numpy as np
 from emlio.aio import AioHandle, Request, aligned
 from emlio.errors import ConfigError, FileError
 folder, kind, requests = Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+block_size, queue_depth = sys.argv[4], int(sys.argv[5])
 content = np.random.default_rng(0).integers(0, 256, 2 << 20, np.uint8)
 (folder / "file").write_bytes(content.tobytes())
 
@@ -43,7 +44,7 @@ def tried(call, *given):
 
 def begins():
     try:
-        return AioHandle("64KiB", 8, kind=kind)
+        return AioHandle(block_size, queue_depth, kind=kind)
     except ConfigError as error:
         print(json.dumps({"refused": str(error)}))
         sys.exit()
@@ -73,9 +74,11 @@ def faults(tmp_path: Path) -> DiskFaults:
     return DiskFaults(tmp_path, tmp_path / "faults")
 
 
-def run(faults: DiskFaults, folder: Path, kind: str = "", requests: int = REQUESTS) -> dict[str, Any]:
+def run(
+    faults: DiskFaults, folder: Path, kind: str = "", requests: int = REQUESTS, blocks: tuple[str, int] = ("64KiB", 8)
+) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(folder), kind, str(requests)],
+        [sys.executable, "-c", _PROGRAM, str(folder), kind, str(requests), blocks[0], str(blocks[1])],
         env={**os.environ, **faults.environment},
         capture_output=True,
         text=True,
@@ -121,9 +124,12 @@ def test_transfers_for_which_there_are_no_resources_sometimes_are_repeated(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_resources_for_a_second_the_error_is_told(faults: DiskFaults, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("blocks", [("64KiB", 8), ("4KiB", 64)], ids=["few", "many"])
+def test_without_resources_for_a_second_the_error_is_told(
+    faults: DiskFaults, tmp_path: Path, kind: str, blocks: tuple[str, int]
+) -> None:
     faults.set(error=errno.EAGAIN, error_every=1)
-    said = run(faults, tmp_path, kind, requests=1)
+    said = run(faults, tmp_path, kind, 1, blocks)
     assert {number for number, _ in said["all"]} == {errno.EAGAIN}
     assert said["seconds"] >= len(said["all"]), "resources had no time to come back"
 

@@ -144,7 +144,7 @@ class Rank:
         gatherer = Gatherer()
         message = self.feed.next(gatherer)
         if message is None:
-            self.ended = True
+            self.ended = self.feed.ended  # not so where it went on at the end of an epoch
             return
         out = np.zeros(message.payload_bytes, np.uint8)
         self.feed.read(message, gatherer, out)
