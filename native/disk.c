@@ -283,7 +283,8 @@ static void completed(queue *of, transfer *one, int64_t result) {
     batch *whole = one->of;
     of->in_flight--;
     if (result > 0) one->done += result, one->retries = 0;
-    if (result == -EAGAIN || result == -EINTR) {
+    /* The kernel cancels what a thread gave it, for whichever batch, when that thread ends: with ECANCELED or EFAULT. */
+    if (result == -EAGAIN || result == -EINTR || result == -ECANCELED || result == -EFAULT) {
         if (++one->retries < RETRIES && !whole->error) {
             of->again[of->again_count++] = one;
             return;
@@ -370,17 +371,16 @@ static void give(queue *of, batch *wanted) {
     if (count) give_aio(of, entries, count);
 }
 
-/* Take what the ring has completed; return how many. */
-static int take_ring(queue *of) {
+/* Take what the ring has completed. Not while a thread waits in the kernel: that waits until the ring holds so many. */
+static void take_ring(queue *of) {
+    if (of->kind != URING || of->waiting) return;
     uint32_t head = atomic_load_explicit(of->cq_head, memory_order_relaxed);
     const uint32_t tail = atomic_load_explicit(of->cq_tail, memory_order_acquire);
-    int count = 0;
-    for (; head != tail; head++, count++) {
+    for (; head != tail; head++) {
         const ring_completion *entry = &of->cqes[head & of->cq_mask];
         completed(of, (transfer *)(uintptr_t)entry->user_data, entry->result);
     }
     atomic_store_explicit(of->cq_head, head, memory_order_release);
-    return count;
 }
 
 /* Tell the kernel what the ring holds, and wait for so many completions. Returns the system's error. */
@@ -408,13 +408,13 @@ static int take_done(queue *of, int32_t least) {
     if (got < 0) error = (int)-got;
     if (of->kind == URING) error = enter(of, least);
     pthread_mutex_lock(&of->lock);
-    if (of->kind == URING) take_ring(of);
+    of->waiting = 0;
+    take_ring(of);
     for (long i = 0; i < got; i++) {
         const aio_event *event = &of->events[i];
         of->spare[of->spares++] = (aio_request *)(uintptr_t)event->request;
         completed(of, (transfer *)(uintptr_t)event->data, event->result);
     }
-    of->waiting = 0;
     pthread_cond_broadcast(&of->moved);
     return error == EINTR || error == EAGAIN || error == EBUSY ? 0 : error;
 }
@@ -478,7 +478,7 @@ EXPORTED int32_t emlio_disk_finish(void *disk, void *begun, const uint8_t *memor
     pthread_mutex_lock(&of->lock);
     int error = 0;
     for (;;) {
-        if (of->kind == URING) take_ring(of);
+        take_ring(of);
         if (of->closing) error = ECANCELED;
         if (error || !wanted->left) break;
         give(of, wanted);
@@ -527,7 +527,7 @@ EXPORTED int32_t emlio_disk_drop(void *disk, void *begun) {
     pthread_mutex_lock(&of->lock);
     if (!dropped->error) dropped->error = ECANCELED;
     if (!of->closing) {
-        if (of->kind == URING) take_ring(of);
+        take_ring(of);
         give(of, dropped);
         if (of->kind == URING) enter(of, 0);
         else if (!of->waiting) take_done(of, 0);
