@@ -260,13 +260,18 @@ class DiskQueue:
 
     def sweep(self) -> None:
         """Forget dropped batches that the kernel is done with."""
+        gone: list[Batch] = []  # they go without the lock: memory that returns to its pool takes the pool's
         with self._lock:
             if self._queue is None:
                 return
-            for batch in tuple(self._dropped):
+            # The garbage collector may drop more meanwhile, which begins this anew.
+            dropped, self._dropped = self._dropped, []
+            for batch in dropped:
                 if self._library.emlio_disk_drop(self._queue, batch.address):
-                    self._dropped.remove(batch)
                     del self._begun[batch.address]
+                    gone.append(batch)
+                else:
+                    self._dropped.append(batch)
 
     def close(self) -> None:
         """Wait for the transfers that the kernel has, and close the queue. Threads in `finish` are woken with an error."""

@@ -245,3 +245,27 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
         queue.begin(ints(reading), ints(0), ints(1), ints(1), ints(0), memory)
     os.close(reading)
     os.close(writing)
+
+
+def test_the_garbage_collector_may_drop_a_batch_while_others_are_forgotten(
+    queue: DiskQueue, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one() -> Batch:
+        return queue.begin(ints(file), ints(0), ints(SIZE), ints(SIZE), ints(0), np.zeros(SIZE, np.uint8))
+
+    library, forgotten, late = queue._library, list[int](), one()
+
+    class Library:  # in which the collector runs a finalizer, which drops `late`
+        def emlio_disk_drop(self, number: int, address: int) -> int:
+            forgotten.append(address)
+            if len(forgotten) == 1:
+                queue.drop(late)
+            return int(library.emlio_disk_drop(number, address))
+
+    first, second = one(), one()
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_library", Library())
+        queue._dropped.append(first)
+        queue.drop(second)
+    assert sorted(forgotten) == sorted(batch.address for batch in (first, second, late))
+    assert queue._begun == {}
