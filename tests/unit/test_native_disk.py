@@ -237,6 +237,10 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
     waiting.start()
     closing = Thread(target=queue.close)
     closing.start()
+    while True:
+        with queue._lock:  # which closing holds until it has told those who wait
+            if queue._queue is None:
+                break
     os.write(writing, b"x")  # the kernel holds the memory until its transfer ends
     closing.join()
     waiting.join()
