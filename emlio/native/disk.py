@@ -256,6 +256,7 @@ class DiskQueue:
         Raises:
             TransferError: a transfer failed.
             OSError: the queue was closed.
+            ValueError: the batch is finished, or `out` is too small.
         """
         failed = np.zeros(1, np.int64)
         ranges = (0, 0, 0, 0)
@@ -265,8 +266,10 @@ class DiskQueue:
             ranges = (places.ctypes.data, sizes.ctypes.data, len(sizes), out.ctypes.data)
         with self._lock:
             queue = self._opened()
-            self._inside += 1
+            if self._begun.get(batch.address) is not batch:
+                raise ValueError("a batch must be finished or dropped once, this one was before")
             del self._begun[batch.address]  # which another batch may have as soon as this one is freed
+            self._inside += 1
         error = self._library.emlio_disk_finish(
             queue, batch.address, batch.memory.ctypes.data, *ranges, failed.ctypes.data
         )

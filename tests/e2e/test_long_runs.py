@@ -8,9 +8,13 @@ messages were freed: of a window of 64 MiB it was 4 to 13 MiB, and came and went
 it is measured. What is left grew by 0.1 MiB in 30 epochs, and varied by up to 3 MiB, the free ends of threads' heaps.
 """
 
+import os
+import re
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +31,7 @@ from emlio_testing.processes import DaemonProcess, RankProcess, settles
 MIB = 1 << 20
 RECORDS, RECORD_BYTES = 10_000, 20_000
 GROWTH = 0.05
+LOOKS, BETWEEN_LOOKS_S = 3, 0.03
 RANK_GROWTH_BYTES = 6 * MIB  # a heap of many threads is never quite the same; a batch of each epoch would be more
 """The ends of threads' heaps: with messages of 1 MiB they vary by that. Each epoch has 157 batches, of 1.3 MB each."""
 
@@ -39,20 +44,37 @@ class Held:
         own_bytes: memory of its own that is in RAM.
         resident_bytes: that, and pages of mapped files.
         threads: how many.
-        descriptors: how many.
+        descriptors: what they are, and how many of each kind. What is open for a moment only, such as a folder that is being
+            listed, is none.
         ports: how many it listens on.
     """
 
     own_bytes: int
     resident_bytes: int
     threads: int
-    descriptors: int
+    descriptors: Counter[str]
     ports: int
 
     @property
-    def things(self) -> tuple[int, int, int]:
+    def things(self) -> tuple[int, Counter[str], int]:
         """What can be counted exactly."""
         return self.threads, self.descriptors, self.ports
+
+
+def open_now(pid: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed in the meantime
+            found[re.sub(r":\[\d+\]", "", os.readlink(descriptor))] += 1
+    return found
+
+
+def open_all_the_time(pid: int) -> Counter[str]:
+    found = open_now(pid)
+    for _ in range(LOOKS - 1):
+        time.sleep(BETWEEN_LOOKS_S)
+        found &= open_now(pid)
+    return found
 
 
 def held(pid: int) -> Held:
@@ -61,7 +83,7 @@ def held(pid: int) -> Held:
         own_bytes=memory.own_bytes,
         resident_bytes=memory.own_bytes + memory.file_bytes,
         threads=process.num_threads(),
-        descriptors=process.num_fds(),
+        descriptors=open_all_the_time(pid),
         ports=sum(connection.status == psutil.CONN_LISTEN for connection in process.net_connections("tcp")),
     )
 
