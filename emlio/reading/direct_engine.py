@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from emlio.clock import Clock
 from emlio.errors import ClosedError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
@@ -168,7 +169,7 @@ class DirectReads(Reads):
         self._lock = RLock()
         engine.budget.join()
 
-    def foresee(self, stream: StreamFuture, now_ns: int) -> None:
+    def foresee(self, stream: StreamFuture, clock: Clock) -> None:
         """See `Reads`."""
         self._windows.join((stream.plan.digest, stream.owned.tobytes()), stream.rank)
 

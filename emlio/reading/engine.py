@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
+from emlio.clock import Clock
 from emlio.index.dataset import Dataset
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamFuture
@@ -25,7 +26,7 @@ __all__ = ["ReadEngine", "Reads"]
 class Reads(ABC):
     """The reads of one feed. `close` may be called by any thread, the others by one at a time."""
 
-    def foresee(self, stream: StreamFuture, now_ns: int) -> None:  # noqa: B027  # only what is shared is chosen by it
+    def foresee(self, stream: StreamFuture, clock: Clock) -> None:  # noqa: B027  # only what is shared is chosen by it
         """Note what the feed reads from now on; called once, before the others, if it follows a plan."""
 
     @abstractmethod

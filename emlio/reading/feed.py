@@ -88,7 +88,7 @@ class Feed:
         self._planned: deque[MessagePlan] = deque()
         self._reads = engine.reads()
         future = StreamFuture(plan=plan, rank=rank, position=position, owned=owned, local=local)
-        self._reads.foresee(future, clock.monotonic_ns())
+        self._reads.foresee(future, clock)
         self._requested = 0
 
     def stop(self) -> None:

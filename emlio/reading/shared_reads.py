@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from emlio.clock import Clock
 from emlio.errors import EmlioError
 from emlio.planner.future import NEVER
 from emlio.reading.buffers import BufferPool
@@ -99,10 +100,10 @@ class SharedReads(Reads):
         self._alone: set[int] = set()  # reads that were submitted as they are
         self._closed = False
 
-    def foresee(self, stream: StreamFuture, now_ns: int) -> None:
+    def foresee(self, stream: StreamFuture, clock: Clock) -> None:
         """See `Reads`."""
-        self._reads.foresee(stream, now_ns)
-        self._member = self._shared.join(stream, now_ns)
+        self._reads.foresee(stream, clock)
+        self._member = self._shared.join(stream, clock.monotonic_ns())
 
     def wants(self, planned: Sequence[RangeRead], gatherer: Gatherer) -> bool:
         """See `Reads`."""
