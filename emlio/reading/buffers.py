@@ -6,6 +6,8 @@ the bytes).
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from threading import RLock
 
 import numpy as np
@@ -18,6 +20,8 @@ __all__ = ["AheadBudget", "BufferPool", "aligned"]
 _SLAB_BYTES = 4 << 20
 _MOST_UNUSED_BYTES = 32 << 20
 """Memory for what is read ahead: in such pieces, of which so many bytes are kept unused."""
+
+_HUGE_PAGE = 2 << 20
 
 _LEAST_KEPT_BYTES = 64 << 10
 """Smaller pieces come from the allocator, which is as fast for them."""
@@ -110,9 +114,18 @@ class BufferPool:
 
 
 def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return uninitialized memory that begins at a page, into which a disk may read."""
-    whole = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -whole.ctypes.data % ALIGNMENT
+    """Return uninitialized memory that begins at a page, into which a disk may read.
+
+    Where it is large enough, it has huge pages: for a disk a block is then one piece instead of hundreds.
+    """
+    if size < _HUGE_PAGE:
+        whole, alignment = np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT
+    else:
+        mapping = mmap(-1, size + _HUGE_PAGE, MAP_PRIVATE | MAP_ANONYMOUS)
+        with suppress(OSError):  # this kernel has none
+            mapping.madvise(MADV_HUGEPAGE)
+        whole, alignment = np.frombuffer(mapping, np.uint8), _HUGE_PAGE
+    begin = -whole.ctypes.data % alignment
     return whole[begin : begin + size]
 
 

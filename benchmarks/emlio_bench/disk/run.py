@@ -15,7 +15,7 @@ from emlio.progress import Progress
 from emlio.reading.io_settings import IoSettings, parse_depth, parse_piece
 from emlio.settings import option
 from emlio.units import format_size
-from emlio_bench.disk.work import OURS, PATTERNS, Work, block_text, fio_engines, measure
+from emlio_bench.disk.work import OURS, PATTERNS, Work, block_text, fio_engines, fio_memory, measure
 from emlio_bench.harness.command import Command, CommonSettings
 from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import byte_size, count, flag, folder, names
@@ -31,7 +31,8 @@ _BLOCKS: Final = ("128KiB", "1MiB")
 _DEPTH: Final = 32
 _SWEPT_BLOCKS: Final = ("128KiB", "256KiB", "512KiB", "1MiB", "2MiB", "4MiB")
 _SWEPT_DEPTHS: Final = (8, 16, 32, 64, 128)
-_BUSY: Final = "emlio, busy Python thread"
+_SLABS: Final = "emlio, into slabs"
+_BUSY: Final = ", busy Python thread"
 _QUICK_BYTES: Final = 8 << 20
 _ALMOST: Final = 0.97
 """The share of the best rate with which fewer bytes under way are better."""
@@ -84,7 +85,7 @@ class DiskSettings(CommonSettings):
 def run_disk(settings: DiskSettings) -> Results:
     """Measure all subjects in all scenarios, in turns."""
     size_bytes = _QUICK_BYTES if settings.quick else settings.size
-    subjects = (OURS,) if settings.sweep else (*fio_engines(), OURS, *((_BUSY,) if settings.busy else ()))
+    subjects = (OURS,) if settings.sweep else (*fio_engines(), *_ours(settings))
     runs: list[Run] = []
     told: dict[str, object] = {"size_bytes": size_bytes}
     with data_root(settings.data) as root:
@@ -92,6 +93,7 @@ def run_disk(settings: DiskSettings) -> Results:
         file = root / "emlio-bench-disk.data"
         works = _works(settings, file, size_bytes)
         _check(root, size_bytes, works, settings)
+        told["memory of fio"] = fio_memory(max(works, key=lambda work: work.depth * work.block_bytes))
         try:
             measure(OURS, replace(works[0], pattern="write"))
             with Progress("samples", len(works) * len(subjects) * settings.repeats) as bar:
@@ -142,10 +144,19 @@ def _works(settings: DiskSettings, file: Path, size_bytes: int) -> list[Work]:
     ]
 
 
+def _ours(settings: DiskSettings) -> tuple[str, ...]:
+    return tuple(name + busy for busy in ("", _BUSY)[: 1 + settings.busy] for name in (OURS, _SLABS))
+
+
+def _can(subject: str, work: Work) -> bool:
+    return not (work.writes and subject.startswith(_SLABS))
+
+
 def _samples(works: Sequence[Work], subjects: Sequence[str], rounds: int) -> Iterator[Run]:
     for number, work in product(range(rounds), works):
-        for place, subject in enumerate(rotated(subjects, number)):
-            sample = measure(OURS, replace(work, busy=True)) if subject == _BUSY else measure(subject, work)
+        for place, subject in enumerate(rotated([name for name in subjects if _can(name, work)], number)):
+            way = replace(work, busy=subject.endswith(_BUSY), slabs=subject.startswith(_SLABS))
+            sample = measure(subject, way)
             found = {
                 _SPEED: sample.size_bytes * 1e9 / sample.elapsed_ns,
                 _CPU: sample.cpu_ns / sample.size_bytes,
