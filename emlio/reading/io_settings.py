@@ -47,7 +47,7 @@ class IoSettings:
         piece_bytes: the size of the largest.
     """
 
-    queue_depth: int = option(64, "transfers at the disk at once", parse=parse_depth)
+    queue_depth: int = option(256, "transfers at the disk at once", parse=parse_depth)
     piece_bytes: int = option(1 << 20, "the size of the largest", parse=parse_piece)
 
     @staticmethod
