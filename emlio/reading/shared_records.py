@@ -9,6 +9,7 @@ No stream waits for another one's rank, and nothing is kept for a rank that stan
 """
 
 import ctypes
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio import native
+from emlio.clock import Clock, SystemClock
 from emlio.index.dataset import Dataset
 from emlio.planner.future import Future, expected_hits
 from emlio.reading.engine import Reads
@@ -29,6 +31,8 @@ from emlio.reading.ranges import RangeRead
 from emlio.reading.yielding_lock import YieldingLock
 
 __all__ = ["Copies", "Fetch", "Kept", "Member", "SharedMemory", "SharedRecords"]
+
+_LOG = logging.getLogger("emlio.reading")
 
 _Ints = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
@@ -46,6 +50,16 @@ _MOST_PAGE: Final = 64 << 10
 _PAGE_OVERHEAD: Final = 40
 _RECORD_OVERHEAD: Final = 12
 """Memory of the tables."""
+
+_JUDGED_NS: Final = 1_000_000_000
+_SETTLED: Final = 32
+_SETTLES_NS: Final = 10 * _JUDGED_NS
+_MOST_WORK: Final = 0.35
+_FIRST_PAUSE_NS: Final = 30 * _JUDGED_NS
+_MOST_PAUSE_NS: Final = 960 * _JUDGED_NS
+"""Sharing is work of threads that take turns, so it limits what they read together. Where messages take more than this part of a
+processor in a second, and more time than was waited for the disk, the disk is too fast for it: a pause begins, each twice as long
+as the one before."""
 
 _REST: Final = 50
 """Asking all jobs about all records again takes at most one part in so many of a processor's time."""
@@ -150,6 +164,7 @@ class Kept:
         page_bytes: the size of a page.
         memory: the pages; none once it is kept no longer.
         asked: (records,) the number of the fetch that brings each record, or -1.
+        begun_ns: the time at which it was empty.
         fetches: those under way, by number.
     """
 
@@ -157,7 +172,13 @@ class Kept:
     page_bytes: int
     memory: _Bytes
     asked: npt.NDArray[np.int64]
+    begun_ns: int
     fetches: "dict[int, Fetch]" = field(default_factory=dict[int, "Fetch"])
+
+    def is_settled(self, now_ns: int) -> bool:
+        """Return whether it costs what it will: memory that is used for the first time costs far more."""
+        kept = self.foresight.kept
+        return kept.free < kept.pages // _SETTLED or now_ns - self.begun_ns >= _SETTLES_NS
 
     def pieces(self, entries: _Ints, sizes: _Ints) -> tuple[_Ints, _Ints, _Ints]:
         """Return where the parts of kept records lie in the memory, their lengths, and their places in the records.
@@ -218,6 +239,13 @@ class SharedRecords:
     _judged_bytes: int = field(default=-1, init=False)  # the part of the memory for which that was decided
     lock: YieldingLock = field(default_factory=YieldingLock, init=False)
     _rests_until_ns: int = field(default=0, init=False)
+    _clock: Clock = field(default_factory=SystemClock, init=False)
+    _judged_ns: int = field(default=0, init=False)
+    _settled: bool = field(default=False, init=False)
+    _work_ns: int = field(default=0, init=False)
+    _disk_ns: int = field(default=0, init=False)
+    _pause_ns: int = field(default=_FIRST_PAUSE_NS, init=False)
+    _pauses_until_ns: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._bases = np.cumsum([0, *(shard.records for shard in self.dataset.shards)], dtype=np.int64)
@@ -226,7 +254,7 @@ class SharedRecords:
         """Return the numbers of records, counted through all shards."""
         return self._bases[shard] + record
 
-    def join(self, stream: StreamFuture, now_ns: int) -> Member | None:
+    def join(self, stream: StreamFuture, clock: Clock) -> Member | None:
         """Let a stream take part; None if its plan does not tell when it needs a record."""
         future = Future(stream.plan)
         if not future.is_told:
@@ -234,13 +262,14 @@ class SharedRecords:
         needs = Needs.of(future, self._bases, stream.local, stream.owned)
         at = stream.position
         with self.lock:
+            self._clock = clock
             for job in self._jobs:
                 if job.is_like(needs) and not job.future.has(stream.rank):
                     needs = job
                     break
             else:
                 self._jobs.append(needs)
-            needs.future.begin(stream.rank, at.epoch, at.origin, at.slot, at.end, now_ns)
+            needs.future.begin(stream.rank, at.epoch, at.origin, at.slot, at.end, clock.monotonic_ns())
             self._adapt()
         return Member(needs=needs, rank=stream.rank)
 
@@ -254,10 +283,43 @@ class SharedRecords:
     @property
     def kept(self) -> Kept | None:
         """The memory, as large as this dataset's part of it is now; None if nothing is shared."""
-        if len(self._jobs) >= _LEAST_JOBS and self._judged_bytes != self.memory.share_bytes(self):
+        if len(self._jobs) >= _LEAST_JOBS and (
+            self._pause_is_over or self._judged_bytes != self.memory.share_bytes(self)
+        ):
             with self.lock:
                 self._adapt()
         return self._kept
+
+    @property
+    def _pause_is_over(self) -> bool:
+        return self._pauses_until_ns > 0 and self._clock.monotonic_ns() >= self._pauses_until_ns
+
+    def spent(self, work_ns: int, disk_ns: int) -> None:
+        """Note what a message took, and pause if sharing costs more than the disk; with the lock.
+
+        Args:
+            work_ns: processor time.
+            disk_ns: time until the disk had read.
+        """
+        now_ns = self._clock.monotonic_ns()
+        self._work_ns += work_ns
+        self._disk_ns += disk_ns
+        elapsed_ns = now_ns - self._judged_ns
+        if elapsed_ns < _JUDGED_NS:
+            return
+        # Of a longer time nothing is known: the last judgement was before a pause.
+        costly = elapsed_ns < 2 * _JUDGED_NS and self._work_ns > max(_MOST_WORK * elapsed_ns, self._disk_ns)
+        was_settled, self._settled = self._settled, self._kept is not None and self._kept.is_settled(now_ns)
+        if costly and was_settled and self._settled:
+            self._pauses_until_ns = now_ns + self._pause_ns
+            _LOG.info(
+                "dataset %r: the disk is faster than sharing records between jobs, which pauses for %d s",
+                self.dataset.name,
+                self._pause_ns // _JUDGED_NS,
+            )
+            self._pause_ns = min(2 * self._pause_ns, _MOST_PAUSE_NS)
+            self._adapt()
+        self._judged_ns, self._work_ns, self._disk_ns = now_ns, 0, 0
 
     def admit(
         self, kept: Kept, numbers: _Ints, sizes: _Ints, source: _Bytes, due: npt.NDArray[np.float64], now_ns: int
@@ -299,7 +361,10 @@ class SharedRecords:
         share = self.memory.share_bytes(self)
         records, size_bytes = int(self._bases[-1]), max(self.dataset.size_bytes, 1)
         tables = records * _RECORD_OVERHEAD
-        hits = expected_hits((share - tables) / size_bytes, len(self._jobs)) if len(self._jobs) >= _LEAST_JOBS else 0
+        if self._pause_is_over:
+            self._pauses_until_ns = 0
+        able = len(self._jobs) >= _LEAST_JOBS and not self._pauses_until_ns
+        hits = expected_hits((share - tables) / size_bytes, len(self._jobs)) if able else 0
         if hits < _LEAST_HITS:
             self._end(share)
             self.memory.give_back(self)
@@ -318,6 +383,7 @@ class SharedRecords:
             page_bytes=page_bytes,
             memory=np.empty(pages * page_bytes, np.uint8),
             asked=np.full(records, -1, np.int64),
+            begun_ns=self._clock.monotonic_ns(),
         )
 
     def _end(self, judged_bytes: int) -> None:

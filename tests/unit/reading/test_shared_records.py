@@ -196,6 +196,38 @@ def test_a_memory_that_would_save_little_is_not_used(dataset: Dataset) -> None:
     engine.close()
 
 
+def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset: Dataset) -> None:
+    engine, clock = _engine(dataset), ManualClock()
+    jobs = [Job(engine, seed, clock) for seed in range(3)]
+    _run(jobs, clock, 2)
+    assert engine.shared.memory.held_bytes
+
+    def judge(work_s: float, disk_s: float) -> bool:
+        for _ in range(2):
+            clock.advance(1_000_000_000)
+            with engine.shared.lock:
+                engine.shared.spent(int(work_s * 1e9), int(disk_s * 1e9))
+        return engine.shared.kept is not None
+
+    assert judge(0.5, 0.1), "memory that is used for the first time costs more"
+    clock.advance(10_000_000_000)
+    assert judge(0.3, 0.1), "it takes little of a processor"
+    assert judge(0.5, 0.6), "the disk takes more time"
+    for pause_s in (30, 60, 120):
+        assert not judge(0.5, 0.1)
+        assert engine.shared.memory.held_bytes == 0
+        hit_bytes = engine.shared.hit_bytes
+        _run(jobs, clock, 20)  # the right bytes, and nothing shared
+        assert engine.shared.hit_bytes == hit_bytes
+        clock.advance((pause_s - 3) * 1_000_000_000)
+        assert engine.shared.kept is None
+        clock.advance(2_000_000_000)
+        _run(jobs, clock, 30)
+        clock.advance(10_000_000_000)
+        assert engine.shared.hit_bytes > hit_bytes
+    engine.close()
+
+
 def test_a_stopped_job_holds_nothing_back_and_keeps_nothing(dataset: Dataset) -> None:
     figures: list[int] = []
     for stopped in (0, 1):
