@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +183,7 @@ def transfer(orders: bytes) -> None:
 
 
 @contextmanager
-def _by_requests(work: Work, blocks: npt.NDArray[np.int64]) -> Iterator[Callable[[], None]]:
+def _by_requests(work: Work, blocks: npt.NDArray[np.int64]) -> Generator[Callable[[], None]]:
     """Give what transfers all blocks by emlio.aio."""
     memory = aligned(max(min(_GROUP_BYTES, work.size_bytes) // work.block_bytes, 1) * work.block_bytes)
     np.copyto(memory.view(np.uint64), np.random.default_rng(0).integers(0, 1 << 64, len(memory) // 8, np.uint64))
@@ -208,7 +208,7 @@ def _by_requests(work: Work, blocks: npt.NDArray[np.int64]) -> Iterator[Callable
 
 
 @contextmanager
-def _by_slabs(work: Work, blocks: npt.NDArray[np.int64]) -> Iterator[Callable[[], None]]:
+def _by_slabs(work: Work, blocks: npt.NDArray[np.int64]) -> Generator[Callable[[], None]]:
     """Give what reads all blocks into slabs, one call for the blocks of each."""
     each = max(_SLAB_BYTES // work.block_bytes, 1)
     slabs = [aligned(each * work.block_bytes) for _ in range(_SLABS + -(-work.depth // each))]
