@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.planner.future import NEVER, Future
+from emlio.planner.future import NEVER, Future, expected_hits
 from emlio.planner.order import InvertibleOrder, Shuffle, make_order
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.kept_records import KeptRecords
@@ -183,3 +183,11 @@ def test_the_optimum_is_the_least(jobs: list[Job]) -> None:
     found = compare(jobs, records=300, kept=60, batch=4)
     assert found.best <= min(found.ours, found.lru)
     assert found.best >= 300
+
+
+def test_the_expected_hits_are_those_of_the_simulation() -> None:
+    assert expected_hits(1 / 3, 4) == pytest.approx(0.65, abs=0.02)
+    assert expected_hits(0.0, 4) == 0.0
+    assert expected_hits(2.0, 2) == pytest.approx(1, abs=0.01)
+    hits = [expected_hits(part, 3) for part in (0.01, 0.1, 0.3, 0.6, 1.0)]
+    assert hits == sorted(hits)

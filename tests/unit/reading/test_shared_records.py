@@ -16,7 +16,6 @@ from emlio.errors import ClosedError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.planner.choice.choice import Choice
-from emlio.planner.future import expected_hits
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import PlanSpec
 from emlio.reading.buffers import AheadBudget, BufferPool
@@ -200,7 +199,6 @@ def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset
     engine, clock = _engine(dataset), ManualClock()
     jobs = [Job(engine, seed, clock) for seed in range(3)]
     _run(jobs, clock, 2)
-    assert engine.shared.memory.held_bytes
 
     def judge(work_s: float, disk_s: float) -> bool:
         for _ in range(2):
@@ -215,10 +213,9 @@ def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset
     assert judge(0.5, 0.6), "the disk takes more time"
     for pause_s in (30, 60, 120):
         assert not judge(0.5, 0.1)
-        assert engine.shared.memory.held_bytes == 0
         hit_bytes = engine.shared.hit_bytes
         _run(jobs, clock, 20)  # the right bytes, and nothing shared
-        assert engine.shared.hit_bytes == hit_bytes
+        assert engine.shared.hit_bytes - hit_bytes == engine.shared.memory.held_bytes == 0
         clock.advance((pause_s - 3) * 1_000_000_000)
         assert engine.shared.kept is None
         clock.advance(2_000_000_000)
@@ -413,11 +410,3 @@ def test_plans_that_do_not_tell_are_read_as_without_sharing(dataset: Dataset) ->
     _run([Job(engine, 0, clock, spec=spec) for _ in range(2)], clock, 40)
     assert engine.shared.kept is None
     engine.close()
-
-
-def test_the_expected_hits_are_those_of_the_simulation() -> None:
-    assert expected_hits(1 / 3, 4) == pytest.approx(0.65, abs=0.02)
-    assert expected_hits(0.0, 4) == 0.0
-    assert expected_hits(2.0, 2) == pytest.approx(1, abs=0.01)
-    hits = [expected_hits(part, 3) for part in (0.01, 0.1, 0.3, 0.6, 1.0)]
-    assert hits == sorted(hits)
