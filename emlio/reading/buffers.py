@@ -117,11 +117,17 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
     """Return uninitialized memory that begins at a page, into which a disk may read.
 
     Where it is large enough, it has huge pages: for a disk a block is then one piece instead of hundreds.
+
+    Raises:
+        MemoryError: there is not so much.
     """
     if size < _HUGE_PAGE:
         whole, alignment = np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT
     else:
-        mapping = mmap(-1, size + _HUGE_PAGE, MAP_PRIVATE | MAP_ANONYMOUS)
+        try:
+            mapping = mmap(-1, size + _HUGE_PAGE, MAP_PRIVATE | MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:  # callers know the error of the disk by its kind
+            raise MemoryError(f"{size} bytes of memory cannot be had: {error}") from error
         with suppress(OSError):  # this kernel has none
             mapping.madvise(MADV_HUGEPAGE)
         whole, alignment = np.frombuffer(mapping, np.uint8), _HUGE_PAGE

@@ -98,6 +98,13 @@ class SharedMemory:
         self.on_change()
         return fits
 
+    def rest(self, user: object) -> None:
+        """Count nothing for a user, and keep its part for it: those of others do not change."""
+        with self._lock:
+            self._held[user] = 0
+            self.held_bytes = sum(self._held.values())
+        self.on_change()
+
     def give_back(self, user: object) -> None:
         """Count a user no longer."""
         with self._lock:
@@ -361,13 +368,18 @@ class SharedRecords:
         share = self.memory.share_bytes(self)
         records, size_bytes = int(self._bases[-1]), max(self.dataset.size_bytes, 1)
         tables = records * _RECORD_OVERHEAD
+        if not self._jobs:  # those that come may be other ones
+            self._pauses_until_ns, self._pause_ns = 0, _FIRST_PAUSE_NS
         if self._pause_is_over:
             self._pauses_until_ns = 0
         able = len(self._jobs) >= _LEAST_JOBS and not self._pauses_until_ns
         hits = expected_hits((share - tables) / size_bytes, len(self._jobs)) if able else 0
         if hits < _LEAST_HITS:
             self._end(share)
-            self.memory.give_back(self)
+            if self._pauses_until_ns and len(self._jobs) >= _LEAST_JOBS:
+                self.memory.rest(self)
+            else:
+                self.memory.give_back(self)
             return
         if self._kept is not None and self._judged_bytes == share:
             return
@@ -375,6 +387,7 @@ class SharedRecords:
         if not self.memory.take(self):
             return
         self._judged_bytes = self.memory.share_bytes(self)
+        self._settled = False
         mean = size_bytes // max(records, 1) // _PAGES_EACH
         page_bytes = min(max(1 << max(mean.bit_length() - 1, 0), _LEAST_PAGE), _MOST_PAGE)
         pages = (self._judged_bytes - tables) // (page_bytes + _PAGE_OVERHEAD)

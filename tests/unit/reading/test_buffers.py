@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from emlio.reading.buffers import BufferPool
+from emlio.reading.buffers import BufferPool, aligned
 
 _SLAB = 4096
 
@@ -113,3 +113,19 @@ def test_pieces_of_a_size_that_is_not_used_any_more_make_room_for_others() -> No
     del large
     assert pool._kept_bytes == 2 * slab
     assert _address(pool.take(slab, lambda _: None)) == address
+
+
+@pytest.mark.parametrize("size", [1, 4095, (2 << 20) - 1, 2 << 20, (4 << 20) + 1])
+def test_aligned_memory_begins_at_a_page_and_is_as_large_as_was_asked_for(size: int) -> None:
+    memory = aligned(size)
+    assert (memory.nbytes, _address(memory) % 4096) == (size, 0)
+    memory[:] = 7
+    view = memory[-1:]
+    del memory
+    assert view.tolist() == [7], "a view keeps it"
+
+
+@pytest.mark.parametrize("size", [1 << 60, (1 << 63) - 1])
+def test_memory_that_cannot_be_had_is_no_error_of_a_disk(size: int) -> None:
+    with pytest.raises(MemoryError):
+        aligned(size)

@@ -92,12 +92,6 @@ class Counted(PageCacheEngine):
         self.shared.close()
         super().close()
 
-    def __enter__(self) -> "Counted":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
@@ -197,8 +191,6 @@ def test_a_memory_that_would_save_little_is_not_used(dataset: Dataset) -> None:
 
 def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset: Dataset) -> None:
     engine, clock = _engine(dataset), ManualClock()
-    jobs = [Job(engine, seed, clock) for seed in range(3)]
-    _run(jobs, clock, 2)
 
     def judge(work_s: float, disk_s: float) -> bool:
         for _ in range(2):
@@ -207,6 +199,7 @@ def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset
                 engine.shared.spent(int(work_s * 1e9), int(disk_s * 1e9))
         return engine.shared.kept is not None
 
+    _run(jobs := [Job(engine, seed, clock) for seed in range(3)], clock, 2)
     assert judge(0.5, 0.1), "memory that is used for the first time costs more"
     clock.advance(10_000_000_000)
     assert judge(0.3, 0.1), "it takes little of a processor"
@@ -222,6 +215,13 @@ def test_sharing_that_costs_more_than_the_disk_pauses_and_is_tried_again(dataset
         _run(jobs, clock, 30)
         clock.advance(10_000_000_000)
         assert engine.shared.hit_bytes > hit_bytes
+    assert not judge(0.5, 0.1)
+    memory = engine.shared.memory
+    assert memory.share_bytes(object()) == memory.most_bytes // 2, "its part is kept for it"
+    for job in jobs:
+        job.feed.stop()  # those that come are not judged by these
+    _run([Job(engine, seed, clock) for seed in range(3)], clock, 30)
+    assert memory.held_bytes
     engine.close()
 
 
