@@ -43,7 +43,8 @@ class IoSettings:
     """Settings of direct reading.
 
     Attributes:
-        queue_depth: transfers at the disk at once. A single disk gives its best from 32 of 128 KiB on.
+        queue_depth: transfers at the disk at once. A single disk gives its best from 32 of 128 KiB
+            on; the more there are, the longer a thread may do other things before it is idle.
         piece_bytes: the size of the largest.
     """
 

@@ -15,7 +15,7 @@ import pytest
 
 from emlio import native
 from emlio.aio import AioHandle
-from emlio.errors import ConfigError, FileError
+from emlio.errors import FileError
 from emlio_testing.disk_faults import DENY_AIO, DENY_URING, DiskFaults, why_no_disk_faults
 
 KINDS = ("io_uring", "aio")
@@ -171,16 +171,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
             pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", folder], check=True)
-
-
-@pytest.fixture(params=KINDS)
-def handle(request: pytest.FixtureRequest) -> Iterator[AioHandle]:
-    try:
-        made = AioHandle("64KiB", 8, kind=request.param)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with made:
-        yield made
 
 
 def numbers(size: int, seed: int) -> npt.NDArray[np.uint8]:

@@ -4,7 +4,6 @@ import errno
 import mmap
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -31,16 +30,6 @@ def content() -> npt.NDArray[np.uint8]:
 def file(tmp_path: Path, content: npt.NDArray[np.uint8]) -> Path:
     (tmp_path / "file").write_bytes(content.tobytes())
     return tmp_path / "file"
-
-
-@pytest.fixture(params=["io_uring", "aio"])
-def handle(request: pytest.FixtureRequest) -> Iterator[AioHandle]:
-    try:
-        made = AioHandle("64KiB", 8, kind=request.param)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with made:
-        yield made
 
 
 def test_files_here_are_read_past_the_page_cache(file: Path) -> None:
