@@ -33,10 +33,10 @@ _SLOWER = 8
 """The slow part takes so many times as long as a whole batch without a bottleneck."""
 
 _LEAST_S = 0.004
-_LOOP_S = 0.025
+_LOOP_S = 0.08
 """The least that a slow consumer takes: a pause of a busy machine is then below the share that counts as waiting."""
 
-_TIMES = 3
+_TIMES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
