@@ -92,7 +92,3 @@ EXPORTED void emlio_look_at_files(const indexed *files, int32_t folder, const in
                   is_same(files, numbers[i], &found);
     }
 }
-
-EXPORTED void emlio_close_files(const int64_t *opened, int64_t n) {
-    for (int64_t i = 0; i < n; i++) close((int)opened[i]);
-}

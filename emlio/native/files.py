@@ -3,14 +3,12 @@
 Only files that are exactly those that were indexed; the caller copes with the others one by one.
 """
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 
 from emlio.native.library import guard_library
 
-__all__ = ["IndexedFiles", "close_files"]
+__all__ = ["IndexedFiles"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -32,7 +30,7 @@ class IndexedFiles:
         names = np.ascontiguousarray(text, np.uint8)
         columns = [np.ascontiguousarray(column, np.int64) for column in (bounds, *identities)]
         count = len(bounds) - 1
-        if len(identities) != 4 or not all(column.shape == (count,) for column in columns[1:]):  # noqa: PLR2004
+        if len(identities) != 4 or not all(column.shape == (count,) for column in columns[1:]):
             raise ValueError(f"there must be 4 identities of each of {count} files")
         self._arrays = (names, *columns)  # not copied
         self._table = np.array(
