@@ -242,14 +242,22 @@ class AioHandle:
             self._transfers.carry_out([task for job in jobs for task in job.tasks])
 
 
-def _checked_offset(offset: object, size_bytes: int) -> int:
+def _checked_offset(offset: SupportsIndex, size_bytes: int) -> int:
     most = _MOST_BYTES - size_bytes
-    if not isinstance(offset, SupportsIndex) or not 0 <= index(offset) <= most:
+    try:
+        found = index(offset)
+    except TypeError:
+        found = -1
+    if not 0 <= found <= most:
         raise ConfigError(f"offset must be in [0, {most}], got {offset!r}")
-    return index(offset)
+    return found
 
 
-def _checked_depth(queue_depth: object) -> int:
-    if not isinstance(queue_depth, SupportsIndex) or not 0 < index(queue_depth) <= _MOST_DEPTH:
+def _checked_depth(queue_depth: SupportsIndex) -> int:
+    try:
+        found = index(queue_depth)
+    except TypeError:
+        found = 0
+    if not 0 < found <= _MOST_DEPTH:
         raise ConfigError(f"queue_depth must be a whole number in [1, {_MOST_DEPTH}], got {queue_depth!r}")
-    return index(queue_depth)
+    return found
