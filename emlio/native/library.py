@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 4
+ABI: Final = 5
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -60,6 +60,8 @@ _SIGNATURES: Final = {
     "emlio_disk_stop": (None, _POINTER),
     "emlio_disk_close": (None, _POINTER),
     "emlio_disk_free": (None, _POINTER),
+    "emlio_open_files": (None, _POINTER, *[_FLAG] * 4, _POINTER, _INT, _POINTER),
+    "emlio_look_at_files": (None, _POINTER, _FLAG, _POINTER, _INT, _POINTER),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),
 }
 

@@ -1,4 +1,4 @@
-"""When sharing pauses: while it costs more than the disk that it saves. Pure."""
+"""The pauses of sharing, while it costs more than the disk that it saves. Pure."""
 
 from typing import Final
 

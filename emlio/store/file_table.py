@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.native.files import IndexedFiles
 from emlio.store.folder import HOW_TO_RENEW, Folder
 
 __all__ = ["FILE_COLUMNS", "FileTable", "NameTable", "inode_number"]
@@ -109,6 +110,10 @@ class FileTable:
     def size_bytes(self, number: int) -> int:
         """Return a file's size."""
         return int(self.sizes[number])
+
+    def indexed(self, ctimes_ns: npt.NDArray[np.int64]) -> IndexedFiles:
+        """Return the files as the C library takes them, with these times of change of content or metadata."""
+        return IndexedFiles(self.names.text, self.names.bounds, self.sizes, self.mtimes_ns, ctimes_ns, self.inodes)
 
     def check_unchanged(self, number: int, now: os.stat_result) -> None:
         """Compare a file's current status with that of the indexed file.

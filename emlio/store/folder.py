@@ -17,7 +17,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from emlio.errors import ClosedError, DatasetError
+from emlio.native.files import IndexedFiles
 from emlio.open_limits import refusal_of
 from emlio.store.beneath import open_beneath
 
@@ -164,6 +168,19 @@ class Folder:
             os.close(descriptor)
             raise
         return descriptor, status
+
+    def open_indexed(
+        self, files: IndexedFiles, numbers: npt.NDArray[np.int64], opened: npt.NDArray[np.int64], *, direct: bool
+    ) -> None:
+        """Open those of these files that are the indexed ones, if the C library is there.
+
+        Args:
+            files: all files.
+            numbers: the numbers of those to open.
+            opened: gets the descriptor of each, a negative number for the others: `open_status` says what is wrong.
+            direct: whether each is then to be read past the page cache.
+        """
+        files.open(self.descriptor, _FILE_FLAGS, numbers, opened, beneath=self.served, direct=direct)
 
     def stat(self, name: str) -> os.stat_result:
         """Return the status of the name's target.

@@ -6,11 +6,13 @@
 
    Built by scripts/fuzz-native: with libFuzzer where clang has it, otherwise with the loop at the end.
 
-   Covers: check, checksums, rows, Examples and their numbers, gather, pieces of ranges, a queue of transfers. Does not cover: permutations and places, whose input
+   Covers: check, checksums, rows, Examples and their numbers, gather, pieces of ranges, a queue of transfers, opening files by
+   names. Does not cover: permutations and places, whose input
    comes from no other machine. */
 
 #define _GNU_SOURCE
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +38,8 @@ int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const in
 
 int64_t emlio_join_ranges(const int64_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t,
                           int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *);
+void emlio_open_files(const void *, int32_t, int32_t, int32_t, int32_t, const int64_t *, int64_t, int64_t *);
+void emlio_look_at_files(const void *, int32_t, const int64_t *, int64_t, uint8_t *);
 void *emlio_disk_open(int32_t, int32_t, int32_t, int32_t *);
 void *emlio_disk_begin(void *, int64_t, const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *,
                        int32_t);
@@ -314,10 +318,36 @@ static void transfers(input *in) {
     }
 }
 
+/* Names that are what is left of the input, of any length and with any bytes; no name may lead out of an empty folder. */
+static void names(input *in) {
+    static int folder;
+    if (!folder) {
+        char path[] = "/tmp/hostile-XXXXXX";
+        MUST(mkdtemp(path) && (folder = open(path, O_RDONLY | O_DIRECTORY)) > 0 && !rmdir(path));
+    }
+    enum { FILES = 4, ASKED = 6 };
+    int64_t *bounds = NUMBERS(FILES + 1), *column = NUMBERS(FILES), *asked = NUMBERS(ASKED), *opened = NUMBERS(ASKED);
+    uint8_t *same = room(ASKED);
+    const int32_t direct = octet(in) & 1;
+    for (int i = 0; i < ASKED; i++) asked[i] = near(in, i % FILES);
+    int64_t at = 0;
+    for (int i = 0; i <= FILES; i++) bounds[i] = near(in, at), at += octet(in) % 16;
+    for (int i = 0; i < FILES; i++) column[i] = 0;
+    const int64_t bytes = (int64_t)in->left;
+    uint8_t *text = room(in->left);
+    memcpy(text, in->at, in->left);
+    const int64_t files[] = {(int64_t)(uintptr_t)text,   bytes, FILES, (int64_t)(uintptr_t)bounds, (int64_t)(uintptr_t)column,
+                             (int64_t)(uintptr_t)column, (int64_t)(uintptr_t)column,               (int64_t)(uintptr_t)column};
+    emlio_open_files(files, folder, O_RDONLY | O_NONBLOCK, 1, direct, asked, ASKED, opened);
+    emlio_look_at_files(files, folder, asked, ASKED, same);
+    for (int i = 0; i < ASKED; i++) MUST(opened[i] < 0 && !same[i]);
+    free(bounds), free(column), free(asked), free(opened), free(same), free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const functions[])(input *) = {examples, check, rows, gather, join, transfers};
+    static void (*const functions[])(input *) = {examples, check, rows, gather, join, names, transfers};
     input in = {data, size};
-    functions[octet(&in) % 6](&in);
+    functions[octet(&in) % 7](&in);
     return 0;
 }
 
@@ -369,7 +399,7 @@ int main(int count, char **arguments) {
         for (int turn = 0; turn < 2000; turn++, tried++) {
             uint8_t data[4096];
             size_t size = 0;
-            data[size++] = (uint8_t)(draw(50) ? draw(5) : 5); /* a queue takes as long as a thousand of the others */
+            data[size++] = (uint8_t)(draw(50) ? draw(6) : 6); /* a queue takes as long as a thousand of the others */
             for (int at = 0; at < 4; at++) data[size++] = (uint8_t)draw(256);
             if (!data[0]) {
                 int names = 1 + data[1] % 6;

@@ -107,13 +107,16 @@ class OpenFiles:
         self.on_stuck: Stuck = nobody_waits
         self._table = store.table
         count = len(store)
-        self._files = OpenSet(count, files or file_room(), self._open_file, _close_file, self._not_opened)
+        self._ctimes_ns = np.array(store.table.ctimes_ns, np.int64)
+        self._indexed = self._table.indexed(self._ctimes_ns)
+        self._files = OpenSet(
+            count, files or file_room(), self._open_file, _close_file, self._not_opened, self._open_many
+        )
         self._maps = OpenSet(count, mappings or mapping_room(), self._map_file, self._unmap_file, self._not_mapped)
         self._lenders: Lenders | None = None
         if leases is not None:
             self._lenders = Lenders(store.table, leases, leased or lease_room(), self._open_file, self._hear_stuck)
         self._checked_ns = np.zeros(count, np.int64)
-        self._ctimes_ns = np.array(store.table.ctimes_ns, np.int64)
         self._scanning = [Lock() for _ in range(_SCANS)]
         self._closing = Event()
 
@@ -157,14 +160,16 @@ class OpenFiles:
 
     def confirm(self, numbers: npt.NDArray[np.int64]) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed, checked just now."""
-        of_each: list[int] = np.unique(numbers).tolist()
-        for number in of_each:
+        of_each = np.unique(numbers)
+        for number in of_each[~self._are_same(of_each)].tolist():
             self._check(number)
 
     def _check_due(self, due: npt.NDArray[np.int64], now_ns: int) -> None:
         self.store.folder.check_in_place()
-        numbers_due: list[int] = np.unique(due).tolist()
-        for number in numbers_due:
+        due = np.unique(due)
+        same = self._are_same(due)
+        self._checked_ns[due[same]] = now_ns
+        for number in due[~same].tolist():
             try:
                 self._check(number)
             except DatasetError as error:
@@ -194,6 +199,10 @@ class OpenFiles:
             if stopped():
                 return
             patiently(partial(self._check, number), pause)
+
+    def _are_same(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of these files are certainly unchanged, by name; `_check` is for the others."""
+        return self._indexed.are_same(self.store.folder.descriptor, numbers)
 
     def _check(self, number: int) -> None:
         """Check by name. Files are compared when they are opened, so the name stands for both."""
@@ -230,6 +239,9 @@ class OpenFiles:
                     self._ctimes_ns[number] = found.st_ctime_ns
 
     # ---- opening and closing --------------------------------------------------------------------------------------
+
+    def _open_many(self, numbers: npt.NDArray[np.int64], descriptors: npt.NDArray[np.int64]) -> None:
+        self.store.folder.open_indexed(self._indexed, numbers, descriptors, direct=self._direct)
 
     def _open_file(self, number: int) -> int:
         try:

@@ -30,6 +30,10 @@ _WORTH = 16
 is read: then they are likely to be used again."""
 
 
+def _open_none(_: npt.NDArray[np.int64], __: npt.NDArray[np.int64]) -> None:
+    """Open nothing quickly."""
+
+
 class HeldFile:
     """One open file, in use until the end of the block."""
 
@@ -78,6 +82,7 @@ class OpenSet:
         open_one: Callable[[int], int],
         close_one: Callable[[int, int], None],
         refused: Callable[[int, OSError], EmlioError],
+        open_many: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None] = _open_none,
     ) -> None:
         """See the class.
 
@@ -87,12 +92,15 @@ class OpenSet:
             open_one: opens a file and returns its handle, which is not negative.
             close_one: closes a file, given its number and its handle.
             refused: returns the error to raise if the system does not open a file.
+            open_many: opens, quickly, those of some files that it can, and writes their handles to an array, or
+                negative numbers; called before `open_one` is for the others.
         """
         self.wanted = count
         self._room = room
         self._open_one = open_one
         self._close_one = close_one
         self._refused = refused
+        self._open_many = open_many
         self._handles = np.full(count, _NONE, np.int64)
         # Access to a single number costs half as much this way.
         self._handle_of = self._handles.data
@@ -238,17 +246,18 @@ class OpenSet:
             if self._closed:
                 raise ClosedError("the dataset is closed")
             token = self._hold(numbers)
-            missing: list[int] = np.unique(numbers[self._handles[numbers] < 0]).tolist()
+            missing = np.unique(numbers[self._handles[numbers] < 0])
             doomed = self._make_room(len(missing))
             self._opening += len(missing)
-        opened: list[tuple[int, int]] = []
+        handles = np.full(len(missing), _NONE, np.int64)  # filled in place: files opened before an error are kept
         try:
             try:
                 self._close_all(doomed)
-                for number in missing:
-                    opened.append((number, self._open_now(number)))  # noqa: PERF401  # files opened before an error are kept
+                self._open_many(missing, handles)
+                for place in np.flatnonzero(handles < 0).tolist():
+                    handles[place] = self._open_now(int(missing[place]))
             finally:
-                self._add(opened)
+                self._add(missing, handles)
         except BaseException:
             self.release(token)
             raise
@@ -270,16 +279,14 @@ class OpenSet:
                     raise self._refused(number, error) from error
             self._close_all(doomed)
 
-    def _add(self, opened: list[tuple[int, int]]) -> None:
-        lost: list[tuple[int, int]] = []
+    def _add(self, numbers: npt.NDArray[np.int64], handles: npt.NDArray[np.int64]) -> None:
+        """Add files that were opened; the others' handles are negative."""
         with self._lock:
-            for number, handle in opened:
-                if self._handle_of[number] >= 0:  # another thread opened it meanwhile
-                    lost.append((number, handle))
-                else:
-                    self._handle_of[number] = handle
-                    self._open[number] = None
-        self._close_all(lost)
+            lost = (handles >= 0) & (self._handles[numbers] >= 0)  # another thread opened them meanwhile
+            new = (handles >= 0) & ~lost
+            self._handles[numbers[new]] = handles[new]
+            self._open.update(dict.fromkeys(numbers[new].tolist()))
+        self._close_all(list(zip(numbers[lost].tolist(), handles[lost].tolist(), strict=True)))
 
     def _close_all(self, doomed: "list[tuple[int, int]] | tuple[()]") -> None:
         for number, handle in doomed:

@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from emlio.errors import DatasetError
@@ -33,6 +35,10 @@ class _CountingFolder(Folder):
     def beneath(self, name: str, flags: int) -> int:
         self.opens += 1
         return super().beneath(name, flags)
+
+    def open_indexed(self, files: Any, numbers: npt.NDArray[np.int64], *given: Any, **named: Any) -> None:
+        self.opens += len(numbers)
+        super().open_indexed(files, numbers, *given, **named)
 
 
 @pytest.fixture

@@ -1,0 +1,78 @@
+"""Opening many files of a folder, and looking at them by name, in one call of the C library without the interpreter's lock.
+
+Only files that are exactly those that were indexed; the caller copes with the others one by one.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.native.library import guard_library
+
+__all__ = ["IndexedFiles"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+class IndexedFiles:
+    """The names and identities of files, by number, where C finds them. Threads may share it."""
+
+    __slots__ = ("_arrays", "_table")
+
+    def __init__(self, text: npt.NDArray[np.uint8], bounds: _Ints, *identities: _Ints) -> None:
+        """See the class.
+
+        Args:
+            text: the names one after the other.
+            bounds: (n + 1,) where each begins, and the end of the last one.
+            identities: the (n,) sizes, times of change of content and of anything, inodes. What is written to them
+                later counts, if they are contiguous.
+        """
+        names = np.ascontiguousarray(text, np.uint8)
+        columns = [np.ascontiguousarray(column, np.int64) for column in (bounds, *identities)]
+        count = len(bounds) - 1
+        if len(identities) != 4 or not all(column.shape == (count,) for column in columns[1:]):
+            raise ValueError(f"there must be 4 identities of each of {count} files")
+        self._arrays = (names, *columns)  # not copied
+        self._table = np.array(
+            [names.ctypes.data, len(names), count, *(column.ctypes.data for column in columns)], np.int64
+        )
+
+    def open(self, folder: int, flags: int, numbers: _Ints, opened: _Ints, *, beneath: bool, direct: bool) -> None:
+        """Open files.
+
+        Args:
+            folder: the descriptor of the folder.
+            flags: of open(2); descriptors are not inherited.
+            numbers: (k,) of the files.
+            opened: (k,) gets the descriptor of each; a negative number if it was not opened. Left as it is without the
+                library.
+            beneath: whether links must stay below the folder.
+            direct: whether each is then to be read past the page cache.
+        """
+        library = guard_library()
+        if library is None or not len(numbers):
+            return
+        if opened.shape != numbers.shape or not opened.flags.c_contiguous or opened.dtype != np.int64:
+            raise ValueError("opened must be contiguous and have a place for each number")
+        wanted = np.ascontiguousarray(numbers, np.int64)
+        library.emlio_open_files(
+            self._table.ctypes.data,
+            folder,
+            flags,
+            beneath,
+            direct,
+            wanted.ctypes.data,
+            len(wanted),
+            opened.ctypes.data,
+        )
+
+    def are_same(self, folder: int, numbers: _Ints) -> npt.NDArray[np.bool_]:
+        """Return which of these files are the indexed ones, by name; none without the library. A link is none."""
+        same = np.zeros(len(numbers), np.bool_)
+        library = guard_library()
+        if library is not None and len(numbers):
+            wanted = np.ascontiguousarray(numbers, np.int64)
+            library.emlio_look_at_files(
+                self._table.ctypes.data, folder, wanted.ctypes.data, len(wanted), same.ctypes.data
+            )
+        return same

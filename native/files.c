@@ -1,0 +1,94 @@
+/* Opening many files below a folder in one call, and looking at them by name, if they are still those that were indexed.
+
+   Only what is exactly as expected is opened or found the same. All else, an error too, is left to the caller, who looks at
+   such a file by itself and says what is wrong. */
+
+#define _GNU_SOURCE
+
+#include "emlio_native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OPENAT2 437 /* on every architecture except Alpha */
+#define NO_MAGIC_LINKS 0x02
+#define BENEATH 0x08
+
+typedef struct {
+    uint64_t flags, mode, resolve;
+} how;
+
+/* The files, by number: the names' bytes one after the other, where each begins and the last ends, and what identifies each. */
+typedef struct {
+    const char *names;
+    int64_t names_bytes, count;
+    const int64_t *bounds, *sizes, *mtimes, *ctimes, *inodes;
+} indexed;
+
+/* Write the name of a file with its final NUL; return 0, or the reason why it cannot be. */
+static int name_of(const indexed *files, int64_t number, char out[PATH_MAX]) {
+    if (number < 0 || number >= files->count) return EINVAL;
+    const int64_t begin = files->bounds[number], end = files->bounds[number + 1];
+    if (begin < 0 || end < begin || end > files->names_bytes) return EINVAL;
+    if (end - begin >= PATH_MAX) return ENAMETOOLONG;
+    const size_t bytes = (size_t)(end - begin);
+    if (bytes && memchr(files->names + begin, 0, bytes)) return EINVAL;
+    if (bytes) memcpy(out, files->names + begin, bytes);
+    out[bytes] = 0;
+    return 0;
+}
+
+static int is_time(struct timespec found, int64_t expected_ns) {
+    int64_t ns;
+    return !__builtin_mul_overflow((int64_t)found.tv_sec, 1000000000, &ns) && !__builtin_add_overflow(ns, found.tv_nsec, &ns) &&
+           ns == expected_ns;
+}
+
+static int is_same(const indexed *files, int64_t number, const struct stat *found) {
+    return S_ISREG(found->st_mode) && (int64_t)found->st_ino == files->inodes[number] && found->st_size == files->sizes[number] &&
+           is_time(found->st_mtim, files->mtimes[number]) && is_time(found->st_ctim, files->ctimes[number]);
+}
+
+/* Open a file; return its descriptor, or what is wrong as a negative number: ESTALE if it is not the indexed one. */
+static int open_same(const indexed *files, int64_t number, int folder, int flags, int beneath, int direct) {
+    char name[PATH_MAX];
+    struct stat found;
+    int wrong = name_of(files, number, name);
+    if (wrong) return -wrong;
+    const how by_kernel = {(uint64_t)(uint32_t)flags | O_CLOEXEC, 0, BENEATH | NO_MAGIC_LINKS};
+    const int opened = beneath ? (int)syscall(OPENAT2, folder, name, &by_kernel, sizeof by_kernel)
+                               : openat(folder, name, flags | O_CLOEXEC);
+    if (opened < 0) return -errno;
+    if (fstat(opened, &found))
+        wrong = errno;
+    else if (!is_same(files, number, &found))
+        wrong = ESTALE;
+    else if (direct && fcntl(opened, F_SETFL, O_RDONLY | O_DIRECT)) /* not O_NONBLOCK any more, with which io_uring may fail */
+        wrong = errno;
+    if (!wrong) return opened;
+    close(opened);
+    return -wrong;
+}
+
+/* Open the files of `n` numbers, with these flags of open(2), and then O_DIRECT if `direct`.
+
+   With `beneath` no link is followed out of the folder. `opened` gets each file's descriptor, or what is wrong as a negative
+   number. */
+EXPORTED void emlio_open_files(const indexed *files, int32_t folder, int32_t flags, int32_t beneath, int32_t direct,
+                               const int64_t *numbers, int64_t n, int64_t *opened) {
+    for (int64_t i = 0; i < n; i++) opened[i] = open_same(files, numbers[i], folder, flags, beneath, direct);
+}
+
+/* Look at the files of `n` numbers by name; `same` gets 1 for each that is the indexed one. A link is none. */
+EXPORTED void emlio_look_at_files(const indexed *files, int32_t folder, const int64_t *numbers, int64_t n, uint8_t *same) {
+    for (int64_t i = 0; i < n; i++) {
+        char name[PATH_MAX];
+        struct stat found;
+        same[i] = !name_of(files, numbers[i], name) && !fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) &&
+                  is_same(files, numbers[i], &found);
+    }
+}
