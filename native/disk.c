@@ -123,6 +123,7 @@ typedef struct {
     int32_t waiting, closing;
     int32_t in_flight; /* given to the kernel, or in the ring */
     int32_t starved;   /* the kernel had no resources for the transfer that ended last */
+    int64_t waited_ns; /* for the kernel, by one thread at a time */
     _Atomic(batch *) begun;
     batch *first, *last; /* with transfers not given */
     transfer **again;    /* to be given once more; there is room for `depth` */
@@ -402,17 +403,26 @@ static long aio_events(queue *of, int32_t least) {
     return got < 0 ? -errno : got;
 }
 
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 /* Take what is done; wait in the kernel, without the lock, until that are `least`. Returns the system's error. One thread at a
    time may do so: `waiting`. */
 static int take_done(queue *of, int32_t least) {
     int error = 0;
     of->waiting = 1;
     pthread_mutex_unlock(&of->lock);
+    const int64_t begun_ns = now_ns();
     long got = of->kind == AIO ? aio_events(of, least) : 0;
     if (got < 0) error = (int)-got;
     if (of->kind == URING) error = enter(of, least);
+    const int64_t ended_ns = now_ns();
     pthread_mutex_lock(&of->lock);
     of->waiting = 0;
+    of->waited_ns += ended_ns - begun_ns;
     take_ring(of);
     for (long i = 0; i < got; i++) {
         const aio_event *event = &of->events[i];
@@ -560,13 +570,13 @@ EXPORTED int32_t emlio_disk_drop(void *disk, void *begun) {
     return gone;
 }
 
-/* The transfers that the kernel has now. */
-EXPORTED int32_t emlio_disk_in_flight(void *disk) {
+/* The time for which threads have waited for the kernel, each moment counted once. */
+EXPORTED int64_t emlio_disk_waited(void *disk) {
     queue *of = disk;
     pthread_mutex_lock(&of->lock);
-    const int32_t count = of->in_flight;
+    const int64_t waited_ns = of->waited_ns;
     pthread_mutex_unlock(&of->lock);
-    return count;
+    return waited_ns;
 }
 
 /* End what threads wait for in `emlio_disk_finish`. */

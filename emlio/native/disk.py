@@ -287,6 +287,11 @@ class DiskQueue:
         if self._dropped:
             self.sweep()
 
+    def waited_ns(self) -> int:
+        """Return the time for which threads have waited for the kernel, each moment counted once."""
+        with self._lock:
+            return int(self._quick.emlio_disk_waited(self._queue)) if self._queue is not None else 0
+
     def push(self) -> None:
         """Tell the kernel of what was begun, as far as the depth allows. Does not wait."""
         with self._lock:

@@ -56,7 +56,7 @@ _SIGNATURES: Final = {
     "emlio_disk_push": (None, _POINTER),
     "emlio_disk_pack": (None, _POINTER, _POINTER, _POINTER, _INT, _POINTER),
     "emlio_disk_drop": (_FLAG, _POINTER, _POINTER),
-    "emlio_disk_in_flight": (_FLAG, _POINTER),
+    "emlio_disk_waited": (_INT, _POINTER),
     "emlio_disk_stop": (None, _POINTER),
     "emlio_disk_close": (None, _POINTER),
     "emlio_disk_free": (None, _POINTER),

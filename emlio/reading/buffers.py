@@ -31,7 +31,8 @@ class BufferPool:
     """A pool of pieces that are multiples of `slab_bytes`, or a half, a quarter and so on of it.
 
     Unused pieces are kept as long as they add up to at most `keep_bytes`; small pieces are not
-    kept. Aligned ones begin at a page, so that a disk may read into them. Thread-safe.
+    kept. Aligned ones begin at a page, so that a disk may read into them; all of such a piece may be in memory,
+    so large ones are multiples of an eighth. Thread-safe.
     """
 
     def __init__(self, slab_bytes: int, keep_bytes: int, *, aligned: bool = False) -> None:
@@ -57,7 +58,7 @@ class BufferPool:
         `released(size)` is called, from any thread, once it is free again. The array itself, or a
         memoryview of it, keeps the memory in use; a NumPy slice of it does not.
         """
-        rounded = self._rounded(size)
+        rounded = self.rounded(size)
         with self._lock:
             free = self._free.get(rounded)
             # The piece returned last is the most likely to be in the cache.
@@ -104,8 +105,11 @@ class BufferPool:
                 self._kept_bytes -= other
         return self._kept_bytes + rounded <= self._keep_bytes
 
-    def _rounded(self, size: int) -> int:
+    def rounded(self, size: int) -> int:
+        """Return the size of the piece that is taken for so many bytes."""
         piece = self._slab_bytes
+        if self._aligned and size > piece // 2:
+            return -(-size // (piece // 8)) * (piece // 8)
         while size <= piece // 2:
             piece //= 2
             if piece < _LEAST_KEPT_BYTES:
@@ -128,9 +132,9 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
             mapping = mmap(-1, size + _HUGE_PAGE, MAP_PRIVATE | MAP_ANONYMOUS)
         except (OSError, OverflowError) as error:  # callers know the error of the disk by its kind
             raise MemoryError(f"{size} bytes of memory cannot be had: {error}") from error
-        with suppress(OSError):  # this kernel has none
-            mapping.madvise(MADV_HUGEPAGE)
         whole, alignment = np.frombuffer(mapping, np.uint8), _HUGE_PAGE
+        with suppress(OSError):  # this kernel has none
+            mapping.madvise(MADV_HUGEPAGE, -whole.ctypes.data % alignment, size // _HUGE_PAGE * _HUGE_PAGE)
     begin = -whole.ctypes.data % alignment
     return whole[begin : begin + size]
 

@@ -101,7 +101,9 @@ class DirectEngine(PageCacheEngine):
         self.piece_bytes = piece_bytes
         self.windows = KeptWindows(direct, queue, self.pool, budget)
         self._failures = 0
-        self._shared = SharedRecords(dataset=dataset, memory=memory) if memory is not None else None
+        self._shared: SharedRecords | None = None
+        if memory is not None:
+            self._shared = SharedRecords(dataset=dataset, memory=memory, waited_ns=queue.waited_ns)
 
     @property
     def disk_bytes(self) -> int:
@@ -248,9 +250,10 @@ class DirectReads(Reads):
                 descriptors, read.starts, read.sizes, gap_bytes=_GAP_BYTES, most_bytes=engine.piece_bytes
             )
             if ahead:
-                if not engine.budget.take(pieces.memory_bytes):
+                counted = engine.pool.rounded(pieces.memory_bytes)
+                if not engine.budget.take(counted):
                     return None
-                stack.callback(engine.budget.give_back, pieces.memory_bytes)
+                stack.callback(engine.budget.give_back, counted)
             memory = engine.pool.take(pieces.memory_bytes, _ignore)
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
             return _Begun(read=read, batch=batch, pieces=pieces, held=stack.pop_all())

@@ -209,13 +209,18 @@ class KeptWindows:
             pieces = join_ranges(
                 descriptors, records.starts, records.sizes, gap_bytes=_GAP_BYTES, most_bytes=_PIECE_BYTES
             )
-            if pieces.memory_bytes > most_bytes:
+            counted = self._pool.rounded(pieces.memory_bytes)
+            if counted > most_bytes:
                 return None
-            while len(job.waiting) >= _MOST_WAITING or not self._budget.take(pieces.memory_bytes):
+            while len(job.waiting) >= _MOST_WAITING or not self._budget.take(counted):
                 if not job.waiting:
                     return None
                 self._drop(job, min(job.waiting, key=lambda kept: kept.number))
-            memory = self._pool.take(pieces.memory_bytes, self._budget.give_back)
+            try:
+                memory = self._pool.take(pieces.memory_bytes, lambda _: self._budget.give_back(counted))
+            except MemoryError:
+                self._budget.give_back(counted)
+                raise
             order = np.argsort(records.ids)
             kept = _Kept(
                 number=window.number,

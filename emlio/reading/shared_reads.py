@@ -100,7 +100,6 @@ class SharedReads(Reads):
         self._fetches: dict[int, tuple[Kept, Fetch]] = {}
         self._alone: set[int] = set()  # reads that were submitted as they are
         self._closed = False
-        self._disk_ns = 0  # for the message that is completed
 
     def foresee(self, stream: StreamFuture, clock: Clock) -> None:
         """See `Reads`."""
@@ -183,7 +182,6 @@ class SharedReads(Reads):
         )
         hit_bytes, due = 0, np.full(len(numbers), NEVER)
         begun_ns = time.thread_time_ns()
-        self._disk_ns = 0
         try:
             with shared.lock:
                 hit_bytes += message.use_kept(kept)
@@ -203,7 +201,7 @@ class SharedReads(Reads):
             if message.missing.any():
                 left, part = message.missing.copy(), _part(read, message.missing)
                 source = self._pool.take(part.size_bytes, _ignore)
-                self._read(self._reads, part, gatherer, source, now_ns)
+                self._reads.complete(part, gatherer, source, now_ns)
                 with shared.lock:
                     shared.admit(kept, numbers[left], part.sizes, source, due[left], now_ns)
                 message.use_read(numbers[left], part.sizes, source)
@@ -214,13 +212,7 @@ class SharedReads(Reads):
                     kept.foresight.kept.let_go(entries)
                     kept.foresight.kept.retime(entries, due[places])
                 shared.hit_bytes += hit_bytes
-                shared.spent(time.thread_time_ns() - begun_ns, self._disk_ns)
-
-    def _read(self, reads: Reads, read: RangeRead, gatherer: Gatherer, out: _Bytes, now_ns: int) -> None:
-        """Complete a read of this stream or another, and note how long that takes."""
-        begun_ns = time.monotonic_ns()
-        reads.complete(read, gatherer, out, now_ns)
-        self._disk_ns += time.monotonic_ns() - begun_ns
+                shared.spent(time.thread_time_ns() - begun_ns)
 
     def _take(
         self, fetch: Fetch, kept: Kept, gatherer: Gatherer, now_ns: int, due: npt.NDArray[np.float64] | None
@@ -235,7 +227,7 @@ class SharedReads(Reads):
             fetch.taken = True
             source = self._pool.take(fetch.read.size_bytes, _ignore)
             try:
-                self._read(fetch.reads, fetch.read, gatherer, source, now_ns)
+                fetch.reads.complete(fetch.read, gatherer, source, now_ns)
             except EmlioError:
                 if due is not None:
                     raise

@@ -27,8 +27,10 @@ from emlio.planner.future import Future, expected_hits
 from emlio.reading.engine import Reads
 from emlio.reading.foresight import Foresight, Needs
 from emlio.reading.message_planner import StreamFuture
+from emlio.reading.pauses import Pauses
 from emlio.reading.ranges import RangeRead
 from emlio.reading.yielding_lock import YieldingLock
+from emlio.units import format_duration
 
 __all__ = ["Copies", "Fetch", "Kept", "Member", "SharedMemory", "SharedRecords"]
 
@@ -50,16 +52,6 @@ _MOST_PAGE: Final = 64 << 10
 _PAGE_OVERHEAD: Final = 40
 _RECORD_OVERHEAD: Final = 12
 """Memory of the tables."""
-
-_JUDGED_NS: Final = 1_000_000_000
-_SETTLED: Final = 32
-_SETTLES_NS: Final = 10 * _JUDGED_NS
-_MOST_WORK: Final = 0.35
-_FIRST_PAUSE_NS: Final = 30 * _JUDGED_NS
-_MOST_PAUSE_NS: Final = 960 * _JUDGED_NS
-"""Sharing is work of threads that take turns, so it limits what they read together. Where messages take more than this part of a
-processor in a second, and more time than was waited for the disk, the disk is too fast for it: a pause begins, each twice as long
-as the one before."""
 
 _REST: Final = 50
 """Asking all jobs about all records again takes at most one part in so many of a processor's time."""
@@ -171,7 +163,6 @@ class Kept:
         page_bytes: the size of a page.
         memory: the pages; none once it is kept no longer.
         asked: (records,) the number of the fetch that brings each record, or -1.
-        begun_ns: the time at which it was empty.
         fetches: those under way, by number.
     """
 
@@ -179,13 +170,7 @@ class Kept:
     page_bytes: int
     memory: _Bytes
     asked: npt.NDArray[np.int64]
-    begun_ns: int
     fetches: "dict[int, Fetch]" = field(default_factory=dict[int, "Fetch"])
-
-    def is_settled(self, now_ns: int) -> bool:
-        """Return whether it costs what it will: memory that is used for the first time costs far more."""
-        kept = self.foresight.kept
-        return kept.free < kept.pages // _SETTLED or now_ns - self.begun_ns >= _SETTLES_NS
 
     def pieces(self, entries: _Ints, sizes: _Ints) -> tuple[_Ints, _Ints, _Ints]:
         """Return where the parts of kept records lie in the memory, their lengths, and their places in the records.
@@ -233,12 +218,14 @@ class SharedRecords:
     Attributes:
         dataset: the dataset.
         memory: limits the memory, with other datasets.
+        waited_ns: returns the time for which threads have waited for the disk, since it was opened.
         hit_bytes: bytes of records that came from memory, so far.
         lock: is held while what is kept is used.
     """
 
     dataset: Dataset
     memory: SharedMemory
+    waited_ns: Callable[[], int]
     hit_bytes: int = 0
     _bases: _Ints = field(init=False)
     _jobs: list[Needs] = field(default_factory=list[Needs], init=False)
@@ -247,12 +234,8 @@ class SharedRecords:
     lock: YieldingLock = field(default_factory=YieldingLock, init=False)
     _rests_until_ns: int = field(default=0, init=False)
     _clock: Clock = field(default_factory=SystemClock, init=False)
-    _judged_ns: int = field(default=0, init=False)
-    _settled: bool = field(default=False, init=False)
-    _work_ns: int = field(default=0, init=False)
-    _disk_ns: int = field(default=0, init=False)
-    _pause_ns: int = field(default=_FIRST_PAUSE_NS, init=False)
-    _pauses_until_ns: int = field(default=0, init=False)
+    _pauses: Pauses = field(default_factory=Pauses, init=False)
+    _paused: bool = field(default=False, init=False)  # the last time that was asked
 
     def __post_init__(self) -> None:
         self._bases = np.cumsum([0, *(shard.records for shard in self.dataset.shards)], dtype=np.int64)
@@ -291,42 +274,28 @@ class SharedRecords:
     def kept(self) -> Kept | None:
         """The memory, as large as this dataset's part of it is now; None if nothing is shared."""
         if len(self._jobs) >= _LEAST_JOBS and (
-            self._pause_is_over or self._judged_bytes != self.memory.share_bytes(self)
+            self._paused != self._pauses.is_on(self._clock.monotonic_ns())
+            or self._judged_bytes != self.memory.share_bytes(self)
         ):
             with self.lock:
                 self._adapt()
         return self._kept
 
-    @property
-    def _pause_is_over(self) -> bool:
-        return self._pauses_until_ns > 0 and self._clock.monotonic_ns() >= self._pauses_until_ns
-
-    def spent(self, work_ns: int, disk_ns: int) -> None:
-        """Note what a message took, and pause if sharing costs more than the disk; with the lock.
-
-        Args:
-            work_ns: processor time.
-            disk_ns: time until the disk had read.
-        """
-        now_ns = self._clock.monotonic_ns()
-        self._work_ns += work_ns
-        self._disk_ns += disk_ns
-        elapsed_ns = now_ns - self._judged_ns
-        if elapsed_ns < _JUDGED_NS:
+    def spent(self, work_ns: int) -> None:
+        """Note the processor time of a message, and pause if sharing costs more than the disk; with the lock."""
+        if self._kept is None:
             return
-        # Of a longer time nothing is known: the last judgement was before a pause.
-        costly = elapsed_ns < 2 * _JUDGED_NS and self._work_ns > max(_MOST_WORK * elapsed_ns, self._disk_ns)
-        was_settled, self._settled = self._settled, self._kept is not None and self._kept.is_settled(now_ns)
-        if costly and was_settled and self._settled:
-            self._pauses_until_ns = now_ns + self._pause_ns
+        kept = self._kept.foresight.kept
+        pause_ns = self._pauses.spent(
+            work_ns, self.waited_ns(), self._clock.monotonic_ns(), free=kept.free, pages=kept.pages
+        )
+        if pause_ns:
             _LOG.info(
-                "dataset %r: the disk is faster than sharing records between jobs, which pauses for %d s",
+                "dataset %r: the disk is faster than sharing records between jobs, which pauses for %s",
                 self.dataset.name,
-                self._pause_ns // _JUDGED_NS,
+                format_duration(pause_ns),
             )
-            self._pause_ns = min(2 * self._pause_ns, _MOST_PAUSE_NS)
             self._adapt()
-        self._judged_ns, self._work_ns, self._disk_ns = now_ns, 0, 0
 
     def admit(
         self, kept: Kept, numbers: _Ints, sizes: _Ints, source: _Bytes, due: npt.NDArray[np.float64], now_ns: int
@@ -369,14 +338,13 @@ class SharedRecords:
         records, size_bytes = int(self._bases[-1]), max(self.dataset.size_bytes, 1)
         tables = records * _RECORD_OVERHEAD
         if not self._jobs:  # those that come may be other ones
-            self._pauses_until_ns, self._pause_ns = 0, _FIRST_PAUSE_NS
-        if self._pause_is_over:
-            self._pauses_until_ns = 0
-        able = len(self._jobs) >= _LEAST_JOBS and not self._pauses_until_ns
+            self._pauses.forget()
+        self._paused = self._pauses.is_on(self._clock.monotonic_ns())
+        able = len(self._jobs) >= _LEAST_JOBS and not self._paused
         hits = expected_hits((share - tables) / size_bytes, len(self._jobs)) if able else 0
         if hits < _LEAST_HITS:
             self._end(share)
-            if self._pauses_until_ns and len(self._jobs) >= _LEAST_JOBS:
+            if self._paused and len(self._jobs) >= _LEAST_JOBS:
                 self.memory.rest(self)
             else:
                 self.memory.give_back(self)
@@ -387,17 +355,20 @@ class SharedRecords:
         if not self.memory.take(self):
             return
         self._judged_bytes = self.memory.share_bytes(self)
-        self._settled = False
+        self._pauses.begin_anew()
         mean = size_bytes // max(records, 1) // _PAGES_EACH
         page_bytes = min(max(1 << max(mean.bit_length() - 1, 0), _LEAST_PAGE), _MOST_PAGE)
         pages = (self._judged_bytes - tables) // (page_bytes + _PAGE_OVERHEAD)
-        self._kept = Kept(
-            foresight=Foresight(records, pages, self._jobs),
-            page_bytes=page_bytes,
-            memory=np.empty(pages * page_bytes, np.uint8),
-            asked=np.full(records, -1, np.int64),
-            begun_ns=self._clock.monotonic_ns(),
-        )
+        try:
+            self._kept = Kept(
+                foresight=Foresight(records, pages, self._jobs),
+                page_bytes=page_bytes,
+                memory=np.empty(pages * page_bytes, np.uint8),
+                asked=np.full(records, -1, np.int64),
+            )
+        except MemoryError as error:
+            self.memory.rest(self)
+            _LOG.warning("dataset %r: jobs do not share records: %s", self.dataset.name, error)
 
     def _end(self, judged_bytes: int) -> None:
         if self._kept is not None:  # a stream that stands still may hold it, but not its memory

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError
@@ -212,6 +212,7 @@ def test_a_walk_over_a_billion_records_holds_little_memory() -> None:
     least=st.integers(1, 100),
     drop_last=st.booleans(),
 )
+@example(records=3, block=1, window=1, batch=1, world=2, origin=0, least=2, drop_last=False)
 def test_a_window_ends_where_the_records_of_other_blocks_begin(
     records: int, block: int, window: int, batch: int, world: int, origin: int, least: int, *, drop_last: bool
 ) -> None:
@@ -240,5 +241,7 @@ def test_a_window_ends_where_the_records_of_other_blocks_begin(
             assert (of_each == of_each[0]).all()
             assert (first, last) == (bounds[of_each[0]], bounds[of_each[0] + 1])
             following = epoch.places(rank, end, min(end + 1, slots))
-            assert (np.searchsorted(cuts, following, side="right") != of_each[0]).all()
+            # At the end, full steps may take records of the beginning again.
+            again = following <= places[-1:]
+            assert (again | (np.searchsorted(cuts, following, side="right") != of_each[0])).all()
             slot = end

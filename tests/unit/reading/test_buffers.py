@@ -1,10 +1,13 @@
 """Memory for messages: lent once, used again, given back by itself."""
 
+import mmap
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from emlio.native.disk import ALIGNMENT
 from emlio.reading.buffers import BufferPool, aligned
 
 _SLAB = 4096
@@ -129,3 +132,21 @@ def test_aligned_memory_begins_at_a_page_and_is_as_large_as_was_asked_for(size: 
 def test_memory_that_cannot_be_had_is_no_error_of_a_disk(size: int) -> None:
     with pytest.raises(MemoryError):
         aligned(size)
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 1 << 21, (2 << 20) + 1, (5 << 20) + 1])
+def test_what_is_counted_for_aligned_memory_is_all_that_it_takes(size: int) -> None:
+    pool = BufferPool(4 << 20, 64 << 20, aligned=True)
+    counted = pool.rounded(size)
+    assert size <= counted
+    assert counted <= max(2 * size, 64 << 10) if size <= 2 << 20 else counted - size < 512 << 10
+    before = _resident_bytes()
+    taken = [pool.take(size, lambda _: None) for _ in range(20)]
+    for buffer in taken:
+        buffer[:] = 1
+    assert _resident_bytes() - before <= 20 * (counted + 2 * ALIGNMENT) + (4 << 20)
+    assert (pool._kept_bytes, pool.lent) == (0, 20)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
