@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -114,6 +116,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="start each daemon and rank as a new interpreter, as users do: slower, and what a fork shares cannot hide a defect",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker gets all files whose processes are forked from one with PyTorch, which takes seconds to import."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    @cache
+    def forks(file: str) -> bool:
+        path = config.rootpath / file
+        return file.startswith("tests/e2e/") and "torch_starts" in path.read_text(encoding="utf-8")
+
+    class FilesOfPyTorchTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "of PyTorch" if forks(file) else file
+
+    return FilesOfPyTorchTogether(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -102,7 +102,7 @@ def test_what_cannot_be_served_is_not_published_and_leaves_no_description(
         assert list(site.descriptions.glob("*.toml")) == []
         assert settles(lambda: site.state("x@2") is None, SOON_S)
         assert whole(daemon.address("x")) == list(OLD)
-    assert site.publish(tmp_path / "empty", "x@2") == 2
+    assert site.publish(tmp_path / "empty", "x@2", "--timeout", "1s") == 2
     assert "no daemon has noticed" in capsys.readouterr().err
     assert list(site.descriptions.iterdir()) == []
 

@@ -219,27 +219,30 @@ def test_a_description_is_served_soon_and_removed_soon(site: DaemonSite, new_rec
         assert "Traceback" not in daemon.log
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
-    [
-        ("y", "path = 5\n", "path must be the dataset's folder"),
-        ("y", 'path = "here"\n', "path must be absolute"),
-        ("y", 'path = "/nowhere"\nformats = "x"\n', "unknown keys formats"),
-        ("y", 'path = "/nowhere/at/all"\n', "/nowhere/at/all"),
-        ("bad name", 'path = "/"\n', "a dataset's name must be"),
-        ("x", 'path = "/"\n', "dataset x must be described once"),
-        ("y", "path = \n", "not valid TOML"),
-    ],
-)
-def test_a_description_with_a_mistake_is_told_once_and_harms_nothing(
-    site: DaemonSite, name: str, text: str, why: str
-) -> None:
+MISTAKES = {
+    "number": ("path = 5\n", "path must be the dataset's folder"),
+    "relative": ('path = "here"\n', "path must be absolute"),
+    "unknown": ('path = "/nowhere"\nformats = "x"\n', "unknown keys formats"),
+    "missing": ('path = "/nowhere/at/all"\n', "/nowhere/at/all"),
+    "bad name": ('path = "/"\n', "a dataset's name must be"),
+    "x": ('path = "/"\n', "dataset x must be described once"),
+    "nothing": ("path = \n", "not valid TOML"),
+}
+"""Descriptions and what is wrong with them, by name."""
+
+
+def test_descriptions_with_mistakes_are_told_once_and_harm_nothing(site: DaemonSite) -> None:
     with site.start() as daemon:
-        (site.descriptions / f"{name}.toml").write_text(text, encoding="utf-8")
-        assert why in site.becomes(name, "failed").error
+        for name, (text, _) in MISTAKES.items():
+            (site.descriptions / f"{name}.toml").write_text(text, encoding="utf-8")
+        for name, (_, why) in MISTAKES.items():
+            assert why in site.becomes(name, "failed").error
         assert whole(daemon.address("x")) == list(OLD)
         time.sleep(1.2)  # one more look
-        assert sum(why in line and "ERROR" in line for line in daemon.log.splitlines()) == 1
+        errors = [line for line in daemon.log.splitlines() if "ERROR" in line]
+        for name, (_, why) in MISTAKES.items():
+            assert sum(why in line for line in errors) == 1, name
+        assert len(errors) == len(MISTAKES)
 
 
 def test_a_mistake_in_a_description_does_not_keep_a_daemon_from_starting(site: DaemonSite, new_records: Path) -> None:

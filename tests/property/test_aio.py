@@ -111,7 +111,8 @@ def test_blocks_are_aligned_and_hold_each_byte_once(
         plain=2 * files, direct=np.where(direct > 0, 2 * files + 1, -1), starts=starts, sizes=sizes, addresses=addresses
     )
     blocks = cut(wanted, pages * ALIGNMENT, writes=writes).in_turns()
-    seen: dict[int, int] = {}  # address: offset in its file
+    # Of each block the address of each byte and its offset in its file.
+    seen: list[np.ndarray] = [_NONE]
     total = 0
     for stage in blocks.stages(4 * ALIGNMENT):
         assert stage.bounced_sizes[:-1].sum() < 4 * ALIGNMENT + pages * ALIGNMENT
@@ -127,13 +128,18 @@ def test_blocks_are_aligned_and_hold_each_byte_once(
                 assert not copied
                 assert not writes or size < 2 * ALIGNMENT or not direct[int(stage.descriptors[at]) // 2]
             assert not writes or needed == size, "what is written is exactly what was asked for"
-            for byte in range(copied or size):
-                assert address + byte not in seen
-                seen[address + byte] = start + skip + byte
+            seen.append(_bytes_of(address, start + skip, copied or size))
     assert total == len(blocks.sizes)
-    expected = {
-        int(address) + byte: int(start) + byte
-        for start, size, address in zip(starts, sizes, addresses, strict=True)
-        for byte in range(int(size))
-    }
-    assert seen == expected
+    expected = [_bytes_of(*each) for each in zip(addresses, starts, sizes, strict=True)]
+    found, wanted_bytes = (np.concatenate([_NONE, *each], axis=1) for each in (seen, expected))
+    found = found[:, np.argsort(found[0], kind="stable")]
+    assert (np.diff(found[0]) > 0).all(), "none comes twice"
+    assert np.array_equal(found, wanted_bytes)
+
+
+_NONE = np.zeros((2, 0), np.int64)
+
+
+def _bytes_of(address: int, offset: int, size: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
+    """The address of each byte and its offset in its file."""
+    return np.stack([np.arange(address, address + size), np.arange(offset, offset + size)])

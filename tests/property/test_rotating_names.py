@@ -15,7 +15,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.machine.events import Sought, TargetsChanged
 
-_CHANGES = 1000
+_CHANGES = 400
 _FOR_GOOD = 64
 """Numbers of streams are given anew up to here, and then used again."""
 

@@ -20,7 +20,7 @@ from emlio_testing.processes import DaemonProcess, RankProcess, settles
 __all__ = ["CLOSED", "HANDSHAKE_S", "MEMORY_BYTES", "OPEN", "RECORDS", "Keys", "Siege", "Things"]
 
 OPEN, CLOSED = "orchid-walk", "quince-vault"
-RECORDS = 600
+RECORDS = 300
 HANDSHAKE_S = 5.0
 """A connection that has not said who it is by then is closed."""
 
@@ -31,7 +31,7 @@ free, and in part kept by allocators. A leak of 20 kB for each connection or mes
 
 _SETTLE_S = 20.0
 _EPOCH_S = 60.0
-"""It takes half a second; on a machine whose cores are busy with an attack, and with other things, much more."""
+"""It takes a quarter of a second; on a machine whose cores are busy with an attack, and with other things, much more."""
 
 _MARK = b"RECORD-OF-SOMEBODY"
 

@@ -37,6 +37,9 @@ JUDGED_S = 1.0
 SILENT_S = 60.0
 """A lane that says nothing is hung up on between ten and thirty seconds later."""
 
+LANES = 2
+"""Of the rank that reads."""
+
 LANES_KEPT = 2 * MAX_LANES
 """Of one session."""
 
@@ -252,19 +255,21 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_credit_that_cannot_be_ends_the_session_of_who_said_it(siege: Siege, lie: str) -> None:
-    with insider(siege.daemon.endpoint, siege.keys.insider.pair(), siege.keys.store.pair().public) as one:
-        one.greet(hello_of(OPEN, job="liar"))
-        one.agree()
-        one.open()
-        with zmq.Context() as context, lane_in(context, siege.daemon.data_port, one.secret, 0) as lane:
-            assert lane.poll(HEARD_MS)
-            lane.send(LIES[lie])
-            assert one.receive_a(Refused).code == "protocol"
-            before = siege.daemon.lanes
-            assert settles(lambda: siege.daemon.lanes < before or before == 2, HANDSHAKE_S), "it is hung up on"
-        siege.is_unharmed(connections=1)
+def test_credits_that_cannot_be_end_the_sessions_of_who_said_them(siege: Siege) -> None:
+    with zmq.Context() as context, ExitStack() as stack:
+        for lie, said in LIES.items():
+            one = stack.enter_context(
+                insider(siege.daemon.endpoint, siege.keys.insider.pair(), siege.keys.store.pair().public)
+            )
+            one.greet(hello_of(OPEN, job=f"liar of {lie}"))
+            one.agree()
+            one.open()
+            lane = stack.enter_context(lane_in(context, siege.daemon.data_port, one.secret, 0))
+            assert lane.poll(HEARD_MS), lie
+            lane.send(said)
+            assert one.receive_a(Refused).code == "protocol", lie
+        assert settles(lambda: siege.daemon.lanes == LANES, HANDSHAKE_S), "all are hung up on"
+        siege.is_unharmed(connections=len(LIES))
 
 
 def test_credit_without_end_lets_no_more_be_under_way_than_a_lane_may_have(siege: Siege) -> None:

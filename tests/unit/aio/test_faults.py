@@ -123,8 +123,18 @@ def test_transfers_for_which_there_are_no_resources_sometimes_are_repeated(
     assert said["all"] == [[0, True]] * (2 * REQUESTS + 1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("blocks", [("64KiB", 8), ("4KiB", 64)], ids=["few", "many"])
+FEW, MANY = ("64KiB", 8), ("4KiB", 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks"),
+    [
+        pytest.param("io_uring", FEW, id="few-io_uring"),
+        pytest.param("aio", MANY, id="many-aio"),
+        pytest.param("io_uring", MANY, id="many-io_uring", marks=pytest.mark.slow),
+        pytest.param("aio", FEW, id="few-aio", marks=pytest.mark.slow),
+    ],
+)
 def test_without_resources_for_a_second_the_error_is_told(
     faults: DiskFaults, tmp_path: Path, kind: str, blocks: tuple[str, int]
 ) -> None:
