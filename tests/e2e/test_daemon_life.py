@@ -77,7 +77,7 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
         of_epoch = Plan(Catalog(shards=tuple(dataset.entries)), PlanSpec(batch_size=10)).epoch(0)
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, folder=tmp_path) as daemon,
-        load(daemon, "large", prefetch="1MiB", timeout="3s") as loader,
+        load(daemon, "large", prefetch="1MiB", timeout="6s") as loader,
     ):
         seen: list[list[int]] = []
 
@@ -103,7 +103,7 @@ def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -
     make_dataset(tmp_path / "tiny", records=7, shards=1, payload=20)
     with (
         DaemonProcess({"tiny": tmp_path / "tiny"}, folder=tmp_path) as daemon,
-        load(daemon, "tiny", timeout="3s") as loader,
+        load(daemon, "tiny", timeout="6s") as loader,
     ):
         batches = iter(loader)
         next(batches)

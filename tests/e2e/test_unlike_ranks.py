@@ -18,7 +18,7 @@ from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 256
-HEARTBEAT_S = 3.0
+HEARTBEAT_S = 6.0
 
 RANK = """
 import json, sys, threading

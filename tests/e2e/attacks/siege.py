@@ -31,7 +31,7 @@ free, and in part kept by allocators. A leak of 20 kB for each connection or mes
 
 _SETTLE_S = 20.0
 _EPOCH_S = 60.0
-"""It takes a quarter of a second; on a machine whose cores are busy with an attack, and with other things, much more."""
+"""It takes less than a second; on a machine whose cores are busy with an attack, and with other things, much more."""
 
 _MARK = b"RECORD-OF-SOMEBODY"
 
