@@ -151,19 +151,48 @@ def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", (proc / "meminfo").read_text(), re.MULTILINE)
     free_bytes = int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        group = re.search(r"^0::/(.*)$", (proc / "self" / "cgroup").read_text(), re.MULTILINE)
+        groups = (proc / "self" / "cgroup").read_text()
     except OSError:
-        group = None
-    at = cgroups / group[1] if group else cgroups
-    for folder in (at, *at.parents):
-        if folder == cgroups.parent:
-            break
-        try:
-            limit = (folder / "memory.max").read_text().strip()
-            used = int((folder / "memory.current").read_text())
-            idle = re.search(r"^inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if limit != "max":
-            free_bytes = min(free_bytes, max(int(limit) - used + (int(idle[1]) if idle else 0), 0))
+        return free_bytes
+    for version in _VERSIONS:
+        if group := re.search(version.line, groups, re.MULTILINE):
+            free_bytes = min([free_bytes, *version.free_bytes(cgroups / version.folder, group[1])])
     return free_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Version:
+    """A version of cgroups: the line that names the process's group, its folder, and its files."""
+
+    line: str
+    folder: str
+    limit: str
+    used: str
+    idle: str
+
+    def free_bytes(self, root: Path, group: str) -> Iterable[int]:
+        """Yield what is left in a group, and in each that it lies in."""
+        at = root / group
+        for folder in (at, *at.parents):
+            if folder == root.parent:
+                break
+            try:
+                limit = (folder / self.limit).read_text().strip()
+                used = int((folder / self.used).read_text())
+                idle = re.search(rf"^{self.idle} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+            except OSError:
+                continue
+            if limit != "max":
+                yield max(int(limit) - used + (int(idle[1]) if idle else 0), 0)
+
+
+_VERSIONS = (
+    _Version(line=r"^0::/(.*)$", folder=".", limit="memory.max", used="memory.current", idle="inactive_file"),
+    _Version(
+        line=r"^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:/(.*)$",
+        folder="memory",
+        limit="memory.limit_in_bytes",
+        used="memory.usage_in_bytes",
+        idle="total_inactive_file",
+    ),
+)

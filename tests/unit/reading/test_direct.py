@@ -202,13 +202,25 @@ def test_modes_are_of_all_datasets_or_of_one() -> None:
     ("limits", "free_bytes"),
     [({}, 4096 << 10), ({"a/b": "max"}, 4096 << 10), ({"a/b": "3000", "a": "2000"}, 1600), ({"a/b": "100"}, 0)],
 )
-def test_the_memory_of_a_cgroup_counts_if_it_is_less(tmp_path: Path, limits: dict[str, str], free_bytes: int) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_memory_of_a_cgroup_counts_if_it_is_less(
+    tmp_path: Path, limits: dict[str, str], free_bytes: int, version: int
+) -> None:
+    root = tmp_path / "cgroup" / ("" if version == 2 else "memory")
+    limit_file, used_file, idle = {
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "inactive_file 1\ntotal_inactive_file"),
+        2: ("memory.max", "memory.current", "inactive_file"),
+    }[version]
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9999 kB\nMemAvailable:    4096 kB\n")
-    (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
-    (tmp_path / "cgroup/a/b").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(
+        "0::/a/b\n" if version == 2 else "5:cpu:/\n4:hugetlb,memory:/a/b\n0::/\n"
+    )
+    (root / "a/b").mkdir(parents=True)
     for group, limit in limits.items():
-        (tmp_path / "cgroup" / group / "memory.max").write_text(limit + "\n")
-        (tmp_path / "cgroup" / group / "memory.current").write_text("500\n")
-        (tmp_path / "cgroup" / group / "memory.stat").write_text("anon 1\ninactive_file 100\n")
+        (root / group / limit_file).write_text(
+            limit.replace("max", "max" if version == 2 else "9223372036854771712") + "\n"
+        )
+        (root / group / used_file).write_text("500\n")
+        (root / group / "memory.stat").write_text(f"anon 1\n{idle} 100\n")
     assert available_memory(tmp_path / "proc", tmp_path / "cgroup") == free_bytes
