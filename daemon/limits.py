@@ -85,11 +85,11 @@ MOST_QUEUED_MESSAGES = 8
 sender."""
 
 MOST_ANSWERS = 256
-"""Answers queued for one connection. A rank has at most 16 open questions; the rest are pongs."""
+"""Answers queued for one connection. A rank has at most 80 open questions; the rest are pongs."""
 
-MOST_OPEN_QUESTIONS = 64
+MOST_OPEN_QUESTIONS = 128
 """Questions of one session whose answers wait for memory, those for parts of the list of shards
-among them: four times what the protocol allows a rank to ask."""
+among them: half as many again as the protocol allows a rank to ask."""
 
 MOST_ANSWER_BYTES_EACH = 64 << 20
 """Bytes of long answers (lists of shards, sizes of records) under way to one client. A connection

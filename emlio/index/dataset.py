@@ -77,6 +77,7 @@ class Dataset:
         checksums: of the records; None if they are framed.
         notes: what ranks are told of records beside their bytes, if anything.
         groups: of its files, if records are made of groups and are no ranges of files.
+        chosen: whether the operator chose some of the files in its folder.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Dataset:
         checksums: Checksums | None = None,
         notes: Notes | None = None,
         groups: FileGroups | None = None,
+        chosen: bool = False,
     ) -> None:
         """See the class. The files are closed with the dataset; the shards are sorted by name."""
         self.name = name
@@ -99,6 +101,7 @@ class Dataset:
         self.checksums = checksums
         self.notes = notes
         self.groups = groups
+        self.chosen = chosen
         self._shards: tuple[Shard, ...] | None = shards
         self._native: NativeShards | None = None
         self._entries = tuple(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.formats.contents import Contents, FieldType
+from emlio.formats.folders.names import ALL
 from emlio.formats.whole_file import file_notes
 from emlio.index.building import chosen_format, make_index
 from emlio.index.checksums import Checksums
@@ -111,10 +112,12 @@ def open_folder(
     # A slash is in the name of no option.
     place = _index_place(cache, options if only is None else {**options, "/": only})
     notes = ChangeNotes(place)
+    chosen_ones = only is not None or "files" in options or options.get("split", ALL) != ALL
 
     def opened(index: RangeIndex) -> Dataset:
         check = ContentCheck(index, notes.add).check
-        return _indexed(name, FolderStore.stored(folder, index.arrays, notes.add, check), index)
+        files = FolderStore.stored(folder, index.arrays, notes.add, check)
+        return _indexed(name, files, index, chosen=chosen_ones)
 
     changed = notes.take_up()
     kept = None if rebuild else load_index(place)
@@ -192,7 +195,7 @@ def _walk(name: str, folder: Folder, owns: Callable[[str], bool] | None, *, prog
     return store
 
 
-def _indexed(name: str, store: Store, index: RangeIndex) -> Dataset:
+def _indexed(name: str, store: Store, index: RangeIndex, *, chosen: bool = False) -> Dataset:
     """Return the dataset that an index describes."""
     about, arrays = index.about, index.arrays
     if about.left_out[0]:
@@ -236,6 +239,7 @@ def _indexed(name: str, store: Store, index: RangeIndex) -> Dataset:
         checksums=None if about.framed else Checksums(index.checksums, bases),
         notes=_notes(shards, store, arrays.get("labels")) if about.told else None,
         groups=groups_of(arrays, shards),
+        chosen=chosen,
     )
 
 

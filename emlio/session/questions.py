@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -14,24 +15,40 @@ from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.contents import unpack
 from emlio.session.instructions import AnswerCame
 from emlio.wire.control import ShardRow
-from emlio.wire.limits import MATCH_DIGEST_BYTES, MOST_QUESTIONS, RECORDS_PER_REQUEST, RECORDS_PER_SIZES
+from emlio.wire.limits import (
+    MATCH_DIGEST_BYTES,
+    MOST_QUESTIONS,
+    MOST_RANGE_QUESTIONS,
+    RECORD_BYTES_PER_REPLY,
+    RECORDS_PER_REQUEST,
+    RECORDS_PER_SIZES,
+)
 from emlio.wire.questions import (
+    RANGE_BYTES,
     Absent,
     Answer,
     AskEnergy,
     AskMatches,
+    AskRanges,
     AskRecords,
     AskSizes,
+    AskTree,
     Energy,
     Matches,
     Question,
+    Ranges,
     Records,
     Sizes,
     Subject,
     Told,
+    TreePart,
 )
 
-__all__ = ["MatchesAsked", "QuestionsAnswered", "QuestionsAsked", "fault_in", "misfit"]
+__all__ = ["RANGE", "MatchesAsked", "QuestionsAnswered", "QuestionsAsked", "fault_in", "misfit"]
+
+
+RANGE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])
+"""A range of a file, by its number in the tree, as a question for ranges has it."""
 
 
 def fault_in(about: Subject) -> str | None:
@@ -51,6 +68,13 @@ def fault_in(about: Subject) -> str | None:
             return (
                 f"energy must be requested for a time that ends after it begins, got {about.from_ns} ns to "
                 f"{about.to_ns} ns"
+            )
+        case AskTree() if about.first and not about.tree:
+            return f"the entries of a tree must be requested from 0 on before its digest is known, got {about.first}"
+        case AskRanges() if len(about.ranges) % RANGE_BYTES or not _lengths(about).all():
+            return (
+                f"ranges must have {RANGE_BYTES} bytes each and be of at least 1 byte of a file, got "
+                f"{len(about.ranges)} bytes"
             )
         case _:
             return None
@@ -74,7 +98,15 @@ def misfit(about: Subject, told: Told) -> str | None:
         case AskEnergy(), Energy():
             fault = _of_energy(about, told)
             return None if fault is None else f"an answer with energy must {fault}"
-        case AskRecords() | AskEnergy(), Absent():
+        case AskTree(), TreePart():
+            fits = (
+                about.tree in (b"", told.tree) and told.first == about.first and told.first + told.count <= told.total
+            )
+            return None if fits else f"a tree must continue at entry {about.first}, got {told.first} of {told.total}"
+        case AskRanges(), Ranges():
+            fault = _of_ranges(about, told)
+            return None if fault is None else f"an answer to a request for ranges must {fault}"
+        case AskRecords() | AskEnergy() | AskTree() | AskRanges(), Absent():
             return None
         case _:
             asked, got = (type(one).__struct_config__.tag for one in (about, told))
@@ -109,6 +141,26 @@ def _of_records(about: AskRecords, told: Records) -> str | None:
     return None
 
 
+def _lengths(about: AskRanges) -> npt.NDArray[np.int64]:
+    """Return the length of each range."""
+    return np.frombuffer(about.ranges[: len(about.ranges) // RANGE_BYTES * RANGE_BYTES], RANGE)["length"].astype(
+        np.int64
+    )
+
+
+def _of_ranges(about: AskRanges, told: Ranges) -> str | None:
+    ends = np.cumsum(_lengths(about))
+    count, got = len(told.crcs) // 4, len(told.payload)
+    if len(told.crcs) % 4 or not 1 <= count <= len(ends):
+        return f"have checksums of 4 bytes each for 1 to {len(ends)} ranges, got {len(told.crcs)} bytes"
+    least = int(ends[count - 2]) if count > 1 else 0
+    most = int(ends[count - 1])
+    if not least < got <= most:
+        return f"hold {least + 1} to {most} bytes for {count} ranges, got {got}"
+    # It may end inside a range only where it is full, or a range would be requested in ever smaller parts.
+    return None if got in (most, RECORD_BYTES_PER_REPLY) else f"hold {most} bytes of {count} ranges, got {got}"
+
+
 def _of_energy(about: AskEnergy, told: Energy) -> str | None:
     if about.recording and told.recording != about.recording:
         return f"continue recording {about.recording}, got recording {told.recording}"
@@ -130,12 +182,14 @@ class QuestionsAsked:
 
     def __init__(self) -> None:
         self._open: dict[int, Subject] = {}
+        self._ranges = 0  # of them, those for ranges
         self._next = 0
 
-    @property
-    def takes_more(self) -> bool:
+    def takes_more(self, kind: type[Subject]) -> bool:
         """Return whether another question may be sent; a question for matches always may."""
-        return len(self._open) < MOST_QUESTIONS - 1
+        if kind is AskRanges:
+            return self._ranges < MOST_RANGE_QUESTIONS
+        return kind is AskMatches or len(self._open) - self._ranges < MOST_QUESTIONS - 1
 
     def ask(self, session: int, about: Subject) -> Question:
         """Return the message of a new question.
@@ -146,10 +200,14 @@ class QuestionsAsked:
         fault = fault_in(about)
         if fault is not None:
             raise LocalProtocolError(fault)
-        if not self.takes_more and not isinstance(about, AskMatches):
-            raise LocalProtocolError(f"at most {MOST_QUESTIONS} questions may be open, of which one is for matches")
+        if not self.takes_more(type(about)):
+            raise LocalProtocolError(
+                f"at most {MOST_QUESTIONS} questions may be open, of which one is for matches, and "
+                f"{MOST_RANGE_QUESTIONS} for ranges"
+            )
         number, self._next = self._next, self._next + 1
         self._open[number] = about
+        self._ranges += isinstance(about, AskRanges)
         return Question(session=session, number=number, about=about)
 
     def answered(self, session: int, answer: Answer) -> AnswerCame:
@@ -157,6 +215,7 @@ class QuestionsAsked:
         about = self._open.pop(answer.number, None)
         if about is None:
             raise RemoteProtocolError(f"question {answer.number} must be open to be answered, it is not")
+        self._ranges -= isinstance(about, AskRanges)
         fault = misfit(about, answer.told)
         if fault is not None:
             raise RemoteProtocolError(fault)
@@ -178,9 +237,12 @@ class QuestionsAnswered:
         fault = fault_in(question.about)
         if fault is not None:
             raise RemoteProtocolError(fault)
-        if question.number in self._open or len(self._open) >= MOST_QUESTIONS:
+        for_ranges = isinstance(question.about, AskRanges)
+        alike = sum(isinstance(one, AskRanges) is for_ranges for one in self._open.values())
+        most, what = (MOST_RANGE_QUESTIONS, " for ranges") if for_ranges else (MOST_QUESTIONS, "")
+        if question.number in self._open or alike >= most:
             raise RemoteProtocolError(
-                f"questions must have different numbers and at most {MOST_QUESTIONS} may be open, got question "
+                f"questions must have different numbers and at most {most}{what} may be open, got question "
                 f"{question.number} while {sorted(self._open)} are open"
             )
         if isinstance(question.about, AskMatches) and any(isinstance(one, AskMatches) for one in self._open.values()):

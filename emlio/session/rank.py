@@ -169,10 +169,9 @@ class RankSession:
         self.report = PeerReport()
         return [Send(message=Stop(session=self.session))]
 
-    @property
-    def takes_questions(self) -> bool:
-        """Return whether another question may be asked now."""
-        return (self.state, "ask") in RANK_MOVES and self._questions.takes_more
+    def takes_question(self, kind: type[Subject]) -> bool:
+        """Return whether another question of this kind may be asked now."""
+        return (self.state, "ask") in RANK_MOVES and self._questions.takes_more(kind)
 
     def ask(self, about: Subject) -> Question:
         """Return the message of a question, to be sent.

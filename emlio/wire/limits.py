@@ -30,14 +30,18 @@ __all__ = [
     "MAX_STATUS_JOBS",
     "MAX_STATUS_RANKS",
     "MAX_STATUS_TEXT",
+    "MAX_TREE_ENTRIES",
     "MOST_QUESTIONS",
+    "MOST_RANGE_QUESTIONS",
     "NOTE_BYTES_PER_RECORDS",
+    "RANGES_PER_REQUEST",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_REQUEST",
     "RECORDS_PER_SIZES",
     "RECORD_BYTES_PER_REPLY",
     "ROWS_IN_WELCOME",
     "ROWS_PER_PART",
+    "TREE_DIGEST_BYTES",
     "VALUES_PER_ENERGY",
 ]
 
@@ -77,6 +81,19 @@ NOTE_BYTES_PER_RECORDS = 1 << 20
 MOST_QUESTIONS = 16
 """Questions that a rank may have open in a session: enough to hide the round trip, but few, since the
 daemon keeps each answer (1 MiB) until the rank reads it."""
+
+MOST_RANGE_QUESTIONS = 64
+"""Questions for ranges of files that may be open in a session, beside those: a program that reads small files one by one
+has a question for each, and they must fill a long path. Their answers have at most 64 MiB."""
+
+RANGES_PER_REQUEST = 1024
+"""Ranges of files in one such question: an answer with files of 1 kB is full."""
+
+TREE_DIGEST_BYTES = 16
+"""The digest of the entries of a dataset's folder."""
+
+MAX_TREE_ENTRIES = 1 << 24
+"""Entries of a dataset's folder that are listed: each takes some 50 bytes at the rank, and 150 at the daemon."""
 
 MAX_REASON = 1000
 """The longest reason why there is no answer."""

@@ -19,24 +19,34 @@ from emlio.wire.limits import (
     MAX_STATUS_FAILURES,
     MAX_STATUS_JOBS,
     MAX_STATUS_RANKS,
+    MAX_TREE_ENTRIES,
     NOTE_BYTES_PER_RECORDS,
+    RANGES_PER_REQUEST,
     READINGS_PER_ENERGY,
     RECORD_BYTES_PER_REPLY,
     RECORDS_PER_REQUEST,
     RECORDS_PER_SIZES,
+    TREE_DIGEST_BYTES,
 )
 from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
 
 __all__ = [
+    "FILE_CHANGED",
+    "NO_TREE",
+    "OTHER_TREE",
+    "RANGE_BYTES",
     "Absent",
     "Answer",
     "AskEnergy",
     "AskMatches",
+    "AskRanges",
     "AskRecords",
     "AskSizes",
+    "AskTree",
     "Energy",
     "Matches",
     "Question",
+    "Ranges",
     "RecordRow",
     "Records",
     "Sizes",
@@ -44,7 +54,13 @@ __all__ = [
     "StatusRequest",
     "Subject",
     "Told",
+    "TreePart",
 ]
+
+RANGE_BYTES = 16
+"""Of one range in a question for ranges."""
+
+TreeDigest = Annotated[bytes, msgspec.Meta(max_length=TREE_DIGEST_BYTES)]
 
 
 class RecordRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -158,15 +174,70 @@ class Energy(_Body, frozen=True, kw_only=True):
     live: bool = False
 
 
+class AskTree(_Body, frozen=True, kw_only=True, tag="tree"):
+    """The entries of the dataset's folder from entry `first` on. Allowed at any time.
+
+    `tree` is the digest of the tree that the first part was of, once that is known.
+    """
+
+    tree: TreeDigest = b""
+    first: Count = 0
+
+
+class TreePart(_Body, frozen=True, kw_only=True, tag="tree"):
+    """Entries `first` to `first` + `count` of `total`, see `emlio.session.trees`.
+
+    `data` is compressed by zlib, and has `size` bytes before.
+    """
+
+    tree: Annotated[bytes, msgspec.Meta(min_length=TREE_DIGEST_BYTES, max_length=TREE_DIGEST_BYTES)]
+    first: Count
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TREE_ENTRIES)]
+    total: Annotated[int, msgspec.Meta(ge=1, le=MAX_TREE_ENTRIES)]
+    size: Annotated[int, msgspec.Meta(ge=1, le=CONTENT_PART_BYTES)]
+    data: Packed
+
+
+class AskRanges(_Body, frozen=True, kw_only=True, tag="ranges"):
+    """These ranges of files of the tree with this digest. Allowed at any time.
+
+    `ranges` has 16 bytes for each: the file's number in the tree, the range's length, 4 bytes each, and where it begins, 8
+    bytes, all little-endian. A range has at least one byte, and lies in the file as it is in the tree.
+    """
+
+    tree: Annotated[bytes, msgspec.Meta(min_length=TREE_DIGEST_BYTES, max_length=TREE_DIGEST_BYTES)]
+    ranges: Annotated[bytes, msgspec.Meta(min_length=RANGE_BYTES, max_length=RANGE_BYTES * RANGES_PER_REQUEST)]
+
+
+class Ranges(_Body, frozen=True, kw_only=True):
+    """The first bytes of the requested ranges, one after the other.
+
+    `payload` ends with the last range, where RECORD_BYTES_PER_REPLY are full, or before a range that cannot be read.
+    `crcs` has the CRC32C of what it holds of each range, packed as little-endian uint32.
+    """
+
+    crcs: Annotated[bytes, msgspec.Meta(min_length=4, max_length=4 * RANGES_PER_REQUEST)]
+    payload: Annotated[bytes, msgspec.Meta(min_length=1, max_length=RECORD_BYTES_PER_REPLY)]
+
+
 class Absent(_Body, frozen=True, kw_only=True):
-    """There are no such records, or there is no energy: why. `code` as in a fault."""
+    """There are no such records or files, or there is no energy: why. `code` as in a fault, or one of those below."""
 
     code: Name = ""
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_REASON)]
 
 
-Subject = AskSizes | AskMatches | AskRecords | AskEnergy
-Told = Sizes | Matches | Records | Energy | Absent
+NO_TREE = "no-tree"
+"""The code where the entries of a dataset's folder are not told."""
+
+OTHER_TREE = "other-tree"
+"""The code where the folder has another tree than the one that was asked for."""
+
+FILE_CHANGED = "file-changed"
+"""The code where the first range cannot be read: its file is not the one in the tree any more, or is not readable."""
+
+Subject = AskSizes | AskMatches | AskRecords | AskEnergy | AskTree | AskRanges
+Told = Sizes | Matches | Records | Energy | TreePart | Ranges | Absent
 
 
 class Question(Message, frozen=True, kw_only=True):

@@ -23,11 +23,13 @@ class OpenQuestion(ABC):
     """A question to one daemon after the other. It may take several messages.
 
     Attributes:
+        kind: of its messages' subjects.
         done: nothing more is wanted.
         until_ns: when it is given up; None if only the waiting thread watches the time.
         not_before_ns: when it may be asked again; None if it may be now.
     """
 
+    kind: type[Subject]
     done = False
     until_ns: int | None = None
     not_before_ns: int | None = None
@@ -137,10 +139,14 @@ class Asker:
             if question.until_ns is not None and now_ns >= question.until_ns:
                 wanted.do(question.expire)
         kept: list[_Entry] = []
-        while self._waiting and self._takes_more():
+        taken = {kind for kind in {entry[0].kind for entry in self._waiting} if self._takes_more(kind)}
+        while self._waiting and taken:
             entry = self._waiting.popleft()
-            if _is_open(entry) and not self._send(entry, now_ns):
+            kind = entry[0].kind
+            if _is_open(entry) and (kind not in taken or not self._send(entry, now_ns)):
                 kept.append(entry)
+            if not self._takes_more(kind):
+                taken.discard(kind)
         self._waiting.extendleft(reversed(kept))
 
     def deadline_ns(self) -> int | None:
@@ -164,8 +170,8 @@ class Asker:
         source = self._pool.sources.number(number)
         return source is not None and source.is_heard and source.conversation.session == session
 
-    def _takes_more(self) -> bool:
-        return any(source.conversation.takes_questions for source in self._pool.sources)
+    def _takes_more(self, kind: type[Subject]) -> bool:
+        return any(source.conversation.takes_question(kind) for source in self._pool.sources)
 
     def _send(self, entry: _Entry, now_ns: int) -> bool:
         question, wanted = entry
@@ -173,7 +179,7 @@ class Asker:
             return False
         source = question.source()
         wanted.settle()
-        if source is None or not source.conversation.takes_questions:
+        if source is None or not source.conversation.takes_question(question.kind):
             return False
         try:
             message = source.conversation.ask(question.about())

@@ -71,6 +71,8 @@ def energy_questions(pool: DaemonPool, clock: Clock, stretches: Stretches, timeo
 class EnergyQuestion(OpenQuestion):
     """For the energy of one daemon's node."""
 
+    kind = AskEnergy
+
     def __init__(
         self, pool: DaemonPool, clock: Clock, source: Source, stretch: tuple[int, int] | None, timeout_ns: int
     ) -> None:

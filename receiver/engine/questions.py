@@ -1,13 +1,14 @@
-"""The questions of other threads to the daemons: records, their sizes, clocks, energy.
+"""The questions of other threads to the daemons: records, their sizes, files, clocks, energy.
 
-Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions for records and energy
-(record_questions.py, energy_questions.py).
+Covers: passing them to the receive thread. Does not cover: asking (asker.py), the questions for records, files and energy
+(record_questions.py, file_questions.py, energy_questions.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.clock import Clock
 from emlio.clocks.exchange import Exchange
@@ -17,6 +18,7 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.mixture.merged import own_name
 from emlio.receiver.engine.asker import Asker, OpenQuestion
 from emlio.receiver.engine.energy_questions import EnergyQuestion, Stretches, energy_questions
+from emlio.receiver.engine.file_questions import RangesQuestion, TreeQuestion
 from emlio.receiver.engine.record_questions import SoughtRecord, record_questions
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.daemon_pool import DaemonPool
@@ -36,6 +38,8 @@ class SizeQuestion(OpenQuestion):
     Attributes:
         found: the sizes; none if no daemon tells them.
     """
+
+    kind = AskSizes
 
     def __init__(self, pool: DaemonPool, shard: int, about: AskSizes) -> None:
         """Prepare the question about a shard of the catalog."""
@@ -112,6 +116,18 @@ class DaemonQuestions:
         promise = Promise()
         self._call(lambda: self._ask_records(sought, promise))
         return promise
+
+    def tree(self) -> tuple[TreeQuestion, Promise]:
+        """Return a question for the tree of the dataset's folder, and a promise that it is answered."""
+        question, promise = TreeQuestion(self._pool), Promise()
+        self._call(lambda: self.asker.ask([question], promise))
+        return question, promise
+
+    def ranges(self, tree: bytes, ranges: npt.NDArray[np.void]) -> tuple[RangesQuestion, Promise]:
+        """Return a question for ranges of files of a tree, and a promise that it is answered; see `RangesQuestion`."""
+        question, promise = RangesQuestion(self._pool, tree, ranges), Promise()
+        self._call(lambda: self.asker.ask([question], promise))
+        return question, promise
 
     def clocks(self) -> dict[str, ClockFit]:
         """Return the daemons' clocks relative to this process's CLOCK_MONOTONIC, by address.

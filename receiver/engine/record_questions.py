@@ -70,6 +70,8 @@ class RecordQuestion(OpenQuestion):
     answer may end early, with a record that is not there: the next message begins with that one.
     """
 
+    kind = AskRecords
+
     def __init__(self, pool: DaemonPool, records: Sequence[SoughtRecord]) -> None:
         """Prepare the question for at most RECORDS_PER_REQUEST records."""
         self._pool = pool

@@ -2,8 +2,8 @@
 
 A question takes a few bytes and its answer up to a megabyte, and a disk may hang. So an answer is
 made only when there is memory beside the answers that are under way to the same client. And the
-control thread reads nothing: threads do, for each client one answer at a time from one place. A
-disk that hangs holds up neither other datasets nor streams.
+control thread reads nothing: threads do, for each client one answer at a time from one place, or a
+few. A disk that hangs holds up neither other datasets nor streams.
 
 Does not cover: how a question is answered (subjects.py).
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread, current_thread
+from typing import TypeVar
 
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.control.client import Client
@@ -31,12 +32,13 @@ from emlio.wire.questions import Answer, Question, Told
 __all__ = ["QuestionService", "UnderWay", "Workers"]
 
 _LOG = logging.getLogger("emlio.daemon")
+_T = TypeVar("_T")
 
 _LOOK_EVERY_NS = 20_000_000
 """libzmq does not report when a message has left. This is checked only while a question waits for that."""
 
 _Turn = tuple[bytes, Place | None]
-"""The client and the place from which one answer at a time is read for it."""
+"""The client and the place from which answers are read for it."""
 
 
 _MOST_IDLE = 4
@@ -150,7 +152,7 @@ class QuestionService:
         self._quota = ClientQuota(most=2 * MOST_QUESTIONS_EACH, most_each=MOST_QUESTIONS_EACH)
         self._open: dict[bytes, list[Asked]] = {}  # by connection
         self._waiting: dict[_Turn, deque[Asked]] = {}  # not begun; those that waited longest come first
-        self._busy: set[_Turn] = set()
+        self._busy: Counter[_Turn] = Counter()
         self._reading: Counter[Place] = Counter()
         self._workers = Workers()
         self._has_news = self._lacks_memory = False
@@ -227,7 +229,7 @@ class QuestionService:
     def _go_on(self, turn: _Turn) -> None:
         owner, place = turn
         # Sending may end the session, which is then forgotten here: so look up the queue each time.
-        while turn in self._waiting and turn not in self._busy:
+        while turn in self._waiting and (place is None or self._busy[turn] < place.each):
             if not self._under_way.has_room(owner):
                 self._lacks_memory = True
                 return
@@ -248,7 +250,7 @@ class QuestionService:
         except RuntimeError as error:  # the system has no thread left
             self._refuse(asked.client, RefusedError(f"a thread cannot be started: {error}", code="no-session"))
             return
-        self._busy.add((asked.client.owner, place))
+        self._busy[asked.client.owner, place] += 1
         self._reading[place] += 1
 
     def _look(self, asked: Asked, place: Place) -> None:
@@ -267,10 +269,8 @@ class QuestionService:
     def _found(self, asked: Asked, place: Place, found: Told | bytes | RefusedError) -> None:
         self._has_news = True
         self._workers.ended()
-        self._busy.remove((asked.client.owner, place))
-        self._reading[place] -= 1
-        if not self._reading[place]:
-            del self._reading[place]
+        _count_down(self._busy, (asked.client.owner, place))
+        _count_down(self._reading, place)
         if asked.dropped:
             return
         if isinstance(found, RefusedError):
@@ -291,3 +291,9 @@ class QuestionService:
 
     def _refuse(self, client: Client, error: RefusedError) -> None:
         self._carry_out(client, client.machine.refuse(error.code, str(error)))
+
+
+def _count_down(counter: Counter[_T], key: _T) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

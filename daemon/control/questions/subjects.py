@@ -1,4 +1,4 @@
-"""The subjects that ranks may ask about: sizes of records, matches of predicates, single records, energy."""
+"""The subjects that ranks may ask about: sizes of records, matches of predicates, single records, files, energy."""
 
 import logging
 from functools import partial
@@ -10,6 +10,7 @@ import numpy as np
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.answers import fault_of
+from emlio.daemon.control.questions.files import FolderTrees
 from emlio.daemon.control.questions.matches import PredicateMatches
 from emlio.daemon.control.questions.work import Place, Work
 from emlio.daemon.datasets.served import ServedDataset
@@ -30,8 +31,10 @@ from emlio.wire.questions import (
     Absent,
     AskEnergy,
     AskMatches,
+    AskRanges,
     AskRecords,
     AskSizes,
+    AskTree,
     Energy,
     Records,
     Subject,
@@ -57,6 +60,7 @@ class Subjects:
         self._boot = boot_id(Path("/proc"))
         self._clock = clock
         self._matches = PredicateMatches(config.cache_dir)
+        self._trees = FolderTrees()
 
     def find(self, served: ServedDataset, about: Subject) -> Work:
         """Return how a question of a session with this dataset is answered.
@@ -72,6 +76,8 @@ class Subjects:
             case AskRecords():
                 place = Place(subject="records", dataset=served.key, threads=_MOST_READING)
                 return Work(make=partial(_records, served, about, self._clock), place=place)
+            case AskTree() | AskRanges():
+                return self._trees.find(served, about)
             case AskEnergy():
                 if self._energy is None:
                     return Work(make=partial(Absent, text=_NO_RECORDING))
@@ -82,10 +88,12 @@ class Subjects:
     def forget(self, served: ServedDataset) -> None:
         """Drop what is known of a dataset that is closed."""
         self._matches.forget(served)
+        self._trees.forget(served)
 
     def close(self) -> None:
-        """Have long searches end."""
+        """Have long searches end, and close what was opened to answer."""
         self._matches.close()
+        self._trees.close()
 
 
 def _records(served: ServedDataset, about: AskRecords, clock: Clock) -> Told:

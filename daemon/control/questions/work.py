@@ -17,11 +17,13 @@ class Place:
         subject: what is asked for.
         dataset: the key of the dataset; empty if it is none.
         threads: how many read it at once, for different clients.
+        each: how many of them may be for one client.
     """
 
     subject: str
     dataset: str = ""
     threads: int = 1
+    each: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,21 +10,31 @@ from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
 from emlio.wire.control import Open, Pong
 from emlio.wire.energy import DeviceRow, ReadingRow
-from emlio.wire.limits import MOST_QUESTIONS, RECORDS_PER_REQUEST, RECORDS_PER_SIZES
+from emlio.wire.limits import (
+    MOST_QUESTIONS,
+    MOST_RANGE_QUESTIONS,
+    RECORD_BYTES_PER_REPLY,
+    RECORDS_PER_REQUEST,
+    RECORDS_PER_SIZES,
+)
 from emlio.wire.questions import (
     Absent,
     Answer,
     AskEnergy,
+    AskRanges,
     AskRecords,
     AskSizes,
+    AskTree,
     Energy,
     Matches,
     Question,
+    Ranges,
     RecordRow,
     Records,
     Sizes,
     Subject,
     Told,
+    TreePart,
 )
 from emlio_testing.session_pair import example_wanted
 from emlio_testing.session_states import daemon_in, failure, rank_in, refusal
@@ -60,6 +70,29 @@ def _energy(*rows: ReadingRow, **more: Any) -> Energy:
     return Energy(**({"node": "s1", "boot": "b", "interval_ns": 0} | fields | more))
 
 
+_DIGEST = bytes(range(16))
+
+
+def _asked(*ranges: tuple[int, int, int], cut: int = 0) -> AskRanges:
+    packed = b"".join(
+        file.to_bytes(4, "little") + length.to_bytes(4, "little") + at.to_bytes(8, "little")
+        for file, length, at in ranges
+    )
+    return AskRanges(tree=_DIGEST, ranges=packed[: len(packed) - cut])
+
+
+def _part(**fields: Any) -> TreePart:
+    whole = {"tree": _DIGEST, "first": 0, "count": 2, "total": 5, "size": 9, "data": b""}
+    return TreePart(**(whole | fields))
+
+
+def _ranges(count: int, size_bytes: int) -> Ranges:
+    return Ranges(crcs=bytes(4 * count), payload=bytes(size_bytes))
+
+
+_ASK_TREE = AskTree(tree=_DIGEST, first=3)
+_ASK_RANGES = _asked((1, 10, 0), (9, 20, 1 << 40), (2, 2**32 - 1, 0))
+_FULL = RECORD_BYTES_PER_REPLY
 _ABSENT = Absent(code="dataset", text="gone")
 _FITTING: list[tuple[Subject, Told]] = [
     (_ASK_SIZES, _sizes(8)),
@@ -74,6 +107,13 @@ _FITTING: list[tuple[Subject, Told]] = [
     (AskRecords(records=_ROWS[:1], offset=9), _records(10, payload_bytes=1)),
     (_ASK_ENERGY, _energy(_row(4, 5), _row(6, None))),
     (_ASK_ENERGY, _ABSENT),
+    (AskTree(), _part()),
+    (_ASK_TREE, _part(first=3)),
+    (_ASK_TREE, _ABSENT),
+    (_ASK_RANGES, _ranges(1, 10)),
+    (_ASK_RANGES, _ranges(2, 30)),
+    (_ASK_RANGES, _ranges(3, _FULL)),
+    (_ASK_RANGES, _ABSENT),
 ]
 _MISFITS: list[tuple[Subject, Told, str]] = [
     (_ASK_SIZES, _sizes(1), "must have 4 bytes each and at most 8 bytes, got 1"),
@@ -99,6 +139,17 @@ _MISFITS: list[tuple[Subject, Told, str]] = [
     (_ASK_ENERGY, _energy(_row(5, 5), _row(5, 6)), "in order of time, got 5 after 5"),
     (_ASK_ENERGY, _energy(_row(5, 5), _row(6, 6, at_ns=5 * _S)), "in order of time, got 6 after 5"),
     (_ASK_ENERGY, _energy(more=True), "readings if it is incomplete"),
+    (AskTree(), _part(first=1), "must continue at entry 0, got 1 of 5"),
+    (_ASK_TREE, _part(first=3, tree=bytes(16)), "must continue at entry 3"),
+    (_ASK_TREE, _part(first=3, count=3), "must continue at entry 3, got 3 of 5"),
+    (_ASK_TREE, _ranges(1, 10), "must be answered with tree, got ranges"),
+    (_ASK_RANGES, _ranges(4, 30), "for 1 to 3 ranges, got 16 bytes"),
+    (_ASK_RANGES, _ranges(0, 30), "for 1 to 3 ranges, got 0 bytes"),
+    (_ASK_RANGES, Ranges(crcs=bytes(5), payload=bytes(10)), "got 5 bytes"),
+    (_ASK_RANGES, _ranges(1, 9), "hold 10 bytes of 1 ranges, got 9"),
+    (_ASK_RANGES, _ranges(1, 11), "hold 1 to 10 bytes for 1 ranges, got 11"),
+    (_ASK_RANGES, _ranges(2, 10), "hold 11 to 30 bytes for 2 ranges, got 10"),
+    (_ASK_RANGES, _ranges(3, _FULL - 1), f"got {_FULL - 1}"),
 ]
 _INVALID: list[tuple[Subject, str]] = [
     (AskSizes(shard="a", first=-1, count=1), "got 1 from record -1 of a"),
@@ -108,6 +159,9 @@ _INVALID: list[tuple[Subject, str]] = [
     (AskRecords(records=_ROWS, offset=1), "got 2 records from byte 1"),
     (AskEnergy(from_ns=-1, to_ns=5), "got -1 ns to 5 ns"),
     (AskEnergy(from_ns=6, to_ns=5), "got 6 ns to 5 ns"),
+    (AskTree(first=1), "from 0 on before its digest is known, got 1"),
+    (_asked((1, 10, 0), (2, 0, 0)), "at least 1 byte of a file, got 32 bytes"),
+    (_asked((1, 10, 0), (2, 5, 0), cut=1), "got 31 bytes"),
 ]
 
 
@@ -127,7 +181,7 @@ def _blame(rank: RankSession, answer: Answer) -> str:
 def test_questions_are_allowed_in_every_state_of_a_session_and_change_none(state: RankState) -> None:
     rank = rank_in(state)
     for number, (about, told) in enumerate(_FITTING):
-        assert rank.takes_questions
+        assert rank.takes_question(AskSizes)
         assert rank.ask(about) == _question(number, about)
         came = AnswerCame(session=7, number=number, about=about, told=told)
         assert rank.receive(Answer(number=number, told=told), 0) == [came]
@@ -137,7 +191,7 @@ def test_questions_are_allowed_in_every_state_of_a_session_and_change_none(state
 @pytest.mark.parametrize("state", _WITHOUT_SESSION)
 def test_without_a_session_no_daemon_can_be_asked(state: RankState) -> None:
     rank = rank_in(state)
-    assert not rank.takes_questions
+    assert not rank.takes_question(AskSizes)
     with pytest.raises(LocalProtocolError, match=f"'ask' is not allowed in state '{state.value}'"):
         rank.ask(_ASK_SIZES)
     assert rank.state is state
@@ -176,15 +230,31 @@ def test_few_questions_are_open_and_answers_may_come_in_any_order() -> None:
     rank = rank_in(RankState.LISTED)
     for number in range(MOST_QUESTIONS - 1):
         assert rank.ask(_ASK_SIZES).number == number
-    assert not rank.takes_questions
+    assert not rank.takes_question(AskSizes)
     with pytest.raises(LocalProtocolError, match=f"at most {MOST_QUESTIONS} questions"):
         rank.ask(_ASK_SIZES)
     (send,) = rank.ask_matches("y == 1")  # for which there is always room
     assert isinstance(send, Send)
     rank.receive(Answer(number=5, told=_sizes(4)), 0)
-    assert not rank.takes_questions
+    assert not rank.takes_question(AskSizes)
     rank.receive(Answer(number=2, told=_sizes(4)), 0)
-    assert rank.takes_questions
+    assert rank.takes_question(AskSizes)
+
+
+def test_more_questions_for_ranges_are_open_beside_the_others() -> None:
+    rank, daemon = rank_in(RankState.STREAMING), daemon_in(DaemonState.STREAMING)
+    for _ in range(MOST_RANGE_QUESTIONS):
+        daemon.receive(rank.ask(_ASK_RANGES), 0)
+    assert not rank.takes_question(AskRanges)
+    with pytest.raises(LocalProtocolError, match=f"{MOST_RANGE_QUESTIONS} for ranges"):
+        rank.ask(_ASK_RANGES)
+    for _ in range(MOST_QUESTIONS - 1):
+        assert daemon.receive(rank.ask(_ASK_SIZES), 0)
+    rank.receive(Answer(number=3, told=_ABSENT), 0)
+    assert rank.takes_question(AskRanges)
+    assert not rank.takes_question(AskSizes)
+    refused = refusal(daemon.receive(_question(99, _ASK_RANGES), 0))
+    assert f"at most {MOST_RANGE_QUESTIONS} for ranges may be open" in refused.text
 
 
 @pytest.mark.parametrize("state", [state for state in DaemonState if state is not DaemonState.OVER])

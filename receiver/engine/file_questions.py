@@ -1,0 +1,162 @@
+"""Questions of other threads for the files below a dataset's folder: its tree, and ranges of them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError, EmlioError, RefusedError
+from emlio.formats.plain import checksums_of
+from emlio.receiver.engine.asker import OpenQuestion
+from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.machine.source import Source
+from emlio.session.trees import TreeCollector
+from emlio.store.tree import Tree
+from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
+
+__all__ = ["RangesQuestion", "TreeQuestion"]
+
+_BAD_CHECKSUM = "its bytes did not arrive as the daemon read them"
+
+
+class TreeQuestion(OpenQuestion):
+    """For the tree of a folder, part by part, by the first daemon that is there.
+
+    Attributes:
+        tree: what was found.
+        is_asked: whether a daemon makes an answer, which takes seconds for a million files.
+    """
+
+    kind = AskTree
+
+    def __init__(self, pool: DaemonPool) -> None:
+        self._pool = pool
+        self._collector = TreeCollector()
+        self.tree: Tree | None = None
+        self.is_asked = False
+
+    def source(self) -> Source | None:
+        """Return the first daemon that has agreed to the plan."""
+        return next((source for source in self._pool.sources if source.is_agreed), None)
+
+    def about(self) -> AskTree:
+        """Return the question for the next part."""
+        self.is_asked = True
+        return self._collector.ask()
+
+    def hear(self, source: Source, told: Told) -> None:
+        """Take a part; begin anew if the folder has another tree than that of the parts before.
+
+        Raises:
+            EmlioError: the daemon shows no tree.
+        """
+        self.is_asked = False
+        if isinstance(told, TreePart):
+            self.tree = self._collector.take(told)
+            self.done = self.tree is not None
+            return
+        assert isinstance(told, Absent)  # as the session has checked
+        if told.code != OTHER_TREE:
+            raise _refusal(source, told)
+        self._collector = TreeCollector()
+
+    def lost(self) -> None:
+        """Note that the daemon was lost; the one that is asked next goes on if it has the same tree."""
+        self.is_asked = False
+
+
+class RangesQuestion(OpenQuestion):
+    """For ranges of files of one tree, by the first daemon that has it.
+
+    A range that cannot be read fails, and the others are read all the same.
+    """
+
+    kind = AskRanges
+
+    def __init__(self, pool: DaemonPool, tree: bytes, ranges: npt.NDArray[np.void]) -> None:
+        """Prepare the question.
+
+        Args:
+            pool: the daemons.
+            tree: the tree's digest.
+            ranges: (n,) of RANGE, at most RANGES_PER_REQUEST.
+        """
+        self._pool = pool
+        self._tree = tree
+        self._left = ranges
+        self._place = 0  # of the first of them
+        self._count = len(ranges)
+        self._others: set[str] = set()  # daemons with another tree
+        self._heard: list[tuple[int, list[int], Ranges]] = []
+        self._failures: dict[int, str] = {}
+
+    def source(self) -> Source | None:
+        """Return the first daemon that has agreed to the plan and may have the tree."""
+        return next(iter(self._sources()), None)
+
+    def about(self) -> AskRanges:
+        """Return the question for the ranges that are left."""
+        return AskRanges(tree=self._tree, ranges=self._left.tobytes())
+
+    def hear(self, source: Source, told: Told) -> None:
+        """Take what was read.
+
+        Raises:
+            EmlioError: no daemon has the tree.
+        """
+        if isinstance(told, Absent):
+            self._failed(source, told)
+        else:
+            assert isinstance(told, Ranges)  # as the session has checked
+            self._take(told)
+        self.done = not len(self._left)
+
+    def results(self) -> "list[bytes | str]":
+        """Return the bytes of each range, checked, or why they could not be read. For one thread, once it is done."""
+        found: list[bytes | str] = [b""] * self._count
+        for first, sizes, told in self._heard:
+            crcs = np.frombuffer(told.crcs, "<u4")
+            good: list[bool] = (checksums_of(memoryview(told.payload), np.array(sizes, np.int64)) == crcs).tolist()
+            at = 0
+            for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
+                part, before = told.payload[at : at + size], found[place]
+                found[place] = before + part if before and isinstance(before, bytes) else part
+                at += size
+                if not is_good:
+                    self._failures.setdefault(place, _BAD_CHECKSUM)
+        for place, why in self._failures.items():
+            found[place] = why
+        return found
+
+    def _take(self, told: Ranges) -> None:
+        count = len(told.crcs) // 4
+        sizes: list[int] = self._left["length"][:count].tolist()
+        rest = sum(sizes) - len(told.payload)
+        sizes[-1] -= rest
+        self._heard.append((self._place, sizes, told))
+        self._drop(count - 1 if rest else count)
+        if rest:
+            self._left = self._left.copy()
+            self._left["offset"][0] += sizes[-1]
+            self._left["length"][0] = rest
+
+    def _failed(self, source: Source, told: Absent) -> None:
+        if told.code not in (NO_TREE, OTHER_TREE):
+            self._failures[self._place] = told.text
+            self._drop(1)
+            return
+        self._others.add(source.peer_name)
+        if not self._sources():
+            raise _refusal(source, told)
+
+    def _drop(self, count: int) -> None:
+        self._left = self._left[count:]
+        self._place += count
+
+    def _sources(self) -> list[Source]:
+        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in self._others]
+
+
+def _refusal(source: Source, told: Absent) -> EmlioError:
+    text = f"the daemon at {source.peer}: {told.text}"
+    if told.code == OTHER_TREE:
+        return DatasetError(f"{text}. Connect again to list the new ones")
+    return RefusedError(text, code=told.code) if told.code == NO_TREE else DatasetError(text)
