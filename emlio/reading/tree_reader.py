@@ -59,7 +59,7 @@ class TreeReader:
             DatasetError: the first range cannot be read, or its file is not the one in the tree.
         """
         ends = np.cumsum(sizes)
-        count = int(np.searchsorted(ends, most_bytes)) + 1
+        count = min(int(np.searchsorted(ends, most_bytes)) + 1, len(ends))
         cut = sizes[:count].copy()
         cut[-1] = min(int(cut[-1]), most_bytes - int(ends[count - 2] if count > 1 else 0))
         try:

@@ -54,6 +54,10 @@ def test_an_answer_is_filled_and_no_longer(reader: _Reader, most: int, count: in
     assert found.payload.tobytes() == wanted[:size]
 
 
+def test_ranges_that_fit_come_whole(reader: _Reader) -> None:
+    assert reader.read(("d/3", 0, 700), most_bytes=1000).payload.nbytes == 700
+
+
 def _rewritten(path: Path) -> None:
     path.write_bytes(b"x" * path.stat().st_size)
 

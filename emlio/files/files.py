@@ -1,0 +1,252 @@
+"""`Files`, the files below a dataset's folder, read over the network.
+
+Covers: the public methods, cutting what is wanted into questions, many of which are under way. Does not cover: the connection
+(emlio.receiver.process_connection), asking daemons (emlio.receiver.engine.file_questions), looking up (emlio.store.tree).
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.arguments import suggests_arguments
+from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.security import Security
+from emlio.receiver.engine.file_questions import RangesQuestion
+from emlio.receiver.process_connection import ProcessConnection
+from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.threads.interrupts import raises_interrupts
+from emlio.receiver.threads.promise import Promise
+from emlio.session.questions import RANGE
+from emlio.store.folder import Kind
+from emlio.store.tree import Tree
+from emlio.units import counted, format_duration
+from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
+
+__all__ = ["Files"]
+
+Path = str | bytes | PathLike[str]
+Request = Path | tuple[Path, int, int]
+
+_GRACE_S = 1.0
+"""Daemons may be away for the same timeout. Then that is the error, since it says more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A range of a file that there is; none of it may be left behind the file's end."""
+
+    path: Path
+    file: int
+    offset: int
+    length: int
+
+
+@suggests_arguments
+class Files:
+    """All files below the folder of a dataset, whatever its format, as they were when the daemon listed them.
+
+    Read-only and thread-safe. A process connects when it first needs the tree; what is pickled is the address and the
+    options. A file that has changed since it was listed is an error (a `FileError` with EIO), never other bytes.
+    """
+
+    def __init__(
+        self,
+        address: "str | os.PathLike[str]",
+        *,
+        recovery: Recovery = Recovery(),
+        security: Security = Security(),
+    ) -> None:
+        """Check the arguments; nothing is connected yet.
+
+        Args:
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET. Of several daemons the first that is there lists the files,
+                and those whose folders have the same tree take over from it.
+            recovery: timeouts. A read waits for so long for a daemon that is away.
+            security: keys and encryption.
+        """
+        parsed = Address.parse(address)
+        if not parsed.peers:
+            raise ConfigError(f"Files reads from a daemon, emlio://HOST:PORT/DATASET, got {str(address)!r}")
+        self._timeout_ns = recovery.timeout_ns
+        self._connection = ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        self._tree: Tree | None = None
+        self._digest = b""
+
+    @property
+    def tree(self) -> Tree:
+        """All entries, listed once.
+
+        Raises:
+            RefusedError: the daemon does not list this dataset's files.
+            PeerLostError: no daemon is there.
+        """
+        return self._tree or self._listed()
+
+    @raises_interrupts
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        """Return bytes of a file, from `offset` on: `length`, by default all; fewer at the file's end.
+
+        Raises:
+            FileError: there is no such file (ENOENT and others), or it has changed (EIO).
+            PeerLostError: no daemon answered in time.
+        """
+        return self.read_many(
+            [path if length is None and not offset else (path, offset, 1 << 62 if length is None else length)]
+        )[0]
+
+    @raises_interrupts
+    def read_many(self, requests: Iterable[Request]) -> list[bytes]:
+        """Return what `read` returns for each path, or (path, offset, length), with many requests under way at once.
+
+        Raises:
+            FileError: one cannot be read.
+            PeerLostError: no daemon answered in time.
+        """
+        found: list[bytes] = []
+        for one in self.read_each(requests):
+            if isinstance(one, FileError):
+                raise one
+            found.append(one)
+        return found
+
+    def read_each(self, requests: Iterable[Request]) -> "Iterator[bytes | FileError]":
+        """Yield what `read_many` returns, in order, or the error of a file that cannot be read; the others are read."""
+        tree = self.tree
+        found = [_find(tree, request) for request in requests]
+        answers = self._answers(tree, _cut([one for one in found if isinstance(one, _Found)]))
+        for one in found:
+            if isinstance(one, FileError):
+                yield one
+                continue
+            parts = [next(answers) for _ in range(0, one.length, RECORD_BYTES_PER_REPLY)]
+            yield _joined(one, parts)
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _listed(self) -> Tree:
+        with self._connection.lock():
+            if self._tree is not None:
+                return self._tree
+            question, promise = self._connection.connected().shell.engine.questions.tree()
+            try:
+                while True:
+                    try:
+                        promise.result(self._timeout_ns / 1e9 + _GRACE_S)
+                        break
+                    except TimeoutError:
+                        if not question.is_asked:
+                            raise self._lost("the list of files") from None
+                        # The daemon is there, and looks at all files.
+            finally:
+                promise.cancel()
+            tree = question.tree
+            assert tree is not None  # or there was an error
+            if self._digest not in (b"", tree.digest):
+                raise DatasetError(
+                    f"{self._connection.address} must have the files that it had when this Files was made. Make a new one"
+                )
+            self._tree, self._digest = tree, tree.digest
+            return tree
+
+    def _answers(self, tree: Tree, pieces: npt.NDArray[np.void]) -> "Iterator[bytes | str]":
+        """Yield the bytes of each piece, or why it cannot be read."""
+        questions = self._connection.connected().shell.engine.questions
+        asked: deque[tuple[RangesQuestion, Promise]] = deque()
+        ends = np.cumsum(pieces["length"], dtype=np.int64)
+        begin = 0
+        try:
+            while begin < len(pieces) or asked:
+                while begin < len(pieces) and len(asked) < MOST_RANGE_QUESTIONS:
+                    before = int(ends[begin - 1]) if begin else 0
+                    full = int(np.searchsorted(ends, before + RECORD_BYTES_PER_REPLY, side="right"))
+                    end = min(full, begin + RANGES_PER_REQUEST)
+                    asked.append(questions.ranges(tree.digest, pieces[begin:end]))
+                    begin = end
+                question, promise = asked[0]
+                try:
+                    promise.result(self._timeout_ns / 1e9 + _GRACE_S)
+                except TimeoutError:
+                    raise self._lost("a part of a file") from None
+                asked.popleft()
+                yield from question.results()
+        finally:
+            for _, promise in asked:
+                promise.cancel()  # after an interrupt no caller waits for it
+
+    def _lost(self, what: str) -> PeerLostError:
+        return PeerLostError(
+            f"{what} did not arrive within {format_duration(self._timeout_ns)}. Check that the daemon at "
+            f"{self._connection.address} is running"
+        )
+
+    def close(self) -> None:
+        """End this process's connection. A second call does nothing."""
+        self._connection.close()
+
+    def __repr__(self) -> str:
+        """Return the address, and how many entries there are. Never waits."""
+        known = "closed" if self._connection.is_closed else "not listed"
+        if self._tree is not None and not self._connection.is_closed:
+            known = counted(len(self._tree) - 1, "entry", "entries")
+        return f"<Files {self._connection.address}, {known}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs to connect by itself; it lists the files again, which must be the same."""
+        return {**self.__dict__, "_tree": None}
+
+
+def _find(tree: Tree, request: Request) -> _Found | FileError:
+    path, offset, length = request if isinstance(request, tuple) else (request, 0, 1 << 62)
+    if offset < 0 or length < 0:
+        raise ConfigError(f"offset and length must be at least 0, got {offset} and {length}")
+    try:
+        file = tree.lookup(path)
+    except FileError as error:
+        return error
+    if tree.kind(file) is not Kind.FILE:
+        return _failed(path, os.strerror(errno.EISDIR), errno.EISDIR, offset)
+    size = int(tree.sizes[file])
+    return _Found(path, file, min(offset, size), min(length, max(size - offset, 0)))
+
+
+def _cut(found: Sequence[_Found]) -> npt.NDArray[np.void]:
+    """Return what is wanted in pieces of which one fits an answer."""
+    lengths = np.array([one.length for one in found], np.int64)
+    counts = -(-lengths // RECORD_BYTES_PER_REPLY)
+    which = np.repeat(np.arange(len(found)), counts)
+    behind = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * RECORD_BYTES_PER_REPLY
+    pieces = np.empty(len(which), RANGE)
+    pieces["file"] = np.array([one.file for one in found], np.int64)[which]
+    pieces["offset"] = np.array([one.offset for one in found], np.int64)[which] + behind
+    pieces["length"] = np.minimum(lengths[which] - behind, RECORD_BYTES_PER_REPLY)
+    return pieces
+
+
+def _joined(found: _Found, parts: "list[bytes | str]") -> bytes | FileError:
+    good = [part for part in parts if isinstance(part, bytes)]
+    for part in parts:
+        if isinstance(part, str):
+            return _failed(found.path, part, errno.EIO, found.offset)
+    return good[0] if len(good) == 1 else b"".join(good)
+
+
+def _failed(path: Path, why: str, number: int, offset: int) -> FileError:
+    shown = os.fsdecode(path)
+    return FileError(f"{shown!r} cannot be read: {why}", errno=number, path=shown, offset=offset)
