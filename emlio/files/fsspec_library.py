@@ -1,0 +1,240 @@
+"""The file system `emlio://` of fsspec: pandas, pyarrow and others read a dataset's files by emlio://HOST:PORT/DATASET/PATH.
+
+Read-only. Only this module imports fsspec, which loads it when such a URL is opened.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, ClassVar, Literal, NoReturn
+
+from fsspec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from emlio.errors import ConfigError, FileError
+from emlio.files.files import Files, Request
+from emlio.receiver.addresses.security import Security
+from emlio.receiver.setup.recovery import Recovery
+from emlio.store.folder import Kind
+
+__all__ = ["EmlioFile", "EmlioFileSystem"]
+
+_TYPES = {Kind.FILE: "file", Kind.FOLDER: "directory"}
+
+
+class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """The files of datasets at daemons. A path is HOST:PORT/DATASET/PATH; see `Files` for what reading means."""
+
+    protocol: ClassVar[str] = "emlio"
+    root_marker = ""
+
+    def __init__(
+        self,
+        *,
+        keys: "str | os.PathLike[str] | None" = None,
+        daemon_key: str | None = None,
+        encryption: str = "auto",
+        timeout: "str | float" = "60s",
+        **options: Any,
+    ) -> None:
+        """See the class.
+
+        Args:
+            keys: see `Security`.
+            daemon_key: likewise.
+            encryption: likewise.
+            timeout: see `Recovery`.
+            options: those of every file system.
+        """
+        super().__init__(**options)
+        self._security = Security(keys=keys, daemon_key=daemon_key, encryption=encryption)
+        self._recovery = Recovery(timeout=timeout)
+        self._lock = Lock()
+        self._files: dict[str, Files] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return os.fspath(path).removeprefix("emlio://").rstrip("/")
+
+    def files(self, path: str) -> tuple[Files, str, str]:
+        """Return the files of a path's dataset, the path up to them, and the rest of it.
+
+        Raises:
+            FileNotFoundError: it names no dataset.
+        """
+        host, _, rest = self._strip_protocol(path).partition("/")
+        dataset, _, inside = rest.partition("/")
+        if not host or not dataset:
+            raise FileNotFoundError(errno.ENOENT, "a path must be emlio://HOST:PORT/DATASET/PATH", path)
+        place = f"{host}/{dataset}"
+        with self._lock:
+            if place not in self._files:
+                try:
+                    self._files[place] = Files(f"emlio://{place}", recovery=self._recovery, security=self._security)
+                except ConfigError as error:
+                    raise FileNotFoundError(errno.ENOENT, str(error), path) from error
+            return self._files[place], place, inside
+
+    def close(self) -> None:
+        """End the connections to all daemons; they are made again when they are needed."""
+        with self._lock:
+            closed, self._files = self._files, {}
+        for files in closed.values():
+            files.close()
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """See fsspec. A link counts as what it leads to; in a listing one to a folder does not, so that walks end."""
+        files, place, inside = self.files(path)
+        try:
+            number = files.tree.lookup(inside, follow=False)
+        except FileError as error:
+            raise _own(error, path) from error
+        shown = self._info(files, number, f"{place}/{inside}" if inside else place)
+        return {**shown, "type": "directory"} if shown["type"] == "link" and "mode" in shown else shown
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """See fsspec."""
+        files, place, inside = self.files(path)
+        tree = files.tree
+        try:
+            number = tree.lookup(inside)
+        except FileError as error:
+            raise _own(error, path) from error
+        name = f"{place}/{inside}" if inside else place
+        if tree.kind(number) is not Kind.FOLDER:
+            return [self.info(path)] if detail else [name]
+        names = [(one, f"{name}/{tree.names[one]}") for one in tree.entries(number)]
+        return [self._info(files, one, whole) if detail else whole for one, whole in names]
+
+    @staticmethod
+    def _info(files: Files, number: int, name: str) -> dict[str, Any]:
+        tree = files.tree
+        shown: dict[str, Any] = {"name": name}
+        if tree.kind(number) is Kind.LINK:
+            shown |= {"islink": True, "destination": os.fsdecode(tree.target(number))}
+            try:
+                number = tree.lookup(tree.path(number))
+            except FileError:
+                return {**shown, "size": 0, "type": "link"}  # it leads nowhere
+        entry = tree.entry(number)
+        is_file = entry.kind is Kind.FILE
+        kind = "link" if shown.get("islink") and not is_file else _TYPES[entry.kind]
+        mode = entry.mode | (stat.S_IFREG if is_file else stat.S_IFDIR)
+        size = entry.size_bytes if is_file else 0
+        return {**shown, "size": size, "type": kind, "mode": mode, "mtime": entry.mtime_ns / 1e9}
+
+    def modified(self, path: str) -> Any:
+        """See fsspec."""
+        return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
+
+    def ukey(self, path: str) -> str:
+        """See fsspec: it is another one if the dataset's files are."""
+        files, _, inside = self.files(path)
+        return f"{files.tree.digest.hex()}/{inside}"
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> "EmlioFile":
+        if mode != "rb":
+            _refuse()
+        info = self.info(path)
+        if info["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return EmlioFile(self, path, mode, block_size or "default", size=info["size"], **options)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """See fsspec."""
+        (found,) = self.cat_ranges([path], [start], [end], on_error="raise")
+        return found
+
+    def cat(
+        self,
+        path: Any,
+        recursive: bool = False,
+        on_error: Literal["raise", "omit", "return"] = "raise",
+        **_: Any,
+    ) -> Any:
+        """See fsspec. Many files take few requests."""
+        paths = self.expand_path(path, recursive=recursive)
+        if recursive:
+            paths = [one for one in paths if not self.isdir(one)]
+        none = [None] * len(paths)
+        found = self.cat_ranges(paths, none, none, on_error="raise" if on_error == "raise" else "return")
+        if not isinstance(path, list) and len(paths) == 1 and paths[0] == self._strip_protocol(path):
+            return found[0]
+        kept = dict(zip(paths, found, strict=True))
+        if on_error == "omit":
+            return {one: data for one, data in kept.items() if isinstance(data, bytes)}
+        return kept
+
+    def cat_ranges(
+        self,
+        paths: Sequence[str],
+        starts: Any,
+        ends: Any,
+        max_gap: Any = None,
+        on_error: str = "return",
+        **_: Any,
+    ) -> list[Any]:
+        """See fsspec. Many ranges take few requests."""
+        alike = isinstance(starts, list), isinstance(ends, list)
+        begins = starts if alike[0] else [starts] * len(paths)
+        stops = ends if alike[1] else [ends] * len(paths)
+        found: list[Any] = [None] * len(paths)
+        wanted: dict[str, list[tuple[int, Request]]] = {}
+        for place, (path, begin, stop) in enumerate(zip(paths, begins, stops, strict=True)):
+            try:
+                files, where, inside = self.files(path)
+                wanted.setdefault(where, []).append((place, _request(files, inside, begin, stop)))
+            except (FileError, FileNotFoundError) as error:
+                found[place] = _own(error, path) if isinstance(error, FileError) else error
+        for where, requests in wanted.items():
+            files = self._files[where]
+            answers = files.read_each([request for _, request in requests])
+            for (place, _request_of), one in zip(requests, answers, strict=True):
+                found[place] = _own(one, paths[place]) if isinstance(one, FileError) else one
+        if on_error == "raise":
+            for one in found:
+                if isinstance(one, Exception):
+                    raise one
+        return found
+
+
+class EmlioFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+    """An open file; fsspec buffers it."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        found: bytes = self.fs.cat_file(self.path, start, end)
+        return found
+
+
+def _request(files: Files, inside: str, begin: int | None, stop: int | None) -> Request:
+    """Return what to read for bounds that count from the end if they are negative."""
+    if not begin and stop is None:
+        return inside
+    size = files.tree.stat(inside).size_bytes
+    first, last, _ = slice(begin, stop).indices(size)
+    return inside, first, max(last - first, 0)
+
+
+def _own(error: FileError, path: str) -> OSError:
+    """Return Python's own error of that kind, such as FileNotFoundError, which programs expect."""
+    return OSError(error.errno or errno.EIO, str(error), path)
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+for _name in (
+    *("mkdir", "makedirs", "rmdir", "rm", "rm_file", "_rm", "delete", "mv", "move", "rename", "mv_file", "touch"),
+    *("cp_file", "copy", "cp", "put", "put_file", "upload", "pipe", "pipe_file", "write_text", "write_bytes"),
+):
+    setattr(EmlioFileSystem, _name, _refuse)
