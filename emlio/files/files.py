@@ -121,7 +121,8 @@ class Files:
     def read_each(self, requests: Iterable[Request]) -> "Iterator[bytes | FileError]":
         """Yield what `read_many` returns, in order, or the error of a file that cannot be read; the others are read."""
         tree = self.tree
-        found = [_find(tree, request) for request in requests]
+        folders: dict[bytes, int] = {}
+        found = [_find(tree, request, folders) for request in requests]
         answers = self._answers(tree, _cut([one for one in found if isinstance(one, _Found)]))
         for one in found:
             if isinstance(one, FileError):
@@ -212,14 +213,19 @@ class Files:
         return {**self.__dict__, "_tree": None}
 
 
-def _find(tree: Tree, request: Request) -> _Found | FileError:
+def _find(tree: Tree, request: Request, folders: dict[bytes, int]) -> _Found | FileError:
+    """Return what a request means, or the error of its path; `folders` are those that were looked up before."""
     path, offset, length = request if isinstance(request, tuple) else (request, 0, 1 << 62)
     if offset < 0 or length < 0:
         raise ConfigError(f"offset and length must be at least 0, got {offset} and {length}")
+    head, _, name = os.fsencode(path).rpartition(b"/")
     try:
-        file = tree.lookup(path)
+        folder = folders.get(head)
+        if folder is None:
+            folder = folders[head] = tree.folder(head)
+        file = tree.lookup(name, start=folder)
     except FileError as error:
-        return error
+        return _failed(path, os.strerror(error.errno or errno.EIO), error.errno or errno.EIO, offset)
     if tree.kind(file) is not Kind.FILE:
         return _failed(path, os.strerror(errno.EISDIR), errno.EISDIR, offset)
     size = int(tree.sizes[file])

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import stat
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
@@ -31,6 +32,7 @@ _LINKS = 40
 """The kernel's own limit of links on a way."""
 
 _FORMATS = {stat.S_IFREG: Kind.FILE, stat.S_IFDIR: Kind.FOLDER, stat.S_IFLNK: Kind.LINK}
+_FORMAT = 0o170000
 _ODD = (b".", b"..")
 
 
@@ -71,12 +73,15 @@ class Tree:
     digest: bytes = field(init=False)
     """Identifies the tree: two with the same digest have the same entries."""
 
-    _folders: npt.NDArray[np.int64] = field(init=False, repr=False)
-    _firsts: npt.NDArray[np.int64] = field(init=False, repr=False)
+    # Without NumPy, which takes ten times as long for one number: each path that is looked up needs several.
+    _modes: "memoryview[int]" = field(init=False, repr=False)
+    _sizes: "memoryview[int]" = field(init=False, repr=False)
+    _folders: "memoryview[int]" = field(init=False, repr=False)
+    _firsts: "memoryview[int]" = field(init=False, repr=False)
     """The first entry of each of these folders."""
 
-    _links: npt.NDArray[np.int64] = field(init=False, repr=False)
-    _target_bounds: npt.NDArray[np.int64] = field(init=False, repr=False)
+    _links: "memoryview[int]" = field(init=False, repr=False)
+    _target_bounds: "memoryview[int]" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check that the entries are a tree.
@@ -84,7 +89,7 @@ class Tree:
         Raises:
             DatasetError: they are none.
         """
-        formats = self.modes & 0o170000
+        formats = self.modes & _FORMAT
         folders = np.flatnonzero(formats == stat.S_IFDIR)
         ends = np.cumsum(self.sizes[folders]) + 1
         firsts = ends - self.sizes[folders]
@@ -99,10 +104,12 @@ class Tree:
             state.update(np.ascontiguousarray(column, column.dtype.newbyteorder("<")).data)
         for name, value in (
             ("digest", state.digest()),
-            ("_folders", folders),
-            ("_firsts", firsts),
-            ("_links", links),
-            ("_target_bounds", bounds),
+            ("_modes", self.modes.data),
+            ("_sizes", self.sizes.data),
+            ("_folders", folders.data),
+            ("_firsts", firsts.data),
+            ("_links", links.data),
+            ("_target_bounds", bounds.data),
         ):
             object.__setattr__(self, name, value)
 
@@ -112,41 +119,40 @@ class Tree:
 
     def kind(self, number: int) -> Kind:
         """Return what an entry is."""
-        return _FORMATS[stat.S_IFMT(int(self.modes[number]))]
+        return _FORMATS[self._modes[number] & _FORMAT]
 
     def are_files(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of these entries are files."""
-        return (self.modes[numbers] & 0o170000) == stat.S_IFREG
+        return (self.modes[numbers] & _FORMAT) == stat.S_IFREG
 
     def entry(self, number: int) -> Entry:
         """Return an entry."""
-        mode = int(self.modes[number])
         return Entry(
-            kind=_FORMATS[stat.S_IFMT(mode)],
-            mode=stat.S_IMODE(mode),
-            size_bytes=int(self.sizes[number]),
+            kind=self.kind(number),
+            mode=self._modes[number] & ~_FORMAT,
+            size_bytes=self._sizes[number],
             mtime_ns=int(self.mtimes_ns[number]),
         )
 
     def entries(self, folder: int) -> range:
         """Return the numbers of a folder's entries."""
-        first = int(self._firsts[np.searchsorted(self._folders, folder)])
-        return range(first, first + int(self.sizes[folder]))
+        first = self._firsts[bisect_left(self._folders, folder)]
+        return range(first, first + self._sizes[folder])
 
     def target(self, link: int) -> bytes:
         """Return the path that a link holds."""
-        place = int(np.searchsorted(self._links, link))
+        place = bisect_left(self._links, link)
         return self.targets[self._target_bounds[place] : self._target_bounds[place + 1]].tobytes()
 
     def target_begin(self, number: int) -> int:
         """Return where the targets of links from an entry on begin in `targets`."""
-        return int(self._target_bounds[np.searchsorted(self._links, number)])
+        return self._target_bounds[bisect_left(self._links, number)]
 
     def parent(self, number: int) -> int:
         """Return the folder of an entry; the top one is in itself."""
         if number == 0:
             return 0
-        return int(self._folders[np.searchsorted(self._firsts, number, side="right") - 1])
+        return self._folders[bisect_right(self._firsts, number) - 1]
 
     def path(self, number: int) -> bytes:
         """Return an entry's path below the top folder, which is empty for that itself."""
@@ -156,11 +162,12 @@ class Tree:
             number = self.parent(number)
         return b"/".join(reversed(parts))
 
-    def lookup(self, path: "str | bytes | PathLike[str]", *, follow: bool = True) -> int:
+    def lookup(self, path: "str | bytes | PathLike[str]", *, follow: bool = True, start: int = 0) -> int:
         """Return the number of the entry at a path below the top folder.
 
         Args:
             path: relative to it; a / at its begin means the same.
+            start: the folder that it is relative to instead.
             follow: whether to return where a link leads to, if the path is that of one. Links on the way are followed.
 
         Raises:
@@ -168,7 +175,7 @@ class Tree:
         """
         whole = os.fsencode(path)
         waiting = whole.split(b"/")[::-1]
-        here, links = 0, 0
+        here, links = start, 0
         while waiting:
             part = waiting.pop()
             if self.kind(here) is not Kind.FOLDER:
@@ -236,14 +243,8 @@ class Tree:
     def _child(self, folder: int, name: bytes) -> int:
         """Return the number of a folder's entry of this name, or -1."""
         within = self.entries(folder)
-        low, high = within.start, within.stop
-        while low < high:
-            middle = (low + high) // 2
-            if self.names.raw(middle) < name:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < within.stop and self.names.raw(low) == name else -1
+        place = bisect_left(within, name, key=self.names.raw)
+        return within[place] if place < len(within) and self.names.raw(within[place]) == name else -1
 
 
 def _fault_in(

@@ -41,6 +41,7 @@ class _Served:
     key: str
     answers: Event = field(default_factory=Event)
     threads: int = 1
+    each: int = 1
     raises: Exception | None = None
 
     def read(self) -> Told:
@@ -59,7 +60,8 @@ class _Subjects:
     def find(self, served: _Served | None, _: Subject) -> Work:
         if served is None:
             return Work(make=lambda: _TOLD)
-        return Work(make=served.read, place=Place(subject="x", dataset=served.key, threads=served.threads))
+        place = Place(subject="x", dataset=served.key, threads=served.threads, each=served.each)
+        return Work(make=served.read, place=place)
 
     def forget(self, served: ServedDataset) -> None:
         pass
@@ -202,6 +204,23 @@ def test_clients_take_turns_at_a_disk_and_only_some_read_it_at_once() -> None:
             control.turn()
         assert [client for client, _ in control.told if client is not greedy] == others
         assert {client for client, _ in control.told[:6]} == {greedy, *others}
+
+
+def test_a_client_for_which_several_answers_are_read_at_once_leaves_threads_to_others() -> None:
+    disk = _Served("x", threads=4, each=2)
+    with _control(disk) as control:
+        greedy, other = _Client(b"greedy", disk), _Client(b"other", disk)
+        for number in range(5):
+            control.ask(greedy, number)
+        assert control.nothing_comes()
+        assert len(control.service._workers._threads) == 2
+        control.ask(other, 0)
+        assert control.nothing_comes()
+        assert len(control.service._workers._threads) == 3
+        disk.answers.set()
+        for _ in range(6):
+            control.turn()
+        assert sorted(number for client, number in control.told if client is greedy) == list(range(5))
 
 
 @pytest.mark.parametrize("read", [False, True])
