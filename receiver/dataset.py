@@ -86,8 +86,8 @@ class EmlioDataset:
                 f'on_error must be "raise" for an EmlioDataset, got {recovery.on_error!r}: a record that is asked for by its '
                 "number cannot be left out or replaced"
             )
-        address = Address.parse(address, local)
-        self._connection = ProcessConnection(address, recovery, security, kind="EmlioDataset", noun="the dataset is")
+        parsed = Address.parse(address, local)
+        self._connection = ProcessConnection(parsed, recovery, security, kind="EmlioDataset", noun="the dataset is")
         self._finder: tuple[Connected, SingleRecords] | None = None
 
     # ---- records --------------------------------------------------------------------------------------------------

@@ -3,13 +3,15 @@
 Read-only. Only this module imports fsspec, which loads it when such a URL is opened.
 """
 
+# fsspec has no types.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import errno
 import os
 import stat
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, NoReturn
 
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
@@ -28,7 +30,7 @@ _TYPES = {Kind.FILE: "file", Kind.FOLDER: "directory"}
 class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     """The files of datasets at daemons. A path is HOST:PORT/DATASET/PATH; see `Files` for what reading means."""
 
-    protocol: ClassVar[str] = "emlio"
+    protocol = "emlio"
     root_marker = ""
 
     def __init__(
@@ -141,24 +143,34 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
     # ---- reading --------------------------------------------------------------------------------------------------
 
-    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> "EmlioFile":
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: Any = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **options: Any,
+    ) -> "EmlioFile":
         if mode != "rb":
             _refuse()
         info = self.info(path)
         if info["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return EmlioFile(self, path, mode, block_size or "default", size=info["size"], **options)
+        return EmlioFile(
+            self, path, mode, block_size or "default", cache_options=cache_options, size=info["size"], **options
+        )
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """See fsspec."""
-        (found,) = self.cat_ranges([path], [start], [end], on_error="raise")
+        found: bytes = self.cat_ranges([path], [start], [end], on_error="raise")[0]
         return found
 
     def cat(
         self,
         path: Any,
         recursive: bool = False,
-        on_error: Literal["raise", "omit", "return"] = "raise",
+        on_error: str = "raise",
         **_: Any,
     ) -> Any:
         """See fsspec. Many files take few requests."""

@@ -53,7 +53,7 @@ class TreeCollector:
         self._digest = b""
         self._total = 0
         self._count = 0
-        self._columns: list[tuple[npt.NDArray[np.generic], ...]] = []
+        self._columns: list[list[npt.NDArray[np.int64]]] = []
         self._names: list[bytes] = []
         self._targets: list[bytes] = []
 
@@ -76,16 +76,17 @@ class TreeCollector:
     def _add(self, data: bytes, count: int) -> None:
         if len(data) < _ENTRY_BYTES * count:
             raise RemoteProtocolError(f"a part of a tree must have {count} entries, got {len(data)} bytes")
-        at, columns = 0, list[npt.NDArray[np.generic]]()
+        at, columns = 0, list[npt.NDArray[np.int64]]()
         for kind in _COLUMNS:
-            columns.append(np.frombuffer(data, kind, count, at))
-            at += columns[-1].nbytes
+            columns.append(np.frombuffer(data, kind, count, at).astype(np.int64))
+            at += np.dtype(kind).itemsize * count
         modes, sizes, _, lengths = columns
         links = sizes[(modes & 0o170000) == stat.S_IFLNK]
-        names, targets = int(lengths.sum(dtype=np.int64)), len(data) - at - int(lengths.sum(dtype=np.int64))
+        names = int(lengths.sum())
+        targets = len(data) - at - names
         if targets < 0 or (links < 0).any() or (links > targets).any() or int(links.sum()) != targets:
             raise RemoteProtocolError(f"a part of a tree must have its names and targets, got {len(data)} bytes")
-        self._columns.append(tuple(columns))
+        self._columns.append(columns)
         self._names.append(data[at : at + names])
         self._targets.append(data[at + names :])
         self._count += count
@@ -98,8 +99,8 @@ class TreeCollector:
         try:
             tree = Tree(
                 modes=modes.astype(np.uint16),
-                sizes=sizes.astype(np.int64),
-                mtimes_ns=mtimes_ns.astype(np.int64),
+                sizes=sizes,
+                mtimes_ns=mtimes_ns,
                 names=NameTable(np.frombuffer(text, np.uint8), bounds),
                 targets=np.frombuffer(b"".join(self._targets), np.uint8),
             )

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +124,8 @@ class Tree:
 
     def are_files(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of these entries are files."""
-        return (self.modes[numbers] & _FORMAT) == stat.S_IFREG
+        found: npt.NDArray[np.bool_] = (self.modes[numbers] & _FORMAT) == stat.S_IFREG
+        return found
 
     def entry(self, number: int) -> Entry:
         """Return an entry."""
@@ -249,7 +251,7 @@ class Tree:
 
 def _fault_in(
     tree: Tree,
-    formats: npt.NDArray[np.uint16],
+    formats: npt.NDArray[np.integer[Any]],
     folders: npt.NDArray[np.int64],
     firsts: npt.NDArray[np.int64],
     target_bytes: int,

@@ -82,7 +82,10 @@ def test_reads_go_on_after_each_kill_of_their_daemon(tmp_path: Path, wanted: dic
 
 def test_reads_wait_for_a_daemon_that_stands_still_but_not_for_ever(tmp_path: Path, wanted: dict[str, bytes]) -> None:
     name, data = next(iter(wanted.items()))
-    with _start(tmp_path) as daemon, Files(daemon.address("x"), recovery=Recovery(timeout="20s", heartbeat="500ms")) as files:
+    with (
+        _start(tmp_path) as daemon,
+        Files(daemon.address("x"), recovery=Recovery(timeout="20s", heartbeat="500ms")) as files,
+    ):
         assert files.read(name) == data
         daemon.pause()
         found: list[bytes] = []

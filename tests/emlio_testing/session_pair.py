@@ -45,8 +45,10 @@ from emlio.wire.questions import (
     Answer,
     AskEnergy,
     AskMatches,
+    AskRanges,
     AskRecords,
     AskSizes,
+    AskTree,
     Energy,
     Matches,
     Sizes,
@@ -329,8 +331,8 @@ class SessionPair:
                 )
                 size = min(CONTENT_PART_BYTES, total - about.first)
                 return Matches(first=about.first, size=size, total=total, data=pack(bytes(size)))
-            case AskRecords():
-                return Absent(code="dataset", text="no records are kept here")
+            case AskRecords() | AskTree() | AskRanges():
+                return Absent(code="dataset", text="no records or files are kept here")
             case AskEnergy():
                 return self._settings.energy
 
