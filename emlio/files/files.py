@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -120,16 +121,23 @@ class Files:
 
     def read_each(self, requests: Iterable[Request]) -> "Iterator[bytes | FileError]":
         """Yield what `read_many` returns, in order, or the error of a file that cannot be read; the others are read."""
-        tree = self.tree
-        folders: dict[bytes, int] = {}
-        found = [_find(tree, request, folders) for request in requests]
-        answers = self._answers(tree, _cut([one for one in found if isinstance(one, _Found)]))
-        for one in found:
+        tree, folders, left = self.tree, dict[bytes, int](), iter(requests)
+        found: deque[_Found | FileError] = deque()
+
+        def pieces() -> Iterator[npt.NDArray[np.void]]:
+            """Look up as many as fill a question, while those before are under way."""
+            while some := [_find(tree, request, folders) for request in islice(left, RANGES_PER_REQUEST)]:
+                found.extend(some)
+                yield _cut(some)
+
+        answers = self._answers(tree, pieces())
+        for first in answers:
+            one = found.popleft()
             if isinstance(one, FileError):
                 yield one
-                continue
-            parts = [next(answers) for _ in range(0, one.length, RECORD_BYTES_PER_REPLY)]
-            yield _joined(one, parts)
+            else:
+                more = range(RECORD_BYTES_PER_REPLY, one.length, RECORD_BYTES_PER_REPLY)
+                yield _joined(one, [first, *(next(answers) for _ in more)])
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -158,29 +166,29 @@ class Files:
             self._tree, self._digest = tree, tree.digest
             return tree
 
-    def _answers(self, tree: Tree, pieces: npt.NDArray[np.void]) -> "Iterator[bytes | str]":
-        """Yield the bytes of each piece, or why it cannot be read."""
+    def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> "Iterator[bytes | str]":
+        """Yield the bytes of each piece, or why it cannot be read; those of no length are not asked for."""
         questions = self._connection.connected().shell.engine.questions
-        asked: deque[tuple[RangesQuestion, Promise]] = deque()
-        ends = np.cumsum(pieces["length"], dtype=np.int64)
-        begin = 0
+        asked: deque[tuple[list[int], RangesQuestion, Promise]] = deque()
+        parts = (part for array in arrays for part in _that_fit(array))
         try:
-            while begin < len(pieces) or asked:
-                while begin < len(pieces) and len(asked) < MOST_RANGE_QUESTIONS:
-                    before = int(ends[begin - 1]) if begin else 0
-                    full = int(np.searchsorted(ends, before + RECORD_BYTES_PER_REPLY, side="right"))
-                    end = min(full, begin + RANGES_PER_REQUEST)
-                    asked.append(questions.ranges(tree.digest, pieces[begin:end]))
-                    begin = end
-                question, promise = asked[0]
+            while True:
+                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
+                    wanted = part[part["length"] > 0]
+                    asked.append((part["length"].tolist(), *questions.ranges(tree.digest, wanted)))
+                if not asked:
+                    return
+                lengths, question, promise = asked[0]
                 try:
                     promise.result(self._timeout_ns / 1e9 + _GRACE_S)
                 except TimeoutError:
                     raise self._lost("a part of a file") from None
                 asked.popleft()
-                yield from question.results()
+                results = iter(question.results())
+                for length in lengths:
+                    yield next(results) if length else b""
         finally:
-            for _, promise in asked:
+            for _, _, promise in asked:
                 promise.cancel()  # after an interrupt no caller waits for it
 
     def _lost(self, what: str) -> PeerLostError:
@@ -232,17 +240,30 @@ def _find(tree: Tree, request: Request, folders: dict[bytes, int]) -> _Found | F
     return _Found(path, file, min(offset, size), min(length, max(size - offset, 0)))
 
 
-def _cut(found: Sequence[_Found]) -> npt.NDArray[np.void]:
-    """Return what is wanted in pieces of which one fits an answer."""
-    lengths = np.array([one.length for one in found], np.int64)
-    counts = -(-lengths // RECORD_BYTES_PER_REPLY)
+def _cut(found: "Sequence[_Found | FileError]") -> npt.NDArray[np.void]:
+    """Return what is wanted in pieces of which one fits an answer; one of no length for what needs none."""
+    rows = [(one.file, one.offset, one.length) if isinstance(one, _Found) else (0, 0, 0) for one in found]
+    files, offsets, lengths = np.array(rows, np.int64).T
+    counts = np.maximum(-(-lengths // RECORD_BYTES_PER_REPLY), 1)
     which = np.repeat(np.arange(len(found)), counts)
     behind = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * RECORD_BYTES_PER_REPLY
     pieces = np.empty(len(which), RANGE)
-    pieces["file"] = np.array([one.file for one in found], np.int64)[which]
-    pieces["offset"] = np.array([one.offset for one in found], np.int64)[which] + behind
+    pieces["file"] = files[which]
+    pieces["offset"] = offsets[which] + behind
     pieces["length"] = np.minimum(lengths[which] - behind, RECORD_BYTES_PER_REPLY)
     return pieces
+
+
+def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
+    """Yield pieces in parts of which each fits a question and its answer."""
+    ends = np.cumsum(pieces["length"], dtype=np.int64)
+    begin = 0
+    while begin < len(pieces):
+        before = int(ends[begin - 1]) if begin else 0
+        full = int(np.searchsorted(ends, before + RECORD_BYTES_PER_REPLY, side="right"))
+        end = min(full, begin + RANGES_PER_REQUEST)
+        yield pieces[begin:end]
+        begin = end
 
 
 def _joined(found: _Found, parts: "list[bytes | str]") -> bytes | FileError:

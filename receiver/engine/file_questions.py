@@ -77,7 +77,7 @@ class RangesQuestion(OpenQuestion):
         Args:
             pool: the daemons.
             tree: the tree's digest.
-            ranges: (n,) of RANGE, at most RANGES_PER_REQUEST.
+            ranges: (n,) of RANGE, at most RANGES_PER_REQUEST; without any nothing is asked.
         """
         self._pool = pool
         self._tree = tree
@@ -87,6 +87,7 @@ class RangesQuestion(OpenQuestion):
         self._others: set[str] = set()  # daemons with another tree
         self._heard: list[tuple[int, list[int], Ranges]] = []
         self._failures: dict[int, str] = {}
+        self.done = not len(ranges)
 
     def source(self) -> Source | None:
         """Return the first daemon that has agreed to the plan and may have the tree."""

@@ -196,12 +196,10 @@ def test_clients_take_turns_at_a_disk_and_only_some_read_it_at_once(each: int) -
         greedy, others = _Client(b"greedy", disk), [_Client(bytes((owner,)), disk) for owner in range(3)]
         for number in range(5):
             control.ask(greedy, number)
-        assert control.nothing_comes()
-        assert len(control.service._workers._threads) == each
+        assert (control.nothing_comes(), len(control.service._workers._threads)) == (True, each)
         for other in others:
             control.ask(other, 0)
-        assert control.nothing_comes()
-        assert len(control.service._workers._threads) == each + 1
+        assert (control.nothing_comes(), len(control.service._workers._threads)) == (True, each + 1)
         disk.answers.set()
         for _ in range(8):
             control.turn()
