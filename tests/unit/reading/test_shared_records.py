@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.errors import ClosedError, DatasetError
+from emlio.errors import ClosedError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.planner.choice.choice import Choice
@@ -410,22 +409,4 @@ def test_plans_that_do_not_tell_are_read_as_without_sharing(dataset: Dataset) ->
     spec = PlanSpec(seed=1, batch_size=8, shuffle=Shuffle(), sampling=Choice(repeat=2))
     _run([Job(engine, 0, clock, spec=spec) for _ in range(2)], clock, 40)
     assert engine.shared.kept is None
-    engine.close()
-
-
-def test_what_is_read_through_the_page_cache_instead_counts_as_waiting_for_the_disk(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = SharedMemory(dataset.size_bytes // 3)
-    engine = open_engine(dataset, None, AheadBudget(8 << 20), direct=IoSettings(), memory=memory)
-    assert isinstance(engine, DirectEngine)
-
-    def refuse(_: object) -> NoReturn:
-        raise DatasetError("this file system refuses direct reading")
-
-    monkeypatch.setattr(engine.direct, "open_all", refuse)
-    clock = ManualClock()
-    _run([Job(engine, seed, clock) for seed in range(2)], clock, 10)  # type: ignore[arg-type]  # any engine
-    assert engine.queue.waited_ns() == 0
-    assert engine.waited_ns() > 0
     engine.close()
