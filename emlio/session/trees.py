@@ -8,6 +8,7 @@ the entries (emlio.store.tree).
 """
 
 import stat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ class TreeCollector:
         self._digest = b""
         self._total = 0
         self._count = 0
-        self._columns: list[list[npt.NDArray[np.int64]]] = []
+        self._columns: list[list[npt.NDArray[Any]]] = [[] for _ in _COLUMNS]  # the parts of each
         self._names: list[bytes] = []
         self._targets: list[bytes] = []
 
@@ -76,29 +77,29 @@ class TreeCollector:
     def _add(self, data: bytes, count: int) -> None:
         if len(data) < _ENTRY_BYTES * count:
             raise RemoteProtocolError(f"a part of a tree must have {count} entries, got {len(data)} bytes")
-        at, columns = 0, list[npt.NDArray[np.int64]]()
-        for kind in _COLUMNS:
-            columns.append(np.frombuffer(data, kind, count, at).astype(np.int64))
-            at += np.dtype(kind).itemsize * count
-        modes, sizes, _, lengths = columns
+        at = 0
+        for kind, column in zip(_COLUMNS, self._columns, strict=True):
+            column.append(np.frombuffer(data, kind, count, at).copy())
+            at += column[-1].nbytes
+        modes, sizes, _, lengths = (column[-1] for column in self._columns)
         links = sizes[(modes & 0o170000) == stat.S_IFLNK]
-        names = int(lengths.sum())
+        names = int(lengths.sum(dtype=np.int64))
         targets = len(data) - at - names
         if targets < 0 or (links < 0).any() or (links > targets).any() or int(links.sum()) != targets:
             raise RemoteProtocolError(f"a part of a tree must have its names and targets, got {len(data)} bytes")
-        self._columns.append(columns)
         self._names.append(data[at : at + names])
         self._targets.append(data[at + names :])
         self._count += count
 
     def _tree(self) -> Tree:
-        modes, sizes, mtimes_ns, lengths = (np.concatenate(column) for column in zip(*self._columns, strict=True))
+        modes, sizes, mtimes_ns, lengths = (_joined(column) for column in self._columns)
         text = b"".join(self._names)
+        self._names.clear()
         bounds = np.zeros(self._total + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
         try:
             tree = Tree(
-                modes=modes.astype(np.uint16),
+                modes=modes,
                 sizes=sizes,
                 mtimes_ns=mtimes_ns,
                 names=NameTable(np.frombuffer(text, np.uint8), bounds),
@@ -109,3 +110,10 @@ class TreeCollector:
         if tree.digest != self._digest:
             raise RemoteProtocolError(f"a tree must have the digest {self._digest.hex()}, got {tree.digest.hex()}")
         return tree
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return a column of its parts, which are dropped: a million entries must not be there twice."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole.astype(whole.dtype.newbyteorder("="), copy=False)
