@@ -22,7 +22,7 @@ enum {
     ACCESS = 34, CREATE, INTERRUPT, BMAP, DESTROY, IOCTL, BATCH_FORGET = 42, FALLOCATE, READDIRPLUS, RENAME2,
     COPY_FILE_RANGE = 47, TMPFILE = 51
 };
-enum { NOTIFY_INVAL_INODE = 2, NOTIFY_STORE = 4 };
+enum { NOTIFY_STORE = 4 };
 
 typedef struct {
     uint32_t size, opcode;
@@ -89,11 +89,6 @@ typedef struct {
     uint32_t size, padding;
 } store_notice;
 
-typedef struct {
-    uint64_t inode;
-    int64_t offset, size;
-} invalid_notice;
-
 _Static_assert(sizeof(request) == 40, "struct fuse_in_header");
 _Static_assert(sizeof(response) == 16, "struct fuse_out_header");
 _Static_assert(sizeof(attributes) == 88, "struct fuse_attr");
@@ -105,7 +100,6 @@ _Static_assert(sizeof(read_request) == 40, "struct fuse_read_in");
 _Static_assert(sizeof(listed_entry) == 24, "struct fuse_dirent");
 _Static_assert(sizeof(found_statfs) == 80, "struct fuse_statfs_out");
 _Static_assert(sizeof(store_notice) == 24, "struct fuse_notify_store_out");
-_Static_assert(sizeof(invalid_notice) == 24, "struct fuse_notify_inval_inode_out");
 
 /* ---- the tree ---------------------------------------------------------------------------------------------------------- */
 

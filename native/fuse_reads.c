@@ -322,14 +322,20 @@ static void lay_tripwire(session *of, const holding *held) {
     link_held(of, wire);
 }
 
+/* Open the root of the mount; -1 if it is not there. Kept open for a call only: it keeps the file system in use. */
+static int open_root(const session *of) {
+    struct stat found;
+    const int root = of->directory[0] ? open(of->directory, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (root < 0 || (!fstat(root, &found) && found.st_dev == of->mounted_device)) return root;
+    close(root);
+    return -1;
+}
+
 /* Make an entry known to the kernel again, which has forgotten it, by a look at its path. */
 static int make_known(session *of, int *root, uint64_t inode) {
     char path[PATH_MAX];
     struct stat found;
-    if (*root < 0 && of->directory[0]) {
-        *root = open(of->directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (*root >= 0 && (fstat(*root, &found) || found.st_dev != of->mounted_device)) close(*root), *root = -1;
-    }
+    if (*root < 0) *root = open_root(of);
     if (*root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) return 0;
     return !fstatat(*root, path, &found, AT_SYMLINK_NOFOLLOW) && found.st_ino == inode;
 }
@@ -411,14 +417,16 @@ EXPORTED void emlio_fuse_push(session *of, int64_t n, const pushed *all) {
     free(held);
 }
 
-/* Free the pages of `n` files, and take their tripwires away. Pages of a READ that waits stay. */
+/* Free the pages of `n` files, and take their tripwires away.
+
+   With an advice, not with FUSE_NOTIFY_INVAL_INODE, which makes the kernel ask for the attributes again, and waits for pages. */
 EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes) {
-    notifying call;
-    pthread_mutex_lock(&of->lock);
-    begin_call(of, &call);
-    for (int64_t i = 0; i < n && !of->closing; i++) {
+    const int root = open_root(of);
+    char path[PATH_MAX];
+    for (int64_t i = 0; i < n; i++) {
         if (inodes[i] < 1 || !is_kind(&of->files, (uint64_t)inodes[i], S_IFREG)) continue;
         const uint64_t inode = (uint64_t)inodes[i];
+        pthread_mutex_lock(&of->lock);
         for (holding **link = &of->held[BUCKET(inode)]; *link;) {
             holding *one = *link;
             if (one->inode != inode || !one->is_wire) {
@@ -428,15 +436,12 @@ EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes) {
             *link = one->next;
             free(one);
         }
-        if (is_awaited(of, inode, 0, (uint64_t)of->files.of.sizes[inode - 1])) continue;
-        atomic_store(&call.since_ns, now_ns());
         pthread_mutex_unlock(&of->lock);
-        const invalid_notice notice = {inode, 0, 0};
-        const response head = {sizeof head + sizeof notice, NOTIFY_INVAL_INODE, 0};
-        const struct iovec parts[] = {{(void *)(uintptr_t)&head, sizeof head}, {(void *)(uintptr_t)&notice, sizeof notice}};
-        if (writev(of->device, parts, 2) >= 0) count_one(of, COUNT_DROPPED);
-        pthread_mutex_lock(&of->lock);
+        if (root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) continue;
+        const int file = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (file < 0) continue;
+        if (!posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
+        close(file);
     }
-    end_call(of, &call);
-    pthread_mutex_unlock(&of->lock);
+    if (root >= 0) close(root);
 }
