@@ -417,19 +417,19 @@ EXPORTED void emlio_fuse_push(session *of, int64_t n, const pushed *all) {
     free(held);
 }
 
-/* Free the pages of `n` files, and take their tripwires away.
+/* Free the pages of `size` bytes, from an offset on, of each of `n` files, and take their tripwires away.
 
    With an advice, not with FUSE_NOTIFY_INVAL_INODE, which makes the kernel ask for the attributes again, and waits for pages. */
-EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes) {
+EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes, const int64_t *offsets, int64_t size) {
     const int root = open_root(of);
     char path[PATH_MAX];
     for (int64_t i = 0; i < n; i++) {
-        if (inodes[i] < 1 || !is_kind(&of->files, (uint64_t)inodes[i], S_IFREG)) continue;
-        const uint64_t inode = (uint64_t)inodes[i];
+        if (inodes[i] < 1 || !is_kind(&of->files, (uint64_t)inodes[i], S_IFREG) || offsets[i] < 0) continue;
+        const uint64_t inode = (uint64_t)inodes[i], offset = (uint64_t)offsets[i];
         pthread_mutex_lock(&of->lock);
         for (holding **link = &of->held[BUCKET(inode)]; *link;) {
             holding *one = *link;
-            if (one->inode != inode || !one->is_wire) {
+            if (one->inode != inode || !one->is_wire || one->offset < offset || one->offset - offset >= (uint64_t)size) {
                 link = &one->next;
                 continue;
             }
@@ -440,7 +440,7 @@ EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes) {
         if (root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) continue;
         const int file = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (file < 0) continue;
-        if (!posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
+        if (!posix_fadvise(file, offsets[i], size, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
         close(file);
     }
     if (root >= 0) close(root);

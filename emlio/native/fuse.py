@@ -209,10 +209,12 @@ class FuseSession:
         self._library.emlio_fuse_push(self._session, count, table.ctypes.data)
         return results
 
-    def drop(self, inodes: _Ints) -> None:
-        """Free the pages of files, and take their tripwires away."""
-        wanted = np.ascontiguousarray(inodes, np.int64)
-        self._library.emlio_fuse_drop(self._session, len(wanted), wanted.ctypes.data)
+    def drop(self, inodes: _Ints, offsets: _Ints, size: int) -> None:
+        """Free pages of files, and take their tripwires away: as many bytes from an offset on."""
+        given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets)]
+        if len(given[0]) != len(given[1]) or size < 1:
+            raise ValueError("each file must have an offset, and the size be at least 1")
+        self._library.emlio_fuse_drop(self._session, len(given[0]), *(each.ctypes.data for each in given), size)
 
     def counts(self) -> Counts:
         """Return what was counted."""

@@ -69,7 +69,7 @@ _SIGNATURES: Final = {
     "emlio_fuse_wait": (_INT, _POINTER, _POINTER, _INT, _INT),
     "emlio_fuse_answer": (None, _POINTER, _INT, *[_POINTER] * 6),
     "emlio_fuse_push": (None, _POINTER, _INT, _POINTER),
-    "emlio_fuse_drop": (None, _POINTER, _INT, _POINTER),
+    "emlio_fuse_drop": (None, _POINTER, _INT, _POINTER, _POINTER, _INT),
     "emlio_fuse_counts": (None, _POINTER, _POINTER),
     "emlio_fuse_abort": (_FLAG, _POINTER),
     "emlio_fuse_stop": (None, _POINTER),

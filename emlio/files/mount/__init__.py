@@ -3,6 +3,7 @@
 The server of the kernel's requests is C (native/fuse_*.c); Python hears only of reads whose bytes are not there.
 """
 
+from emlio.files.mount.agent import Agent
 from emlio.files.mount.mount import Mount
 
-__all__ = ["Mount"]
+__all__ = ["Agent", "Mount"]

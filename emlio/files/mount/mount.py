@@ -48,7 +48,6 @@ class Mount:
         directory: str | PathLike[str],
         source: Source,
         *,
-        on_reads: Callable[[Sequence[Miss]], None] | None = None,
         limit_s: float = 60.0,
     ) -> None:
         """Mount it; from now on it can be used.
@@ -57,14 +56,14 @@ class Mount:
             tree: the entries.
             directory: where to mount it: a folder that exists.
             source: where bytes come from that were not pushed.
-            on_reads: called with reads that missed and tripwires that were read, before the source is asked.
             limit_s: how long a read may wait for the source.
 
         Raises:
             FileError: it cannot be mounted.
         """
         self.directory = os.path.realpath(directory)
-        self._source, self._on_reads = source, on_reads
+        self.on_reads: Callable[[Sequence[Miss]], None] | None = None
+        self._source = source
         self._closing = Lock()
         self._closed = False
         self._device = attach(self.directory)
@@ -109,10 +108,10 @@ class Mount:
         self._check()
         return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
-    def drop(self, entries: _Ints) -> None:
-        """Free the pages of files."""
+    def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
+        """Free the pages of files: as many bytes from an offset on."""
         self._check()
-        self._session.drop(entries + 1)
+        self._session.drop(entries + 1, offsets, size)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -154,9 +153,9 @@ class Mount:
     def _answer(self) -> None:
         while (told := self._session.wait(_WAIT_MS)) is not None:
             try:
-                if told and self._on_reads is not None:
-                    self._on_reads(told)
-            except Exception:
+                if told and self.on_reads is not None:
+                    self.on_reads(told)
+            except Exception:  # noqa: BLE001  # the reads must be answered all the same
                 _log.exception("reads at %s were not looked at", self.directory)
             misses = [miss for miss in told if miss.unique]  # a tripwire's read was answered
             for miss, found in zip(misses, self._bytes_of(misses), strict=True):
@@ -172,7 +171,7 @@ class Mount:
                 if isinstance(found, OSError):
                     _log.warning("a read at %s failed: %s", self.directory, found)
                 yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # of any source
             _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
         for _ in range(given, len(misses)):
             yield errno.EIO
