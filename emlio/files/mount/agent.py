@@ -106,7 +106,7 @@ class Agent:
         with self._changed:
             for miss in reads:
                 entry = miss.inode - 1
-                if not self._windows.read(entry, miss.offset):
+                if not self._windows.read(miss.thread, entry, miss.offset):
                     self._detect(miss, entry)
             self._changed.notify_all()
 
@@ -117,7 +117,7 @@ class Agent:
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
         self._detected[miss.thread] = self._windows.begin(self._files[rank:])
-        self._windows.read(entry, miss.offset)
+        self._windows.read(miss.thread, entry, miss.offset)
 
     def _push(self) -> None:
         show_thread_name()

@@ -31,6 +31,8 @@ LEAST_WINDOW_BYTES: Final = _PARTS * PIECE_BYTES
 _NEAR: Final = 32 * _WIRE_FILES
 """A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
 
+_MOST_THREADS: Final = 256
+
 _MOVE_FILES: Final = 1024
 _MOVE_BYTES: Final = 4 * PIECE_BYTES
 """Of pages, in one move."""
@@ -69,7 +71,7 @@ class Window:
         """See the class."""
         self.pieces, self.limit_bytes = pieces, limit_bytes
         self.dropped = self.seen = self.pushed = 0
-        self._doubted = -1
+        self._doubted = (-1, 0)
         self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
 
     @property
@@ -77,23 +79,32 @@ class Window:
         """What the pages of the window take, as far as they have been read or pushed."""
         return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped])
 
-    def read(self, entry: int, offset: int) -> bool:
-        """Take note of a read that was seen; return whether it belongs to this order."""
+    def place(self, entry: int, offset: int) -> int | None:
+        """Return the position of a read: the first one that is to come, else the last one behind; None if there is none."""
         positions = self.pieces.positions(entry, offset)
         if not len(positions):
-            return False
+            return None
         ahead = positions[positions >= self.seen]
-        place = int(ahead[0] if len(ahead) else positions[-1])
-        if self.dropped <= place < self.seen:
-            return True  # it is where pages still are: nothing moves
-        doubted, self._doubted = self._doubted, place
-        if not self.seen <= place < self.seen + _NEAR and not doubted < place <= doubted + _NEAR:
-            return True
-        if place < self.seen:  # it began again: what was pushed ahead is dropped with what lies behind
+        return int(ahead[0] if len(ahead) else positions[-1])
+
+    def is_near(self, place: int) -> bool:
+        """Return whether the reader of this order may be at a position."""
+        return self.dropped <= place < self.seen + _NEAR
+
+    def agrees(self, place: int, thread: int) -> bool:
+        """Return whether a thread's read at a position that is not near follows another one; keep it in mind."""
+        last_thread, last = self._doubted
+        self._doubted = thread, place
+        return thread == last_thread and last < place <= last + _NEAR
+
+    def move(self, place: int) -> range:
+        """Take note that the reader is at a position; return the positions that are freed since it began again."""
+        last = range(self.dropped, self.pushed)
+        if place < self.dropped:  # also what was pushed ahead
             self.dropped = self.seen = self.pushed = place + 1
-        self.seen = place + 1
+        self.seen = max(self.seen, place + 1)
         self.pushed = max(self.pushed, self.seen)
-        return True
+        return last if self.pushed < last.stop else range(0)
 
     def drop(self) -> range:
         """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
@@ -101,6 +112,13 @@ class Window:
         first = int(np.searchsorted(ends, ends[self.seen] - self.limit_bytes // _BEHIND))
         begin, self.dropped = self.dropped, max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
+
+    def shrink(self) -> range:
+        """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
+        ends = self.pieces.ends
+        end = int(np.searchsorted(ends, ends[self.dropped] + self.limit_bytes, side="right")) - 1
+        last, self.pushed = self.pushed, min(self.pushed, max(end, self.seen))
+        return range(self.pushed, last)
 
     def push(self) -> range:
         """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
@@ -137,6 +155,7 @@ class Windows:
         self._windows: dict[int, Window] = {}
         self._names = count(1)
         self._freed: list[_Ints] = []
+        self._followed: dict[int, int] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -169,20 +188,36 @@ class Windows:
         for window in self._windows.values():
             window.limit_bytes = self._limit_bytes // len(self._windows)
 
-    def read(self, entry: int, offset: int) -> bool:
-        """Take note of a read that was seen; return whether it belongs to an order."""
+    def read(self, thread: int, entry: int, offset: int) -> bool:
+        """Take note of a read that was seen; return whether it belongs to an order.
+
+        Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
+        """
         found = False
-        for window in self._windows.values():
-            before = window.dropped, window.pushed
-            found = window.read(entry, offset) or found
-            if window.dropped != before[0]:
-                self._free(window, range(*before))
+        for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
+            window = self._windows[name]
+            place = window.place(entry, offset)
+            if place is None:
+                continue
+            found = True
+            if window.is_near(place) or window.agrees(place, thread):
+                self._follow(thread, name)
+                self._free(window, window.move(place))
+                break
         return found
+
+    def _follow(self, thread: int, name: int) -> None:
+        self._followed.pop(thread, 0)
+        self._followed[thread] = name
+        if len(self._followed) > _MOST_THREADS:
+            del self._followed[next(iter(self._followed))]
 
     def moves(self) -> Moves:
         """Return what is to be dropped and pushed next. Each window has its turn."""
-        for name, window in list(self._windows.items()):
+        for window in self._windows.values():
             self._free(window, window.drop())
+            self._free(window, window.shrink())
+        for name, window in self._windows.items():
             places = window.push()
             if places:
                 self._windows[name] = self._windows.pop(name)  # the others come before it
