@@ -7,6 +7,7 @@
 #include "fuse.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -85,6 +86,10 @@ static void look_up(session *of, const request *asked, const uint8_t *body, size
         return;
     }
     const size_t length = (size_t)(end - body);
+    if (length > NAME_MAX) {
+        respond(of, asked->unique, ENAMETOOLONG, 0, 0);
+        return;
+    }
     const int64_t folder = (int64_t)asked->inode - 1;
     if (length == 1 && body[0] == '.') number = folder; /* of exported file systems */
     else if (length == 2 && body[0] == '.' && body[1] == '.') number = files->of.parents[folder];
@@ -153,7 +158,7 @@ static void tell_size(session *of, const request *asked) {
     found.blocks = (of->files.bytes + PAGE - 1) / PAGE;
     found.files = (uint64_t)of->files.of.count;
     found.block_size = found.fragment_size = PAGE;
-    found.name_bytes = 255;
+    found.name_bytes = NAME_MAX;
     respond(of, asked->unique, 0, &found, sizeof found);
 }
 

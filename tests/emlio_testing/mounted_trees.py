@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from emlio.files.mount.source import Range
 from emlio.native.fuse import TreeArrays
 
-__all__ = ["Link", "MemorySource", "MountedTree", "Sparse", "mount_is_refused"]
+__all__ = ["MTIME_NS", "Link", "MemorySource", "MountedTree", "Sparse", "mount_is_refused"]
 
 MTIME_NS: Final = 1_600_000_000_123_456_789
 

@@ -65,9 +65,7 @@ class Cache:
 
 
 def _cut(order: np.ndarray, sizes: list[int]) -> list[tuple[int, int]]:
-    return [
-        (entry, offset) for entry in order.tolist() for offset in range(0, max(sizes[entry], 1), PIECE_BYTES)
-    ]
+    return [(entry, offset) for entry in order.tolist() for offset in range(0, max(sizes[entry], 1), PIECE_BYTES)]
 
 
 @given(_SIZES, st.data())
@@ -206,7 +204,11 @@ def test_too_many_readers_end_the_window_that_was_there_longest() -> None:
 @given(st.lists(st.integers(1, 500_000), min_size=9, max_size=40), st.integers(2, 9))
 def test_a_sequence_is_found_in_any_mix_of_others(sizes: list[int], length: int) -> None:
     detector, found = SequenceDetector(length), []
-    reads = [(file, offset, min(131_072, size - offset)) for file, size in enumerate(sizes) for offset in range(0, size, 131_072)]
+    reads = [
+        (file, offset, min(131_072, size - offset))
+        for file, size in enumerate(sizes)
+        for offset in range(0, size, 131_072)
+    ]
     for place, (file, offset, size) in enumerate(reads):
         if detector.read(1, file, offset, size):
             found.append(place)

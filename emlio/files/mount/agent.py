@@ -60,7 +60,9 @@ class Agent:
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
-        self._threads = [Thread(target=self._push, name=f"emlio-push-{number}", daemon=True) for number in range(_PUSHING)]
+        self._threads = [
+            Thread(target=self._push, name=f"emlio-push-{number}", daemon=True) for number in range(_PUSHING)
+        ]
         for thread in self._threads:
             thread.start()
 
