@@ -152,3 +152,7 @@ class Agent:
             raise ValueError(f"the source gave {memory.nbytes} bytes for {int(kept.sum())}")
         starts = np.cumsum(kept) - kept
         self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
+        with self._changed:
+            passed = ~self._windows.are_held(entries, offsets)
+        if passed.any():  # the window has moved on meanwhile, or has ended
+            self.mount.drop(entries[passed], offsets[passed], PIECE_BYTES)

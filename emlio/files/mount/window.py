@@ -226,20 +226,22 @@ class Windows:
                 return Moves(drop=np.concatenate((self._dropped(), wires), axis=1), push=chosen)
         return Moves(drop=self._dropped(), push=np.empty((4, 0), np.int64))
 
+    def are_held(
+        self, entries: _Ints, offsets: _Ints, *, before: tuple[Window, int] | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return which pieces windows hold; one of them may be looked at up to a position only."""
+        found = np.zeros(len(entries), np.bool_)
+        for window in self._windows.values():
+            end = before[1] if before is not None and window is before[0] else window.pushed
+            found |= window.pieces.are_between(entries, offsets, window.dropped, end)
+        return found
+
     def _chosen(self, window: Window, places: range) -> _Ints:
         part = slice(places.start, places.stop)
         pieces = window.pieces
         rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], window.withheld(places)])
-        needed = (rows[2] > 0) & ~self._held(rows[0], rows[1], window, places.start)
+        needed = (rows[2] > 0) & ~self.are_held(rows[0], rows[1], before=(window, places.start))
         return rows[:, needed | (rows[3] > 0)]
-
-    def _held(self, entries: _Ints, offsets: _Ints, own: Window, own_end: int) -> npt.NDArray[np.bool_]:
-        """Return which pieces other windows hold, or this one before a position."""
-        found = np.zeros(len(entries), np.bool_)
-        for window in self._windows.values():
-            end = own_end if window is own else window.pushed
-            found |= window.pieces.are_between(entries, offsets, window.dropped, end)
-        return found
 
     def _free(self, window: Window, places: range) -> None:
         if places:
@@ -252,7 +254,4 @@ class Windows:
             return np.empty((2, 0), np.int64)
         freed = np.unique(np.concatenate(self._freed, axis=1), axis=1)
         self._freed.clear()
-        held = np.zeros(freed.shape[1], np.bool_)
-        for window in self._windows.values():
-            held |= window.pieces.are_between(freed[0], freed[1], window.dropped, window.pushed)
-        return freed[:, ~held]
+        return freed[:, ~self.are_held(freed[0], freed[1])]
