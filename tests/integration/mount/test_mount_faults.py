@@ -335,20 +335,23 @@ def _answered_init(asked: bytes) -> bytes:
     return np.array([80, 0], "<u4").tobytes() + unique + body
 
 
+def _attributes(inode: int, mode: int, size: int) -> bytes:
+    times = np.array([inode, size, 1, 0, 0, 0], "<u8").tobytes()
+    return times + np.array([0, 0, 0, mode, 1] + [0] * 5, "<u4").tobytes()
+
+
 def _serve_but_reads(device: int, is_read: Event) -> None:
     """Find every name as a file of 100 bytes, open nothing, and leave READs."""
-    attributes = (
-        np.array([2, 100, 1, 0, 0, 0], "<u8").tobytes() + np.array([0, 0, 0, 0o100444, 1] + [0] * 5, "<u4").tobytes()
-    )
-    entry = np.array([2, 1, 1 << 30, 1 << 30, 0], "<u8").tobytes() + attributes
+    entry = np.array([2, 1, 1 << 30, 1 << 30, 0], "<u8").tobytes() + _attributes(2, 0o100444, 100)
+    root = np.array([1 << 30, 0], "<u8").tobytes() + _attributes(1, 0o40555, 0)
     while True:
         try:
             asked = os.read(device, 1 << 16)
         except OSError:
             return
         opcode, body, error = int.from_bytes(asked[4:8], "little"), b"", 0
-        if opcode == 1:
-            body = entry
+        if opcode in (1, 3):
+            body = entry if opcode == 1 else root
         elif opcode == 15:
             is_read.set()
             continue
