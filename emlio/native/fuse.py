@@ -159,7 +159,7 @@ class FuseSession:
             For each 0; ENOENT if it did not wait any more; EINVAL if the bytes were too few or too many, and it got EIO.
         """
         count = len(answers)
-        views = [np.frombuffer(b"" if isinstance(given, int) else given, np.uint8) for _, given in answers]
+        views = [np.frombuffer(b"" if isinstance(given, int) else memoryview(given), np.uint8) for _, given in answers]
         columns = np.array(
             [
                 (miss.unique, miss.inode, view.ctypes.data, len(view))

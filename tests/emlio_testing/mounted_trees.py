@@ -124,8 +124,8 @@ class MemorySource:
 
     tree: MountedTree
     opened: Event = field(default_factory=Event)
-    asked: list[Range] = field(default_factory=list)
-    failing: set[int] = field(default_factory=set)
+    asked: list[Range] = field(default_factory=list[Range])
+    failing: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
         self.opened.set()

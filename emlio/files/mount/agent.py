@@ -141,7 +141,7 @@ class Agent:
 
     def _carry_out(self, moves: Moves) -> None:
         if moves.drop.size:
-            self.mount.drop(*moves.drop, PIECE_BYTES)
+            self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
         entries, offsets, sizes, withheld = moves.push
         ranges = [Range(*row) for row in zip(entries.tolist(), offsets.tolist(), sizes.tolist(), strict=True)]
         parts = list(self._source.read_each(ranges)) if ranges else []

@@ -70,7 +70,9 @@ class Window:
     def __init__(self, pieces: Pieces, limit_bytes: int) -> None:
         """See the class."""
         self.pieces, self.limit_bytes = pieces, limit_bytes
-        self.dropped = self.seen = self.pushed = 0
+        self.dropped: int = 0
+        self.seen: int = 0
+        self.pushed: int = 0
         self._doubted = (-1, 0)
         self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
 
@@ -110,14 +112,16 @@ class Window:
         """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
         ends = self.pieces.ends
         first = int(np.searchsorted(ends, ends[self.seen] - self.limit_bytes // _BEHIND))
-        begin, self.dropped = self.dropped, max(self.dropped, min(first, self.seen))
+        begin = self.dropped
+        self.dropped = max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
 
     def shrink(self) -> range:
         """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
         ends = self.pieces.ends
         end = int(np.searchsorted(ends, ends[self.dropped] + self.limit_bytes, side="right")) - 1
-        last, self.pushed = self.pushed, min(self.pushed, max(end, self.seen))
+        last = self.pushed
+        self.pushed = min(self.pushed, max(end, self.seen))
         return range(self.pushed, last)
 
     def push(self) -> range:
@@ -125,7 +129,8 @@ class Window:
         ends = self.pieces.ends
         room = min(ends[self.dropped] + self.limit_bytes, ends[self.pushed] + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
-        begin, self.pushed = self.pushed, max(self.pushed, min(end, self.pushed + _MOVE_FILES))
+        begin = self.pushed
+        self.pushed = max(self.pushed, min(end, self.pushed + _MOVE_FILES))
         return range(begin, self.pushed)
 
     def withheld(self, places: range) -> _Ints:

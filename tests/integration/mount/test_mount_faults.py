@@ -50,6 +50,11 @@ def _push(mount: Mount, tree: MountedTree, files: list[int], withheld: int = 0) 
     return mount.push(given, numbers, zeros, np.cumsum(sizes) - sizes, sizes, np.minimum(sizes, withheld)).tolist()
 
 
+def _fails(kind: type[Exception], reader: FileReader, way: str, path: bytes) -> None:
+    with pytest.raises(kind):
+        reader.read(way, path, 0, 10)
+
+
 def _path(folder: Path, tree: MountedTree, number: int) -> Path:
     return folder / os.fsdecode(tree.paths[number])
 
@@ -192,7 +197,7 @@ def test_a_reader_that_waits_can_be_killed(way: str, number: int, folder: Path) 
     source.opened.clear()
     with FileReader() as reader, Mount(tree.arrays, folder, source, limit_s=50) as mount:
         path = bytes(_path(folder, tree, tree.files[0]))
-        waits = Thread(target=lambda: pytest.raises(ValueError, reader.read, way, path, 0, 10))
+        waits = Thread(target=_fails, args=(ValueError, reader, way, path))
         waits.start()
         while mount.counts().missed < 1:
             time.sleep(0.001)
@@ -309,7 +314,7 @@ def test_a_stuck_connection_is_ended_by_the_watch(folder: Path) -> None:
     lookups = Thread(target=lambda: _serve_but_reads(device, is_read))
     lookups.start()
     with FileReader() as reader:
-        waits = Thread(target=lambda: pytest.raises(OSError, reader.read, "read", bytes(folder / "file"), 0, 10))
+        waits = Thread(target=_fails, args=(OSError, reader, "read", bytes(folder / "file")))
         waits.start()
         watch = Thread(target=session.watch)
         watch.start()
