@@ -123,7 +123,7 @@ typedef struct {
     int32_t waiting, closing;
     int32_t in_flight; /* given to the kernel, or in the ring */
     int32_t starved;   /* the kernel had no resources for the transfer that ended last */
-    int64_t waited_ns; /* for the kernel, by one thread at a time */
+    _Atomic(int64_t) waited_ns, waits_since; /* for the kernel, by one thread at a time; 0 if it does not wait now */
     _Atomic(batch *) begun;
     batch *first, *last; /* with transfers not given */
     transfer **again;    /* to be given once more; there is room for `depth` */
@@ -333,7 +333,23 @@ static aio_request *fill_aio(queue *of, transfer *one) {
     return entry;
 }
 
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A thread waits for the kernel. Only one does so at a time. */
+static void wait_begins(queue *of) { atomic_store_explicit(&of->waits_since, now_ns(), memory_order_relaxed); }
+
+static void wait_ends(queue *of) {
+    const int64_t since = atomic_exchange_explicit(&of->waits_since, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&of->waited_ns, now_ns() - since, memory_order_relaxed);
+}
+
 static void give_aio(queue *of, aio_request **entries, int32_t count) {
+    const int waits = !of->waiting; /* the kernel may wait for the disk to take them */
+    if (waits) wait_begins(of);
     while (count) {
         long taken = syscall(SYS_io_submit, of->context, (long)count, entries);
         if (taken > 0) {
@@ -349,6 +365,7 @@ static void give_aio(queue *of, aio_request **entries, int32_t count) {
         entries++;
         count--;
     }
+    if (waits) wait_ends(of);
 }
 
 /* Give the kernel as many transfers as the queue's depth allows, those of `wanted` first. */
@@ -403,26 +420,19 @@ static long aio_events(queue *of, int32_t least) {
     return got < 0 ? -errno : got;
 }
 
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Take what is done; wait in the kernel, without the lock, until that are `least`. Returns the system's error. One thread at a
    time may do so: `waiting`. */
 static int take_done(queue *of, int32_t least) {
     int error = 0;
     of->waiting = 1;
     pthread_mutex_unlock(&of->lock);
-    const int64_t begun_ns = now_ns();
+    wait_begins(of);
     long got = of->kind == AIO ? aio_events(of, least) : 0;
     if (got < 0) error = (int)-got;
     if (of->kind == URING) error = enter(of, least);
-    const int64_t ended_ns = now_ns();
+    wait_ends(of);
     pthread_mutex_lock(&of->lock);
     of->waiting = 0;
-    of->waited_ns += ended_ns - begun_ns;
     take_ring(of);
     for (long i = 0; i < got; i++) {
         const aio_event *event = &of->events[i];
@@ -570,13 +580,12 @@ EXPORTED int32_t emlio_disk_drop(void *disk, void *begun) {
     return gone;
 }
 
-/* The time for which threads have waited for the kernel, each moment counted once. */
+/* The time for which threads have waited for the kernel, each moment counted once; with a wait that goes on. Never waits. */
 EXPORTED int64_t emlio_disk_waited(void *disk) {
     queue *of = disk;
-    pthread_mutex_lock(&of->lock);
-    const int64_t waited_ns = of->waited_ns;
-    pthread_mutex_unlock(&of->lock);
-    return waited_ns;
+    const int64_t waited_ns = atomic_load_explicit(&of->waited_ns, memory_order_relaxed);
+    const int64_t since = atomic_load_explicit(&of->waits_since, memory_order_relaxed);
+    return waited_ns + (since ? now_ns() - since : 0);
 }
 
 /* End what threads wait for in `emlio_disk_finish`. */

@@ -29,6 +29,8 @@ typedef struct {
     const int64_t *bounds, *sizes, *mtimes, *ctimes, *inodes;
 } indexed;
 
+_Static_assert(sizeof(void *) == 8, "the table has eight bytes for each address");
+
 /* Write the name of a file with its final NUL; return 0, or the reason why it cannot be. */
 static int name_of(const indexed *files, int64_t number, char out[PATH_MAX]) {
     if (number < 0 || number >= files->count) return EINVAL;

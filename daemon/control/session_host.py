@@ -92,8 +92,12 @@ class StreamReports:
         )
 
     def all_settled(self, clients: Iterable[Client]) -> bool:
-        """Return whether all ranks have read what was sent, and allow no more."""
-        return all(client.stream is None or self._sender.is_settled(client.stream, client.group) for client in clients)
+        """Return whether all ranks have read what was sent, and allow no more. Once it is so nothing more is sent."""
+        streams = [(client.stream, client.group) for client in clients if client.stream is not None]
+        if not all(self._sender.is_settled(*each) for each in streams):
+            return False
+        stopped = [self._sender.stops(*each) for each in streams]  # of each, not only up to the first that does not
+        return all(stopped)
 
     def last(self, client: Client) -> Pong | None:
         """Return the total of sent bytes, so that the rank can wait for them.

@@ -196,8 +196,19 @@ class LaneSender:
         A message may still be ready if the rank's credit does not allow it.
         """
         known = self._outlets.get(stream)
-        waits = known[0].waits if known is not None else Waits.READING
-        return not self.unread_bytes(group) and (stream.first() is None or waits is Waits.CREDIT)
+        stops = known is not None and (known[0].closed or known[0].waits is Waits.CREDIT)
+        return not self.unread_bytes(group) and (stops or stream.first() is None)
+
+    def stops(self, stream: Stream, group: str) -> bool:
+        """Send nothing more of a stream that is settled; return whether that is so by now.
+
+        Only the thread that sends can decide it: the rank's credit may come at this moment.
+        """
+        known = self._outlets.get(stream)
+        if known is None or known[0].closed:
+            return not self.unread_bytes(group)
+        self._order(partial(self._stop_settled, stream, group))
+        return False
 
     def unread_bytes(self, group: str) -> int:
         """Return the bytes sent over the lanes of a session and not known to have been read."""
@@ -315,6 +326,11 @@ class LaneSender:
             ended = outlet.totals_at(time.monotonic_ns())
             session.former = session.former.plus(ended)
             self._former[stream.name] = self._former.get(stream.name, StreamTotals()).plus(ended)
+
+    def _stop_settled(self, stream: Stream, group: str) -> None:
+        known = self._outlets.get(stream)
+        if known is not None and not known[0].queued and self.is_settled(stream, group):
+            known[0].closed = True
 
     def _queue(self, outlet: Outlet, session: LaneSession) -> None:
         if not outlet.queued and not outlet.closed:

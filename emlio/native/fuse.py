@@ -65,7 +65,7 @@ class Miss(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a session has counted: requests, reads answered at once and told as missed, what was pushed and dropped.
+    """The counts of a session: requests, reads answered at once and told as missed, what was pushed and dropped.
 
     Attributes:
         requests: of the kernel, of all kinds.

@@ -7,6 +7,7 @@ through the page cache, which then says what is wrong.
 
 import io
 import logging
+import time
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,8 @@ from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 
 __all__ = ["DirectEngine"]
+
+_Bytes = npt.NDArray[np.uint8]
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,9 +104,10 @@ class DirectEngine(PageCacheEngine):
         self.piece_bytes = piece_bytes
         self.windows = KeptWindows(direct, queue, self.pool, budget)
         self._failures = 0
+        self._cached_ns = 0
         self._shared: SharedRecords | None = None
         if memory is not None:
-            self._shared = SharedRecords(dataset=dataset, memory=memory, waited_ns=queue.waited_ns)
+            self._shared = SharedRecords(dataset=dataset, memory=memory, waited_ns=self.waited_ns)
 
     @property
     def disk_bytes(self) -> int:
@@ -137,6 +141,18 @@ class DirectEngine(PageCacheEngine):
             else:
                 yield held.enter_context(DirectFile(descriptor, size_bytes, self.queue, self.pool, refused))
         self.files.confirm(np.array([number], np.int64))
+
+    def waited_ns(self) -> int:
+        """Return the time for which threads have waited for the disk, directly or through the page cache."""
+        return self.queue.waited_ns() + self._cached_ns
+
+    def read_cached(self, cached: Reads, read: RangeRead, gatherer: Gatherer, out: _Bytes, now_ns: int) -> None:
+        """Complete a read through the page cache, where it cannot be read directly."""
+        begun_ns = time.monotonic_ns()
+        try:
+            cached.complete(read, gatherer, out, now_ns)
+        finally:
+            self._cached_ns += time.monotonic_ns() - begun_ns
 
     def say(self, error: TransferError) -> None:
         """Log that a message is read through the page cache instead."""
@@ -197,9 +213,7 @@ class DirectReads(Reads):
         self._drop(begun)
         return False
 
-    def borrow(
-        self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int
-    ) -> npt.NDArray[np.uint8] | None:
+    def borrow(self, read: RangeRead, gatherer: Gatherer, borrower: Borrower, now_ns: int) -> _Bytes | None:
         """See `Reads`. What is lent is the memory that the disk filled."""
         if self.keeps(read):
             return None
@@ -212,16 +226,16 @@ class DirectReads(Reads):
         weakref.finalize(view, borrower.released, read.size_bytes).atexit = False
         return view
 
-    def complete(self, read: RangeRead, gatherer: Gatherer, out: npt.NDArray[np.uint8], now_ns: int) -> None:
+    def complete(self, read: RangeRead, gatherer: Gatherer, out: _Bytes, now_ns: int) -> None:
         """See `Reads`."""
         begun = self._take(read)
         if begun is None and self._of_window(read, out, now_ns):
             return
         begun = begun or self._begin(read, ahead=False)
         if begun is None or not self._finish(begun, read, out, now_ns):
-            self._cached.complete(read, gatherer, out, now_ns)
+            self._engine.read_cached(self._cached, read, gatherer, out, now_ns)
 
-    def _of_window(self, read: RangeRead, out: npt.NDArray[np.uint8], now_ns: int) -> bool:
+    def _of_window(self, read: RangeRead, out: _Bytes, now_ns: int) -> bool:
         """Fill `out` from the read's window; return False if that is not kept."""
         try:
             return self._windows.complete(read, out, now_ns)
@@ -258,7 +272,7 @@ class DirectReads(Reads):
             batch = engine.queue.begin(pieces.files, pieces.starts, pieces.sizes, pieces.needed, pieces.at, memory)
             return _Begun(read=read, batch=batch, pieces=pieces, held=stack.pop_all())
 
-    def _finish(self, begun: _Begun, read: RangeRead, out: npt.NDArray[np.uint8] | None, now_ns: int) -> bool:
+    def _finish(self, begun: _Begun, read: RangeRead, out: _Bytes | None, now_ns: int) -> bool:
         """Wait for a read, and copy its records to `out`, if given; return False if the disk did not read it."""
         engine = self._engine
         with begun.held:

@@ -216,10 +216,11 @@ class KeptWindows:
                 if not job.waiting:
                     return None
                 self._drop(job, min(job.waiting, key=lambda kept: kept.number))
+            budget = self._budget  # which the memory may refer to, but not to what holds the memory
             try:
-                memory = self._pool.take(pieces.memory_bytes, lambda _: self._budget.give_back(counted))
+                memory = self._pool.take(pieces.memory_bytes, lambda _: budget.give_back(counted))
             except MemoryError:
-                self._budget.give_back(counted)
+                budget.give_back(counted)
                 raise
             order = np.argsort(records.ids)
             kept = _Kept(

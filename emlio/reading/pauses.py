@@ -1,5 +1,6 @@
 """The pauses of sharing, while it costs more than the disk that it saves. Pure."""
 
+from collections.abc import Callable
 from typing import Final
 
 __all__ = ["Pauses"]
@@ -44,12 +45,12 @@ class Pauses:
         """Return whether nothing is shared now."""
         return now_ns < self._until_ns
 
-    def spent(self, work_ns: int, waited_ns: int, now_ns: int, *, free: int, pages: int) -> int:
+    def spent(self, work_ns: int, waited: Callable[[], int], now_ns: int, *, free: int, pages: int) -> int:
         """Note what a message took; return for how long sharing pauses from now on, mostly 0.
 
         Args:
             work_ns: processor time.
-            waited_ns: the time for which threads have waited for the disk, since it was opened.
+            waited: returns the time for which threads have waited for the disk, since it was opened.
             now_ns: the time.
             free: pages of the memory that hold nothing.
             pages: all of them.
@@ -58,6 +59,7 @@ class Pauses:
         elapsed_ns = now_ns - self._judged_ns
         if elapsed_ns < _JUDGED_NS:
             return 0
+        waited_ns = waited()
         disk_ns = waited_ns - self._waited_ns
         # Of a longer time nothing is known: the last judgement was before a pause.
         costly = elapsed_ns < 2 * _JUDGED_NS and self._work_ns > max(_MOST_WORK * elapsed_ns, disk_ns)

@@ -287,7 +287,7 @@ class SharedRecords:
             return
         kept = self._kept.foresight.kept
         pause_ns = self._pauses.spent(
-            work_ns, self.waited_ns(), self._clock.monotonic_ns(), free=kept.free, pages=kept.pages
+            work_ns, self.waited_ns, self._clock.monotonic_ns(), free=kept.free, pages=kept.pages
         )
         if pause_ns:
             _LOG.info(

@@ -44,7 +44,7 @@ Content = bytes | Link | Sparse | None
 
 
 class MountedTree:
-    """What paths hold; folders on the way need not be named. Entries are numbered folder by folder, sorted by name."""
+    """Paths and their content; folders on the way need not be named. Entries are numbered folder by folder, sorted by name."""
 
     def __init__(self, content: Mapping[bytes, Content], modes: Mapping[bytes, int] | None = None) -> None:
         """See the class."""

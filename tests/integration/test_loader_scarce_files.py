@@ -25,6 +25,7 @@ class _Scarce:
         self.refusals = 0
         self._open = folder_module.open_beneath
         monkeypatch.setattr(folder_module, "open_beneath", self._refuse)
+        monkeypatch.setattr(folder_module.Folder, "open_indexed", lambda *_, **__: None)  # opens none at once
         monkeypatch.setattr(open_files, "PAUSES_S", (0.01,))
 
     def _refuse(self, folder: int, name: str, flags: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from emlio.checksum import crc32c
 from emlio.daemon.lanes.group import LaneGroup
@@ -199,6 +200,42 @@ def test_a_message_whose_lane_is_gone_leaves_over_another(apart: bool, before: i
         assert sender.totals(stream).sent_bytes == 6 * MESSAGE
         kept = next(name for name in map(partial(lane_name, SECRET), range(2)) if name in sender._table._names)
         assert set(slots_of(socket.frames[kept])) >= set(range(before // (2 if apart else 1) + 1, 6))
+
+
+def test_a_stream_stops_once_its_rank_has_read_all_and_not_if_credit_comes_at_that_moment() -> None:
+    socket, label, lane = Socket(), lane_group(SECRET), lane_name(SECRET, 0)
+    stream = cast("Stream", Ready(apart=False))
+    with sender_over(socket) as sender:
+
+        def hear(*, upto: int) -> None:
+            read_bytes = sum(map(len, socket.frames.get(lane, [])))
+            socket.says.append(
+                Said(lane, encode_credit(structs.replace(NO_END, read_bytes=read_bytes, epoch=0, slot=upto)))
+            )
+            sender._listen()
+
+        sender.admitted(label, 0)
+        sender._obey()
+        hear(upto=0)
+        sender.attach(stream, label, lanes=1, credit=structs.replace(NO_END, epoch=0, slot=2))
+        turn(sender, FAR)
+        assert slots_of(socket.frames[lane]) == [0, 1]
+        assert not sender.is_settled(stream, label), "the rank has not read them"
+        hear(upto=3)
+        assert sender.is_settled(stream, label), "for the moment until its turn"
+        assert not sender.stops(stream, label)
+        turn(sender, FAR)
+        assert slots_of(socket.frames[lane]) == [0, 1, 2]
+        assert not sender.is_settled(stream, label)
+        hear(upto=3)
+        turn(sender, FAR)
+        assert [sender.is_settled(stream, label), sender.stops(stream, label)] == [True, False]
+        sender._obey()
+        assert sender.stops(stream, label)
+        hear(upto=6)
+        turn(sender, FAR)
+        assert slots_of(socket.frames[lane]) == [0, 1, 2], "nothing is sent any more"
+        assert sender.is_settled(stream, label)
 
 
 class SaidOver(Said):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -254,6 +255,31 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
     assert [type(error) for error in raised] == [OSError]
     with pytest.raises(OSError, match="closed"):
         queue.begin(ints(reading), ints(0), ints(1), ints(1), ints(0), memory)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_time_of_a_wait_is_told_while_it_goes_on_and_counted_once() -> None:
+    queue = DiskQueue(4)
+    if queue.kind != "io_uring":
+        queue.close()
+        pytest.skip("Linux AIO reads a pipe while it is given to the kernel, so nothing can wait for one")
+    reading, writing = os.pipe()
+    batch = queue.begin(ints(reading), ints(0), ints(1), ints(1), ints(0), np.zeros(4096, np.uint8))
+    assert queue.waited_ns() == 0
+    begun_ns = time.monotonic_ns()
+    waiting = Thread(target=queue.finish, args=[batch])
+    waiting.start()
+    told: list[int] = []
+    while not told or told[-1] < 50_000_000:
+        assert time.monotonic_ns() - begun_ns < 60_000_000_000, "it is told at last"
+        told.append(queue.waited_ns())
+    assert told == sorted(told)
+    os.write(writing, b"x")
+    waiting.join()
+    assert told[-1] <= queue.waited_ns() <= time.monotonic_ns() - begun_ns
+    queue.close()
+    assert queue.waited_ns() == 0
     os.close(reading)
     os.close(writing)
 

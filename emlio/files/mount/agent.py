@@ -81,7 +81,7 @@ class Agent:
 
     @property
     def held_bytes(self) -> int:
-        """What the pages of all windows take."""
+        """The bytes of the pages of all windows."""
         with self._changed:
             return self._windows.held_bytes
 

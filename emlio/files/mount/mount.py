@@ -92,7 +92,7 @@ class Mount:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed here."""
+        """True once it was closed here."""
         return self._closed
 
     def push(

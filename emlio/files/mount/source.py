@@ -1,4 +1,4 @@
-"""Where a mount's bytes come from."""
+"""The source of a mount's bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol

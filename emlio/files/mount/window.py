@@ -1,4 +1,4 @@
-"""What lies in the page cache ahead of readers whose order is known, and a little behind them. Pure.
+"""The part of the page cache ahead of readers whose order is known, and a little behind them. Pure.
 
 A reader of the page cache cannot be seen. So some pieces are withheld: tripwires, whose reads tell where it is. A read
 that was not foreseen tells it as well.
@@ -40,7 +40,7 @@ _MOVE_BYTES: Final = 4 * PIECE_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moves:
-    """What is to be done next, by piece.
+    """The next things to do, by piece.
 
     Attributes:
         drop: the entries and offsets of those whose pages are freed, shape (2, n).
@@ -78,7 +78,7 @@ class Window:
 
     @property
     def held_bytes(self) -> int:
-        """What the pages of the window take, as far as they have been read or pushed."""
+        """The bytes of its pages, as far as they have been read or pushed."""
         return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped])
 
     def place(self, entry: int, offset: int) -> int | None:
@@ -111,7 +111,7 @@ class Window:
     def drop(self) -> range:
         """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
         ends = self.pieces.ends
-        first = int(np.searchsorted(ends, ends[self.seen] - self.limit_bytes // _BEHIND))
+        first = int(np.searchsorted(ends, int(ends[self.seen]) - self.limit_bytes // _BEHIND))
         begin = self.dropped
         self.dropped = max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
@@ -119,7 +119,7 @@ class Window:
     def shrink(self) -> range:
         """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
         ends = self.pieces.ends
-        end = int(np.searchsorted(ends, ends[self.dropped] + self.limit_bytes, side="right")) - 1
+        end = int(np.searchsorted(ends, int(ends[self.dropped]) + self.limit_bytes, side="right")) - 1
         last = self.pushed
         self.pushed = min(self.pushed, max(end, self.seen))
         return range(self.pushed, last)
@@ -127,7 +127,7 @@ class Window:
     def push(self) -> range:
         """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
         ends = self.pieces.ends
-        room = min(ends[self.dropped] + self.limit_bytes, ends[self.pushed] + _MOVE_BYTES)
+        room = min(int(ends[self.dropped]) + self.limit_bytes, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
         begin = self.pushed
         self.pushed = max(self.pushed, min(end, self.pushed + _MOVE_FILES))
@@ -164,7 +164,7 @@ class Windows:
 
     @property
     def held_bytes(self) -> int:
-        """What the pages of all windows take."""
+        """The bytes of the pages of all windows."""
         return sum(window.held_bytes for window in self._windows.values())
 
     def __len__(self) -> int:

@@ -7,11 +7,12 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
-from emlio.errors import ClosedError, ConfigError
+from emlio.errors import ClosedError, ConfigError, DatasetError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.native.disk import Batch, DiskQueue, TransferError
@@ -98,6 +99,20 @@ def test_a_run_is_lent_without_a_copy_and_counts_until_it_is_dropped(engine: Dir
     assert (borrower.back, engine.pool.lent) == ([], 1), "a view keeps the memory"
     del view
     assert (borrower.back, engine.pool.lent) == ([read.size_bytes], 0)
+    reads.close()
+
+
+def test_what_is_read_through_the_page_cache_instead_counts_as_waiting_for_the_disk(
+    engine: DirectEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> NoReturn:
+        raise DatasetError("this file system refuses direct reading")
+
+    monkeypatch.setattr(engine.direct, "open_all", refuse)
+    reads, read = engine.reads(), _read(engine.dataset, 0, np.arange(50))
+    assert _complete(reads, read) == _bytes_of(engine.dataset, read)
+    assert engine.queue.waited_ns() == 0
+    assert engine.waited_ns() > 0
     reads.close()
 
 

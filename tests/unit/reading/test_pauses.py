@@ -23,7 +23,9 @@ class Seconds:
             self.now_ns += _S
             self.waited_ns += round(disk_s * _S)
             self.free = max(self.free - filled, 0)
-            pause_ns = self.pauses.spent(round(work_s * _S), self.waited_ns, self.now_ns, free=self.free, pages=_PAGES)
+            pause_ns = self.pauses.spent(
+                round(work_s * _S), lambda: self.waited_ns, self.now_ns, free=self.free, pages=_PAGES
+            )
             if pause_ns:
                 return pause_ns // _S
         return 0
