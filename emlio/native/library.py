@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 5
+ABI: Final = 6
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -62,6 +62,18 @@ _SIGNATURES: Final = {
     "emlio_disk_free": (None, _POINTER),
     "emlio_open_files": (None, _POINTER, *[_FLAG] * 4, _POINTER, _INT, _POINTER),
     "emlio_look_at_files": (None, _POINTER, _FLAG, _POINTER, _INT, _POINTER),
+    "emlio_fuse_open": (_POINTER, _POINTER, _FLAG, _FLAG, _FLAG, _INT, _POINTER),
+    "emlio_fuse_mounted": (_FLAG, _POINTER, ctypes.c_char_p, _BYTES),
+    "emlio_fuse_serve": (_FLAG, _POINTER),
+    "emlio_fuse_watch": (None, _POINTER),
+    "emlio_fuse_wait": (_INT, _POINTER, _POINTER, _INT, _INT),
+    "emlio_fuse_answer": (None, _POINTER, _INT, *[_POINTER] * 6),
+    "emlio_fuse_push": (None, _POINTER, _INT, _POINTER),
+    "emlio_fuse_drop": (None, _POINTER, _INT, _POINTER, _POINTER, _INT),
+    "emlio_fuse_counts": (None, _POINTER, _POINTER),
+    "emlio_fuse_abort": (_FLAG, _POINTER),
+    "emlio_fuse_stop": (None, _POINTER),
+    "emlio_fuse_free": (None, _POINTER),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),
 }
 

@@ -7,7 +7,7 @@
    Built by scripts/fuzz-native: with libFuzzer where clang has it, otherwise with the loop at the end.
 
    Covers: check, checksums, rows, Examples and their numbers, gather, pieces of ranges, a queue of transfers, opening files by
-   names. Does not cover: permutations and places, whose input
+   names, requests to a mounted tree. Does not cover: permutations and places, whose input
    comes from no other machine. */
 
 #define _GNU_SOURCE
@@ -49,6 +49,16 @@ void emlio_disk_push(void *);
 void emlio_disk_stop(void *);
 void emlio_disk_close(void *);
 void emlio_disk_free(void *);
+
+void *emlio_fuse_open(const void *, int32_t, uint32_t, uint32_t, int64_t, int32_t *);
+int64_t emlio_fuse_wait(void *, int64_t *, int64_t, int64_t);
+void emlio_fuse_answer(void *, int64_t, const int64_t *, const int64_t *, const uint8_t *const *, const int64_t *,
+                       const int32_t *, int32_t *);
+void emlio_fuse_push(void *, int64_t, const void *);
+void emlio_fuse_drop(void *, int64_t, const int64_t *, const int64_t *, int64_t);
+void emlio_fuse_stop(void *);
+void emlio_fuse_free(void *);
+void handle(void *, const uint8_t *, size_t);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -344,10 +354,93 @@ static void names(input *in) {
     free(bounds), free(column), free(asked), free(opened), free(same), free(text);
 }
 
+/* Requests of any kind and size to a small tree, often one that cannot be, mixed with pushes, drops and answers. */
+static void requests(input *in) {
+    static int device;
+    if (!device) MUST((device = open("/dev/null", O_WRONLY)) > 0);
+    enum { ENTRIES = 6, TEXT = 24, LINK = 3, MISSES = 8, BYTES = 3 * 4096 };
+    int32_t *parents = room(ENTRIES * sizeof *parents), error, results[MISSES];
+    uint32_t *modes = room(ENTRIES * sizeof *modes);
+    uint8_t *text = room(TEXT), *memory = room(BYTES);
+    int64_t *names = NUMBERS(ENTRIES + 1), *links = NUMBERS(ENTRIES + 1), *sizes = NUMBERS(ENTRIES), *times = NUMBERS(ENTRIES);
+    const uint32_t kinds[] = {0040555, 0040555, 0100444, 0120777, 0100444, 0100444};
+    const int64_t usual[] = {0, 0, BYTES, 0, 100, 0};
+    const int hostile = octet(in) % 4 == 0;
+    input exact = {in->at, 0}, *from = hostile ? in : &exact;
+    memset(text, 'n', TEXT), memset(memory, 'm', BYTES);
+    for (int i = 0; i < ENTRIES; i++) {
+        parents[i] = (int32_t)near(from, i > 1);
+        modes[i] = (uint32_t)near(from, kinds[i]);
+        sizes[i] = near(from, usual[i]);
+        times[i] = near(from, -5000000001);
+        text[i ? i * (i - 1) / 2 : 0] = (uint8_t)('a' + i);
+    }
+    for (int64_t i = 0, at = 0; i <= ENTRIES; at += i++) names[i] = i ? near(from, at - i + 1 < TEXT ? i * (i - 1) / 2 : 0) : 0;
+    for (int i = 0; i <= ENTRIES; i++) links[i] = near(from, i > 3 ? LINK : 0);
+    for (int i = 0; i <= ENTRIES; i++) { /* the caller sees to it that the last end lies inside, and C to the rest */
+        if (names[i] > TEXT) names[i] = TEXT;
+        if (links[i] > TEXT) links[i] = TEXT;
+    }
+    const int64_t tree[] = {ENTRIES,
+                            (int64_t)(uintptr_t)parents,
+                            (int64_t)(uintptr_t)text,
+                            (int64_t)(uintptr_t)names,
+                            (int64_t)(uintptr_t)modes,
+                            (int64_t)(uintptr_t)sizes,
+                            (int64_t)(uintptr_t)times,
+                            (int64_t)(uintptr_t)text,
+                            (int64_t)(uintptr_t)links};
+    void *session = emlio_fuse_open(tree, device, 0, 0, 1000, &error);
+    MUST(hostile || session);
+    for (int turn = 0; session && turn < 12 && in->left; turn++) {
+        int64_t rows[MISSES * 5], uniques[MISSES], inodes[MISSES], lengths[MISSES];
+        const int what = octet(in) % 8;
+        if (what > 2) {
+            const size_t bytes = octet(in) % 120;
+            uint8_t *request = room(bytes);
+            for (size_t at = 0; at < bytes; at++) request[at] = octet(in);
+            if (bytes >= 16 && octet(in) % 8) {
+                const uint32_t head[] = {(uint32_t)bytes, octet(in) % 3 ? request[4] % 56u : 15u};
+                memcpy(request, head, sizeof head);
+                memset(request + 8, 0, 8), request[8] = (uint8_t)(1 + turn);
+            }
+            if (bytes >= 24 && octet(in) % 8) memset(request + 17, 0, 7), request[16] %= ENTRIES + 2;
+            if (bytes >= 68 && octet(in) % 4) memset(request + 50, 0, 6), memset(request + 58, 0, 2);
+            handle(session, request, bytes);
+            free(request);
+        } else if (what == 0) {
+            const int64_t inode = near(in, 3), offset = near(in, 0), size = near(in, BYTES), withheld = near(in, 4096);
+            if (size > BYTES) continue;
+            const uint8_t *bytes = memory;
+            const int64_t pushed[] = {(int64_t)(uintptr_t)&inode, (int64_t)(uintptr_t)&offset,   (int64_t)(uintptr_t)&bytes,
+                                      (int64_t)(uintptr_t)&size,  (int64_t)(uintptr_t)&withheld, (int64_t)(uintptr_t)results};
+            emlio_fuse_push(session, 1, pushed);
+        } else if (what == 1) {
+            const int64_t inode = near(in, 3), offset = near(in, 0);
+            emlio_fuse_drop(session, 1, &inode, &offset, 1 << 20);
+        } else {
+            const uint8_t *bytes[MISSES];
+            int32_t errors[MISSES];
+            const int64_t count = emlio_fuse_wait(session, rows, MISSES, 0);
+            MUST(count >= 0 && count <= MISSES);
+            for (int64_t i = 0; i < count; i++) {
+                uniques[i] = rows[i * 5], inodes[i] = rows[i * 5 + 1], lengths[i] = rows[i * 5 + 3];
+                bytes[i] = memory, errors[i] = octet(in) % 2 * 5;
+                MUST(inodes[i] >= 1 && inodes[i] <= ENTRIES && lengths[i] > 0);
+                MUST(rows[i * 5 + 2] >= 0 && rows[i * 5 + 2] + lengths[i] <= sizes[inodes[i] - 1]);
+                if (lengths[i] > BYTES) lengths[i] = BYTES;
+            }
+            emlio_fuse_answer(session, count, uniques, inodes, bytes, lengths, errors, results);
+        }
+    }
+    if (session) emlio_fuse_stop(session), emlio_fuse_free(session);
+    free(parents), free(modes), free(text), free(memory), free(names), free(links), free(sizes), free(times);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const functions[])(input *) = {examples, check, rows, gather, join, names, transfers};
+    static void (*const functions[])(input *) = {examples, check, rows, gather, join, names, transfers, requests};
     input in = {data, size};
-    functions[octet(&in) % 7](&in);
+    functions[octet(&in) % 8](&in);
     return 0;
 }
 
@@ -399,7 +492,7 @@ int main(int count, char **arguments) {
         for (int turn = 0; turn < 2000; turn++, tried++) {
             uint8_t data[4096];
             size_t size = 0;
-            data[size++] = (uint8_t)(draw(50) ? draw(6) : 6); /* a queue takes as long as a thousand of the others */
+            data[size++] = (uint8_t)(draw(50) ? (draw(7) + 7) % 8 : 6); /* a queue takes as long as a thousand of the others */
             for (int at = 0; at < 4; at++) data[size++] = (uint8_t)draw(256);
             if (!data[0]) {
                 int names = 1 + data[1] % 6;

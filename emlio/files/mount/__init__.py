@@ -1,0 +1,9 @@
+"""A tree of files mounted with FUSE: read on demand, and pushed into the page cache ahead of readers whose order is known.
+
+The server of the kernel's requests is C (native/fuse_*.c); Python hears only of reads whose bytes are not there.
+"""
+
+from emlio.files.mount.agent import Agent
+from emlio.files.mount.mount import Mount
+
+__all__ = ["Agent", "Mount"]

@@ -1,0 +1,158 @@
+"""`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
+
+import logging
+from collections.abc import Sequence
+from os import PathLike
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.files.mount.mount import Mount
+from emlio.files.mount.pieces import PIECE_BYTES
+from emlio.files.mount.sequences import SequenceDetector
+from emlio.files.mount.source import Range, Source
+from emlio.files.mount.window import Moves, Windows
+from emlio.native.fuse import Miss, TreeArrays
+from emlio.thread_name import show_thread_name
+
+__all__ = ["Agent"]
+
+_log = logging.getLogger(__name__)
+_Ints = npt.NDArray[np.int64]
+
+_PUSHING: Final = 4
+"""Threads that push: as many times the bytes of one move are under way."""
+
+
+class Agent:
+    """A mount with a window ahead of each reader whose order is known: by a hint, or because it reads file after file.
+
+    A wrong order costs speed, never a wrong byte. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        tree: TreeArrays,
+        directory: str | PathLike[str],
+        source: Source,
+        *,
+        window_bytes: int = 256 << 20,
+        limit_s: float = 60.0,
+    ) -> None:
+        """Mount the tree; see `Mount`.
+
+        Args:
+            tree: the entries.
+            directory: where to mount it.
+            source: where bytes come from.
+            window_bytes: of the page cache, for all readers together.
+            limit_s: how long a read may wait for the source.
+        """
+        self._source = source
+        self._changed = Condition()
+        self._windows = Windows(tree.sizes, window_bytes)
+        self._detector = SequenceDetector()
+        self._detected: dict[int, int] = {}
+        self._files = np.flatnonzero(((tree.modes & 0o170000) == 0o100000) & (tree.sizes > 0))
+        self._closing = False
+        self.mount = Mount(tree, directory, source, limit_s=limit_s)
+        self.mount.on_reads = self._see
+        self._threads = [
+            Thread(target=self._push, name=f"emlio-push-{number}", daemon=True) for number in range(_PUSHING)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def hint(self, entries: _Ints) -> int:
+        """Tell the order in which files will be read from now on; return its name, for `forget`."""
+        with self._changed:
+            name = self._windows.begin(entries)
+            self._changed.notify_all()
+        return name
+
+    def forget(self, name: int) -> None:
+        """End an order. Nothing happens if it has ended."""
+        with self._changed:
+            self._windows.end(name)
+            self._changed.notify_all()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the pages of all windows."""
+        with self._changed:
+            return self._windows.held_bytes
+
+    def close(self) -> None:
+        """Take the file system away. A second call does nothing."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self.mount.close()
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- threads --------------------------------------------------------------------------------------------------
+
+    def _see(self, reads: Sequence[Miss]) -> None:
+        with self._changed:
+            for miss in reads:
+                entry = miss.inode - 1
+                if not self._windows.read(miss.thread, entry, miss.offset):
+                    self._detect(miss, entry)
+            self._changed.notify_all()
+
+    def _detect(self, miss: Miss, entry: int) -> None:
+        rank = int(np.searchsorted(self._files, entry))
+        if not self._detector.read(miss.thread, rank, miss.offset, miss.size):
+            return
+        self._windows.end(self._detected.pop(miss.thread, 0))
+        self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
+        self._detected[miss.thread] = self._windows.begin(self._files[rank:])
+        self._windows.read(miss.thread, entry, miss.offset)
+
+    def _push(self) -> None:
+        show_thread_name()
+        while (moves := self._next()) is not None:
+            try:
+                self._carry_out(moves)
+            except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
+                if not self._closing:
+                    _log.warning("files at %s were not pushed: %s", self.mount.directory, error)
+
+    def _next(self) -> Moves | None:
+        with self._changed:
+            while not self._closing:
+                moves = self._windows.moves()
+                if moves:
+                    return moves
+                self._changed.wait()
+        return None
+
+    def _carry_out(self, moves: Moves) -> None:
+        if moves.drop.size:
+            self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
+        entries, offsets, sizes, withheld = moves.push
+        ranges = [Range(*row) for row in zip(entries.tolist(), offsets.tolist(), sizes.tolist(), strict=True)]
+        parts = list(self._source.read_each(ranges)) if ranges else []
+        fits = np.array([not isinstance(part, OSError) for part in parts], np.bool_)
+        memory = np.frombuffer(b"".join(part for part in parts if not isinstance(part, OSError)), np.uint8)
+        kept = sizes[fits]
+        if memory.nbytes != kept.sum():
+            raise ValueError(f"the source gave {memory.nbytes} bytes for {int(kept.sum())}")
+        starts = np.cumsum(kept) - kept
+        self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
+        with self._changed:
+            passed = ~self._windows.are_held(entries, offsets)
+        if passed.any():  # the window has moved on meanwhile, or has ended
+            self.mount.drop(entries[passed], offsets[passed], PIECE_BYTES)

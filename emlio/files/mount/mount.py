@@ -1,0 +1,182 @@
+"""`Mount`, a tree at a directory: its threads, its beginning and its end."""
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from emlio.errors import ClosedError, FileError
+from emlio.files.mount.mounting import attach, detach, device_number
+from emlio.files.mount.source import Range, Source
+from emlio.native.fuse import Counts, FuseSession, Miss, TreeArrays
+from emlio.thread_name import show_thread_name
+
+__all__ = ["Mount"]
+
+_log = logging.getLogger(__name__)
+_Ints = npt.NDArray[np.int64]
+
+_SERVING: Final = 2
+"""Threads that read the kernel's requests. They never need the interpreter's lock, and one can serve 100,000 a second."""
+
+_ANSWERING: Final = 8
+"""Threads that ask the source. Each asks for all that missed while it was busy, so more requests than that are under way."""
+
+_WAIT_MS: Final = 60_000
+_END_S: Final = 30.0
+
+
+class Mount:
+    """A read-only tree mounted at a directory, until `close`.
+
+    Reads are answered from the page cache, from what was pushed, or from the source. One that the source does not answer
+    within the limit fails with EIO, so that no process waits for ever. Threads may share it. It belongs to its process: after
+    a fork only the parent serves it.
+    """
+
+    def __init__(
+        self,
+        tree: TreeArrays,
+        directory: str | PathLike[str],
+        source: Source,
+        *,
+        limit_s: float = 60.0,
+    ) -> None:
+        """Mount it; from now on it can be used.
+
+        Args:
+            tree: the entries.
+            directory: where to mount it: a folder that exists.
+            source: where bytes come from that were not pushed.
+            limit_s: how long a read may wait for the source.
+
+        Raises:
+            FileError: it cannot be mounted.
+        """
+        self.directory = os.path.realpath(directory)
+        self.on_reads: Callable[[Sequence[Miss]], None] | None = None
+        self._source = source
+        self._closing = Lock()
+        self._closed = False
+        self._device = attach(self.directory)
+        try:
+            self._session = FuseSession(
+                tree, self._device, uid=os.getuid(), gid=os.getgid(), limit_ms=int(limit_s * 1000)
+            )
+        except OSError as error:
+            os.close(self._device)  # which ends the file system
+            detach(self.directory, device_number(self.directory) or 0)
+            raise FileError(
+                f"cannot mount at {self.directory}: {error.strerror}",
+                errno=error.errno or errno.EINVAL,
+                path=self.directory,
+                offset=0,
+            ) from error
+        self._number = device_number(self.directory) or 0
+        self._session.mounted(os.fsencode(self.directory), self._number)
+        tasks = [("serve", self._session.serve)] * _SERVING + [("watch", self._session.watch)]
+        tasks += [("answer", self._answer)] * _ANSWERING
+        self._threads = [
+            Thread(target=_named, args=(task,), name=f"emlio-fuse-{name}", daemon=True) for name, task in tasks
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed here."""
+        return self._closed
+
+    def push(
+        self,
+        memory: npt.NDArray[np.uint8],
+        entries: _Ints,
+        offsets: _Ints,
+        starts: _Ints,
+        sizes: _Ints,
+        withheld: _Ints,
+    ) -> npt.NDArray[np.int32]:
+        """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
+        self._check()
+        return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+
+    def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
+        """Free the pages of files: as many bytes from an offset on."""
+        self._check()
+        self._session.drop(entries + 1, offsets, size)
+
+    def counts(self) -> Counts:
+        """Return what was counted since it was mounted."""
+        return self._session.counts()
+
+    def close(self) -> None:
+        """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self._session.stop()
+        if device_number(self.directory) == self._number:
+            self._session.abort()
+            detach(self.directory, self._number)
+        for thread in self._threads:
+            thread.join(_END_S)
+        left = [thread.name for thread in self._threads if thread.is_alive()]
+        if left:  # what they use stays until the process ends
+            _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
+            return
+        os.close(self._device)
+        self._session.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the mount at {self.directory} was closed")
+
+    # ---- reads that miss ------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        while (told := self._session.wait(_WAIT_MS)) is not None:
+            try:
+                if told and self.on_reads is not None:
+                    self.on_reads(told)
+            except Exception:  # noqa: BLE001  # the reads must be answered all the same
+                _log.exception("reads at %s were not looked at", self.directory)
+            misses = [miss for miss in told if miss.unique]  # a tripwire's read was answered
+            for miss, found in zip(misses, self._bytes_of(misses), strict=True):
+                self._session.answer([(miss, found)])
+
+    def _bytes_of(self, misses: list[Miss]) -> Iterator[Buffer | int]:
+        """Yield the bytes of each read, or an error of the system."""
+        given = 0
+        ranges = [Range(miss.inode - 1, miss.offset, miss.size) for miss in misses]
+        try:
+            for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
+                given += 1
+                if isinstance(found, OSError):
+                    _log.warning("a read at %s failed: %s", self.directory, found)
+                yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
+        except Exception as error:  # noqa: BLE001  # of any source
+            _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
+        for _ in range(given, len(misses)):
+            yield errno.EIO
+
+
+def _named(task: Callable[[], object]) -> None:
+    show_thread_name()
+    task()

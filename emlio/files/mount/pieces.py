@@ -1,0 +1,70 @@
+"""The pieces of files in the order in which they will be read. Pure."""
+
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PAGE_BYTES", "PIECE_BYTES", "Pieces"]
+
+_Ints = npt.NDArray[np.int64]
+
+PIECE_BYTES: Final = 1 << 20
+"""A larger file is pushed, and freed, in pieces of this size."""
+
+PAGE_BYTES: Final = 4096
+
+
+class Pieces:
+    """An order of files, cut into pieces: position by position, from 0 on. A file may occur more than once.
+
+    Attributes:
+        entries: (n,) the file of each piece.
+        offsets: (n,) its first byte there.
+        sizes: (n,) its bytes; empty files have one piece without any.
+        ends: (n + 1,) the bytes of whole pages before each piece, and of all.
+    """
+
+    __slots__ = ("_by_file", "_files", "_most", "_starts", "ends", "entries", "offsets", "sizes")
+
+    def __init__(self, order: _Ints, sizes: _Ints) -> None:
+        """See the class.
+
+        Args:
+            order: (m,) the files, as they will be read.
+            sizes: (m,) their bytes.
+        """
+        counts = np.maximum(-(-sizes // PIECE_BYTES), 1)
+        self._starts = np.concatenate(([0], np.cumsum(counts)))
+        self.entries = np.repeat(order, counts)
+        self.offsets = (np.arange(len(self.entries)) - np.repeat(self._starts[:-1], counts)) * PIECE_BYTES
+        self.sizes = np.minimum(np.repeat(sizes, counts) - self.offsets, PIECE_BYTES)
+        self.ends = np.concatenate(([0], np.cumsum(-(-self.sizes // PAGE_BYTES) * PAGE_BYTES)))
+        self._by_file = np.argsort(order, kind="stable")
+        self._files = order[self._by_file]
+        self._most = int(np.unique(order, return_counts=True)[1].max(initial=0))
+
+    @classmethod
+    def of_files(cls, order: _Ints, all_sizes: _Ints) -> Self:
+        """Return the pieces of entries of a tree with these sizes."""
+        return cls(order, all_sizes[order])
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def positions(self, entry: int, offset: int) -> _Ints:
+        """Return the positions of the piece that has this byte, in their order."""
+        first, last = np.searchsorted(self._files, [entry, entry + 1])
+        return self._starts[self._by_file[first:last]] + offset // PIECE_BYTES
+
+    def are_between(self, entries: _Ints, offsets: _Ints, begin: int, end: int) -> npt.NDArray[np.bool_]:
+        """Return which of these pieces have a position in a range."""
+        found = np.zeros(len(entries), np.bool_)
+        first = np.searchsorted(self._files, entries)
+        for turn in range(self._most):
+            place = first + turn
+            known = place < len(self._files)
+            known[known] = self._files[place[known]] == entries[known]
+            position = self._starts[self._by_file[place[known]]] + offsets[known] // PIECE_BYTES
+            found[known] |= (position >= begin) & (position < end)
+        return found

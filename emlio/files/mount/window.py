@@ -1,0 +1,262 @@
+"""The part of the page cache ahead of readers whose order is known, and a little behind them. Pure.
+
+A reader of the page cache cannot be seen. So some pieces are withheld: tripwires, whose reads tell where it is. A read
+that was not foreseen tells it as well.
+"""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
+
+__all__ = ["LEAST_WINDOW_BYTES", "Moves", "Window", "Windows"]
+
+_Ints = npt.NDArray[np.int64]
+
+_WIRE_FILES: Final = 64
+"""One piece in so many is withheld: each costs its reader some ten microseconds."""
+
+_PARTS: Final = 8
+"""And at least one in this part of the window, so that it moves on for large files as well."""
+
+_BEHIND: Final = 4
+"""The part of the window that stays behind the reader: several processes read an order only roughly."""
+
+LEAST_WINDOW_BYTES: Final = _PARTS * PIECE_BYTES
+
+_NEAR: Final = 32 * _WIRE_FILES
+"""A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
+
+_MOST_THREADS: Final = 256
+
+_MOVE_FILES: Final = 1024
+_MOVE_BYTES: Final = 4 * PIECE_BYTES
+"""Of pages, in one move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moves:
+    """The next things to do, by piece.
+
+    Attributes:
+        drop: the entries and offsets of those whose pages are freed, shape (2, n).
+        push: the entries, offsets, sizes and withheld bytes of those that are pushed, shape (4, m).
+    """
+
+    drop: _Ints
+    push: _Ints
+
+    def __bool__(self) -> bool:
+        return bool(self.drop.size or self.push.size)
+
+
+class Window:
+    """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`.
+
+    Attributes:
+        pieces: the order.
+        limit_bytes: their pages take no more.
+        dropped: the first position whose pages are there.
+        seen: the first position that the reader has not come to, as far as is known.
+        pushed: the first position that was not pushed.
+    """
+
+    __slots__ = ("_doubted", "_full", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+
+    def __init__(self, pieces: Pieces, limit_bytes: int) -> None:
+        """See the class."""
+        self.pieces, self.limit_bytes = pieces, limit_bytes
+        self.dropped: int = 0
+        self.seen: int = 0
+        self.pushed: int = 0
+        self._doubted = (-1, 0)
+        self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of its pages, as far as they have been read or pushed."""
+        return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped])
+
+    def place(self, entry: int, offset: int) -> int | None:
+        """Return the position of a read: the first one that is to come, else the last one behind; None if there is none."""
+        positions = self.pieces.positions(entry, offset)
+        if not len(positions):
+            return None
+        ahead = positions[positions >= self.seen]
+        return int(ahead[0] if len(ahead) else positions[-1])
+
+    def is_near(self, place: int) -> bool:
+        """Return whether the reader of this order may be at a position."""
+        return self.dropped <= place < self.seen + _NEAR
+
+    def agrees(self, place: int, thread: int) -> bool:
+        """Return whether a thread's read at a position that is not near follows another one; keep it in mind."""
+        last_thread, last = self._doubted
+        self._doubted = thread, place
+        return thread == last_thread and last < place <= last + _NEAR
+
+    def move(self, place: int) -> range:
+        """Take note that the reader is at a position; return the positions that are freed since it began again."""
+        last = range(self.dropped, self.pushed)
+        if place < self.dropped:  # also what was pushed ahead
+            self.dropped = self.seen = self.pushed = place + 1
+        self.seen = max(self.seen, place + 1)
+        self.pushed = max(self.pushed, self.seen)
+        return last if self.pushed < last.stop else range(0)
+
+    def drop(self) -> range:
+        """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
+        ends = self.pieces.ends
+        first = int(np.searchsorted(ends, int(ends[self.seen]) - self.limit_bytes // _BEHIND))
+        begin = self.dropped
+        self.dropped = max(self.dropped, min(first, self.seen))
+        return range(begin, self.dropped)
+
+    def shrink(self) -> range:
+        """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
+        ends = self.pieces.ends
+        end = int(np.searchsorted(ends, int(ends[self.dropped]) + self.limit_bytes, side="right")) - 1
+        last = self.pushed
+        self.pushed = min(self.pushed, max(end, self.seen))
+        return range(self.pushed, last)
+
+    def push(self) -> range:
+        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
+        ends = self.pieces.ends
+        room = min(int(ends[self.dropped]) + self.limit_bytes, int(ends[self.pushed]) + _MOVE_BYTES)
+        end = int(np.searchsorted(ends, room, side="right")) - 1
+        begin = self.pushed
+        self.pushed = max(self.pushed, min(end, self.pushed + _MOVE_FILES))
+        return range(begin, self.pushed)
+
+    def withheld(self, places: range) -> _Ints:
+        """Return how many bytes of each of these positions are withheld: the first page of tripwires."""
+        part = slice(places.start, places.stop)
+        ends, full, sizes = self.pieces.ends, self._full, self.pieces.sizes[part]
+        step = self.limit_bytes // _PARTS
+        behind = slice(places.start + 1, places.stop + 1)
+        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % _WIRE_FILES == 0)
+        wires |= full[behind] == full[-1]
+        return np.where(wires & (sizes > 0), np.minimum(sizes, PAGE_BYTES), 0)
+
+
+class Windows:
+    """The windows of all readers of a mount, which share a number of bytes."""
+
+    def __init__(self, sizes: _Ints, limit_bytes: int) -> None:
+        """See the class.
+
+        Args:
+            sizes: of all entries of the tree.
+            limit_bytes: of pages, at least `LEAST_WINDOW_BYTES`.
+        """
+        if limit_bytes < LEAST_WINDOW_BYTES:
+            raise ValueError(f"a window must have at least {LEAST_WINDOW_BYTES} bytes, got {limit_bytes}")
+        self._sizes, self._limit_bytes = sizes, limit_bytes
+        self._windows: dict[int, Window] = {}
+        self._names = count(1)
+        self._freed: list[_Ints] = []
+        self._followed: dict[int, int] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the pages of all windows."""
+        return sum(window.held_bytes for window in self._windows.values())
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def __contains__(self, name: int) -> bool:
+        return name in self._windows
+
+    def begin(self, order: _Ints) -> int:
+        """Begin a reader's order; return the window's name. The one that has been there longest ends if there are too many."""
+        if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self._limit_bytes:
+            self.end(next(iter(self._windows)))
+        name = next(self._names)
+        self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0)
+        self._share()
+        return name
+
+    def end(self, name: int) -> None:
+        """End a reader's order; what others do not hold is dropped. Nothing happens if it has ended."""
+        window = self._windows.pop(name, None)
+        if window is not None:
+            self._free(window, range(window.dropped, window.pushed))
+            self._share()
+
+    def _share(self) -> None:
+        for window in self._windows.values():
+            window.limit_bytes = self._limit_bytes // len(self._windows)
+
+    def read(self, thread: int, entry: int, offset: int) -> bool:
+        """Take note of a read that was seen; return whether it belongs to an order.
+
+        Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
+        """
+        found = False
+        for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
+            window = self._windows[name]
+            place = window.place(entry, offset)
+            if place is None:
+                continue
+            found = True
+            if window.is_near(place) or window.agrees(place, thread):
+                self._follow(thread, name)
+                self._free(window, window.move(place))
+                break
+        return found
+
+    def _follow(self, thread: int, name: int) -> None:
+        self._followed.pop(thread, 0)
+        self._followed[thread] = name
+        if len(self._followed) > _MOST_THREADS:
+            del self._followed[next(iter(self._followed))]
+
+    def moves(self) -> Moves:
+        """Return what is to be dropped and pushed next. Each window has its turn."""
+        for window in self._windows.values():
+            self._free(window, window.drop())
+            self._free(window, window.shrink())
+        for name, window in self._windows.items():
+            places = window.push()
+            if places:
+                self._windows[name] = self._windows.pop(name)  # the others come before it
+                chosen = self._chosen(window, places)
+                wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader
+                return Moves(drop=np.concatenate((self._dropped(), wires), axis=1), push=chosen)
+        return Moves(drop=self._dropped(), push=np.empty((4, 0), np.int64))
+
+    def are_held(
+        self, entries: _Ints, offsets: _Ints, *, before: tuple[Window, int] | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return which pieces windows hold; one of them may be looked at up to a position only."""
+        found = np.zeros(len(entries), np.bool_)
+        for window in self._windows.values():
+            end = before[1] if before is not None and window is before[0] else window.pushed
+            found |= window.pieces.are_between(entries, offsets, window.dropped, end)
+        return found
+
+    def _chosen(self, window: Window, places: range) -> _Ints:
+        part = slice(places.start, places.stop)
+        pieces = window.pieces
+        rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], window.withheld(places)])
+        needed = (rows[2] > 0) & ~self.are_held(rows[0], rows[1], before=(window, places.start))
+        return rows[:, needed | (rows[3] > 0)]
+
+    def _free(self, window: Window, places: range) -> None:
+        if places:
+            part = slice(places.start, places.stop)
+            self._freed.append(np.stack([window.pieces.entries[part], window.pieces.offsets[part]]))
+
+    def _dropped(self) -> _Ints:
+        """Return the pieces that were freed and that no window holds."""
+        if not self._freed:
+            return np.empty((2, 0), np.int64)
+        freed = np.unique(np.concatenate(self._freed, axis=1), axis=1)
+        self._freed.clear()
+        return freed[:, ~self.are_held(freed[0], freed[1])]

@@ -1,0 +1,238 @@
+"""The server of a FUSE file system in the C library: requests of the kernel, reads that wait, bytes pushed ahead of readers.
+
+Nothing here mounts, starts threads or knows where bytes come from.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from emlio.native.library import guard_library, library_for, why_not
+
+__all__ = ["MOST_MISSES", "Counts", "FuseSession", "Miss", "TreeArrays"]
+
+_Ints = npt.NDArray[np.int64]
+
+MOST_MISSES: Final = 1024
+"""Misses that one call tells at most."""
+
+
+class TreeArrays(NamedTuple):
+    """The entries of a tree by number, which is the inode - 1. The first is the root; parents come before their children.
+
+    Attributes:
+        parents: (n,) int32, the root's is 0.
+        names: uint8, the names one after the other; the root has none.
+        name_bounds: (n + 1,) int64 where each begins, and the end of the last one.
+        modes: (n,) uint32 as in `st_mode`: files, folders and links.
+        sizes: (n,) int64 of files.
+        mtimes_ns: (n,) int64.
+        targets: uint8, the targets of links one after the other.
+        target_bounds: (n + 1,) int64 as for names.
+    """
+
+    parents: npt.NDArray[np.int32]
+    names: npt.NDArray[np.uint8]
+    name_bounds: _Ints
+    modes: npt.NDArray[np.uint32]
+    sizes: _Ints
+    mtimes_ns: _Ints
+    targets: npt.NDArray[np.uint8]
+    target_bounds: _Ints
+
+
+class Miss(NamedTuple):
+    """A read whose bytes are not here; or the news that a tripwire was read, if `unique` is 0.
+
+    Attributes:
+        unique: the number of the request.
+        inode: of the file.
+        offset: the first byte.
+        size: how many bytes, all inside the file.
+        thread: of the reader, as `gettid` has it; a thread of the kernel, if it reads ahead.
+    """
+
+    unique: int
+    inode: int
+    offset: int
+    size: int
+    thread: int
+
+
+class Counts(NamedTuple):
+    """The counts of a session: requests, reads answered at once and told as missed, what was pushed and dropped.
+
+    Attributes:
+        requests: of the kernel, of all kinds.
+        answered: reads that were answered with bytes that were here.
+        missed: reads that were told.
+        stored: pushes into the page cache.
+        stored_bytes: their bytes.
+        unknown: pushes of files that the kernel had forgotten.
+        dropped: files whose pages were freed.
+        late: reads that got an error because their bytes did not come, or because their thread died.
+        refused: answers of a wrong size.
+        aborted: whether the watch ended the connection.
+    """
+
+    requests: int
+    answered: int
+    missed: int
+    stored: int
+    stored_bytes: int
+    unknown: int
+    dropped: int
+    late: int
+    refused: int
+    aborted: int
+
+
+class FuseSession:
+    """One mounted tree. Threads may share it; `free` is called once, after all of them.
+
+    Calls that may wait let the interpreter's lock go.
+    """
+
+    def __init__(self, tree: TreeArrays, device: int, *, uid: int, gid: int, limit_ms: int) -> None:
+        """See the class.
+
+        Args:
+            tree: the entries.
+            device: the descriptor that requests are read from; stays open until `free`.
+            uid: the owner of all entries.
+            gid: their group.
+            limit_ms: how long a read waits for its bytes.
+
+        Raises:
+            OSError: the C library is not used; EINVAL, EEXIST: there can be no such tree.
+        """
+        library = guard_library()
+        kept = library_for(0)
+        if library is None or kept is None:
+            raise OSError(errno.ENOSYS, f"the C library is needed: {why_not()}")
+        self._library, self._kept = library, kept
+        count = len(tree.parents)
+        kinds = (np.int32, np.uint8, np.int64, np.uint32, np.int64, np.int64, np.uint8, np.int64)
+        self._arrays = [np.ascontiguousarray(column, kind) for column, kind in zip(tree, kinds, strict=True)]
+        parents, names, name_bounds, modes, sizes, mtimes, targets, target_bounds = self._arrays
+        if any(len(column) != count for column in (parents, modes, sizes, mtimes)) or any(
+            len(bounds) != count + 1 or bounds[-1] > len(text)
+            for bounds, text in ((name_bounds, names), (target_bounds, targets))
+        ):
+            raise OSError(errno.EINVAL, "the tree's columns have different lengths")
+        table = np.array([count, *(column.ctypes.data for column in self._arrays)], np.int64)
+        error = np.zeros(1, np.int32)
+        made = library.emlio_fuse_open(table.ctypes.data, device, uid, gid, limit_ms, error.ctypes.data)
+        if not made:
+            raise OSError(int(error[0]), f"the tree cannot be mounted: {os.strerror(int(error[0]))}")
+        self._session: int | None = made
+        self._counted = np.zeros(len(Counts._fields), np.int64)
+
+    def mounted(self, directory: bytes, device: int) -> None:
+        """Tell where it is mounted, and the device number there, before it is served."""
+        if self._library.emlio_fuse_mounted(self._session, directory, device):
+            raise MemoryError
+
+    def serve(self) -> int:
+        """Serve requests until the file system is gone; return the system's error that told so."""
+        return int(self._library.emlio_fuse_serve(self._session))
+
+    def watch(self) -> None:
+        """Answer reads that wait too long with errors, and end a connection that is stuck, until `stop`."""
+        self._library.emlio_fuse_watch(self._session)
+
+    def wait(self, timeout_ms: int) -> list[Miss] | None:
+        """Return reads that missed, and tripwires that were read; None once stopped, nothing after the time."""
+        rows = np.empty((MOST_MISSES, len(Miss._fields)), np.int64)
+        count = int(self._library.emlio_fuse_wait(self._session, rows.ctypes.data, len(rows), timeout_ms))
+        return None if count < 0 else [Miss(*row) for row in rows[:count].tolist()]
+
+    def answer(self, answers: Sequence[tuple[Miss, Buffer | int]]) -> list[int]:
+        """Answer reads with bytes, or with an error of the system.
+
+        Returns:
+            For each 0; ENOENT if it did not wait any more; EINVAL if the bytes were too few or too many, and it got EIO.
+        """
+        count = len(answers)
+        views = [np.frombuffer(b"" if isinstance(given, int) else memoryview(given), np.uint8) for _, given in answers]
+        columns = np.array(
+            [
+                (miss.unique, miss.inode, view.ctypes.data, len(view))
+                for (miss, _), view in zip(answers, views, strict=True)
+            ],
+            np.int64,
+        ).reshape(count, 4)
+        uniques, inodes, addresses, sizes = np.ascontiguousarray(columns.T)
+        errors = np.array([given if isinstance(given, int) else 0 for _, given in answers], np.int32)
+        results = np.empty(count, np.int32)
+        arrays = (uniques, inodes, addresses, sizes, errors, results)
+        self._library.emlio_fuse_answer(self._session, count, *(array.ctypes.data for array in arrays))
+        return [int(result) for result in results]
+
+    def push(
+        self,
+        memory: npt.NDArray[np.uint8],
+        inodes: _Ints,
+        offsets: _Ints,
+        starts: _Ints,
+        sizes: _Ints,
+        withheld: _Ints,
+    ) -> npt.NDArray[np.int32]:
+        """Put bytes of files into the page cache, and answer the reads that wait for them.
+
+        Args:
+            memory: holds the bytes; free again after the call.
+            inodes: (n,) of the files.
+            offsets: (n,) the first byte of each in the file, a multiple of the page's size.
+            starts: (n,) and in the memory.
+            sizes: (n,) whole pages, or up to the end of the file.
+            withheld: (n,) how many at the beginning are only kept, and told as a tripwire when they are read.
+
+        Returns:
+            (n,) 0; ENOENT if the kernel does not know the file; EBUSY if a read waits for other bytes of these pages;
+            EINVAL if these are not pages of the file.
+        """
+        count = len(inodes)
+        results = np.empty(count, np.int32)
+        given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets, starts, sizes, withheld)]
+        if any(len(each) != count for each in given) or not memory.flags.c_contiguous:
+            raise ValueError("the memory must be contiguous, and each file have a place there")
+        if count and (given[2].min() < 0 or given[3].min() < 0 or (given[2] + given[3]).max() > memory.nbytes):
+            raise ValueError("bytes must lie in the memory")
+        given[2] = given[2] + memory.ctypes.data
+        table = np.array([*(each.ctypes.data for each in given), results.ctypes.data], np.int64)
+        self._library.emlio_fuse_push(self._session, count, table.ctypes.data)
+        return results
+
+    def drop(self, inodes: _Ints, offsets: _Ints, size: int) -> None:
+        """Free pages of files, and take their tripwires away: as many bytes from an offset on."""
+        given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets)]
+        if len(given[0]) != len(given[1]) or size < 1:
+            raise ValueError("each file must have an offset, and the size be at least 1")
+        self._library.emlio_fuse_drop(self._session, len(given[0]), *(each.ctypes.data for each in given), size)
+
+    def counts(self) -> Counts:
+        """Return what was counted."""
+        if self._session is not None:
+            self._kept.emlio_fuse_counts(self._session, self._counted.ctypes.data)
+        return Counts(*self._counted.tolist())
+
+    def abort(self) -> bool:
+        """End the connection: all that waits in the kernel fails. Return whether that could be done."""
+        return bool(self._library.emlio_fuse_abort(self._session))
+
+    def stop(self) -> None:
+        """Fail the reads that wait, and end `wait` and `watch`."""
+        self._library.emlio_fuse_stop(self._session)
+
+    def free(self) -> None:
+        """Give all memory back. No call may be under way."""
+        self.counts()  # the last ones
+        if self._session is not None:
+            self._library.emlio_fuse_free(self._session)
+        self._session = None

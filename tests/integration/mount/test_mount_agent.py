@@ -1,0 +1,163 @@
+"""Agents that push ahead: windows, sequences, an agent that is killed, an ordinary user."""
+
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+
+from emlio.files.mount import Agent
+from emlio.files.mount.mounting import device_number
+from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
+
+_REFUSED = mount_is_refused()
+pytestmark = [pytest.mark.skipif(bool(_REFUSED), reason=_REFUSED), pytest.mark.timeout(60)]
+
+PAGE = 4096
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    made = tmp_path / "mounted"
+    made.mkdir()
+    yield made
+    if device_number(str(made)) is not None:
+        subprocess.run(["umount", "-l", made], check=False)
+        pytest.fail("it is still mounted")
+
+
+def _many(count: int, size: int = 1000) -> MountedTree:
+    random = np.random.default_rng(0)
+    return MountedTree({b"%d/%06d" % (number % 10, number): random.bytes(size) for number in range(count)})
+
+
+def _path(folder: Path, tree: MountedTree, number: int) -> Path:
+    return folder / os.fsdecode(tree.paths[number])
+
+
+_AGENT = """
+import sys, time
+import numpy as np
+from emlio.files.mount import Agent
+from emlio_testing.mounted_trees import MemorySource, MountedTree
+tree = MountedTree({b"%05d" % number: b"%d" % number * 500 for number in range(3000)})
+source = MemorySource(tree)
+with Agent(tree.arrays, sys.argv[1], source, window_bytes=8 << 20) as agent:
+    agent.hint(np.array(tree.files))
+    print("mounted", flush=True)
+    if "waits" in sys.argv:
+        source.opened.clear()
+    time.sleep(60)
+"""
+
+
+def _agent(folder: Path, *more: str) -> subprocess.Popen[str]:
+    made = subprocess.Popen([sys.executable, "-c", _AGENT, folder, *more], stdout=subprocess.PIPE, text=True)
+    assert made.stdout is not None
+    assert made.stdout.readline() == "mounted\n"
+    return made
+
+
+@pytest.mark.parametrize("more", [(), ("waits",)])
+def test_an_agent_that_is_killed_leaves_errors_and_nothing_that_hangs(more: tuple[str, ...], folder: Path) -> None:
+    agent = _agent(folder, *more)
+    ends = Event()
+
+    def read() -> set[int | None]:
+        seen = set[int | None]()
+        while not ends.is_set() or len(seen) < 1:
+            for number in range(0, 3000, 7):
+                try:
+                    assert (folder / f"{number:05}").read_bytes() == b"%d" % number * 500
+                except OSError as error:
+                    seen.add(error.errno)
+                    if ends.is_set():
+                        return seen
+        return seen
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            reads = [pool.submit(read) for _ in range(4)]
+            time.sleep(0.3)
+            agent.kill()
+            assert agent.wait(10) == -signal.SIGKILL
+            ends.set()
+            for one in reads:
+                assert one.result(20) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
+        with pytest.raises(OSError) as gone:  # noqa: PT011
+            os.listdir(folder)
+        assert gone.value.errno == errno.ENOTCONN
+    finally:
+        agent.kill()
+        agent.communicate()
+        subprocess.run(["umount", "-l", folder], check=True)
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("window_mib", [8, 16])
+def test_memory_and_window_are_bounded_while_large_files_are_read(window_mib: int, folder: Path) -> None:
+    tree = MountedTree({b"%d" % number: Sparse(60 << 20) for number in range(3)})
+    source = MemorySource(tree)
+    with Agent(tree.arrays, folder, source, window_bytes=window_mib << 20) as agent:
+        agent.hint(np.array(tree.files))
+        most = 0
+        for number in tree.files:
+            with _path(folder, tree, number).open("rb") as file:
+                for offset in range(0, 60 << 20, 1 << 20):
+                    assert file.read(1 << 20) == tree.read(number, offset, 1 << 20)
+                    most = max(most, agent.held_bytes)
+        assert most <= window_mib << 20
+        assert _cached_bytes(_path(folder, tree, tree.files[0])) == 0
+        assert _cached_bytes(_path(folder, tree, tree.files[1])) == 0
+        pushed = agent.mount.counts().stored_bytes
+    assert pushed > 100 << 20
+
+
+def _cached_bytes(path: Path) -> int:
+    """How many bytes of a file the page cache has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    size = path.stat().st_size
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        address = libc.mmap(None, size, 1, 1, descriptor, 0)
+        pages = (ctypes.c_ubyte * -(-size // PAGE))()
+        assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), pages) == 0
+        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+        return sum(page & 1 for page in pages) * PAGE
+    finally:
+        os.close(descriptor)
+
+
+def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
+    tree = _many(2000)
+    with Agent(tree.arrays, folder, MemorySource(tree), window_bytes=8 << 20) as agent:
+        for number in tree.files:
+            assert _path(folder, tree, number).read_bytes() == tree.content[number]
+        found = agent.mount.counts()
+        assert found.missed < 500
+        assert found.stored > 1500
+
+
+def test_an_ordinary_user_mounts_in_a_namespace_of_its_own(folder: Path) -> None:
+    if subprocess.run(["unshare", "-Urm", "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    program = _AGENT.replace("time.sleep(60)", "print(open(sys.argv[1] + '/00007').read() == '7' * 500)")
+    done = subprocess.run(
+        ["unshare", "-Urm", sys.executable, "-c", program, folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.stdout == "mounted\nTrue\n", done.stderr

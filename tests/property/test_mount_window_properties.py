@@ -1,0 +1,240 @@
+"""Windows ahead of readers, with a page cache and readers in memory: what is pushed, what is freed, what is never missed."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
+from emlio.files.mount.sequences import SequenceDetector
+from emlio.files.mount.window import LEAST_WINDOW_BYTES, Window, Windows
+
+LIMIT = 2 * LEAST_WINDOW_BYTES
+
+_SMALL = st.integers(0, 3 * PAGE_BYTES)
+_SIZES = st.lists(st.one_of(_SMALL, st.integers(0, 4 * PIECE_BYTES)), min_size=1, max_size=60)
+_MANY_SIZES = st.builds(lambda sizes, times: (sizes * times)[:3000], _SIZES, st.integers(1, 60))
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE_BYTES) * PAGE_BYTES
+
+
+@dataclass
+class Cache:
+    """A page cache whose pages come from pushes only, and what is answered for tripwires.
+
+    A piece is held wholly, or without its first page.
+    """
+
+    windows: Windows
+    sizes: list[int]
+    limit: int = LIMIT
+    held: dict[tuple[int, int], int] = field(default_factory=dict)
+    wires: set[tuple[int, int]] = field(default_factory=set)
+
+    def move(self, most: int = 1_000_000) -> None:
+        """Do what the windows want, until they want nothing."""
+        for _ in range(most):
+            moves = self.windows.moves()
+            if not moves:
+                return
+            for entry, offset in moves.drop.T.tolist():
+                self.held.pop((entry, offset), None)
+                self.wires.discard((entry, offset))
+            for entry, offset, size, withheld in moves.push.T.tolist():
+                assert 0 < size == min(self.sizes[entry] - offset, PIECE_BYTES)
+                assert offset % PIECE_BYTES == 0
+                assert withheld in (0, min(size, PAGE_BYTES))
+                self.held[entry, offset] = size
+                if withheld:
+                    self.wires.add((entry, offset))
+            assert sum(map(_pages, self.held.values())) <= self.windows.held_bytes <= self.limit
+
+    def read(self, entry: int, offset: int, thread: int = 1) -> bool:
+        """Read a piece; return whether its bytes were there."""
+        if not self.sizes[entry]:
+            return True
+        there = (entry, offset) in self.held
+        if not there or (entry, offset) in self.wires:
+            self.wires.discard((entry, offset))
+            self.windows.read(thread, entry, offset)
+        return there
+
+
+def _cut(order: np.ndarray, sizes: list[int]) -> list[tuple[int, int]]:
+    return [(entry, offset) for entry in order.tolist() for offset in range(0, max(sizes[entry], 1), PIECE_BYTES)]
+
+
+@given(_SIZES, st.data())
+def test_pieces_cover_each_file_in_order(sizes: list[int], data: st.DataObject) -> None:
+    order = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=80)), np.int64)
+    pieces = Pieces.of_files(order, np.array(sizes, np.int64))
+    expected = _cut(order, sizes)
+    assert list(zip(pieces.entries.tolist(), pieces.offsets.tolist(), strict=True)) == expected
+    assert pieces.ends[-1] == sum(_pages(sizes[entry]) if sizes[entry] else 0 for entry in order.tolist())
+    for entry, offset in expected:
+        places = [place for place, one in enumerate(expected) if one == (entry, offset)]
+        assert pieces.positions(entry, offset + PAGE_BYTES // 2).tolist() == places
+    if expected:
+        entries, offsets = np.array(expected, np.int64).T
+        begin, end = data.draw(st.integers(0, len(expected))), data.draw(st.integers(0, len(expected)))
+        wanted = [one in expected[begin:end] for one in expected]
+        assert pieces.are_between(entries, offsets, begin, end).tolist() == wanted
+
+
+@given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, epochs: int) -> None:
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    random = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = random.permutation(len(sizes))
+        name = windows.begin(order)
+        for entry, offset in _cut(order, sizes):
+            cache.move()
+            assert cache.read(entry, offset), (entry, offset)
+        windows.end(name)
+    cache.move()
+    assert not cache.held
+    assert not windows.held_bytes
+
+
+@given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_a_reader_that_overtakes_the_push_is_overtaken_again(sizes: list[int], seed: int, pause: int) -> None:
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(sizes))
+    windows.begin(order)
+    pieces = _cut(order, sizes)
+    for place, (entry, offset) in enumerate(pieces):
+        there = cache.read(entry, offset)
+        if place >= len(pieces) // 2:
+            cache.move()
+            assert there or place < len(pieces) // 2 + 2
+        elif random.integers(pause) == 0:
+            cache.move(1)
+
+
+@given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(2, 4), st.booleans())
+def test_readers_with_orders_of_their_own_share_the_window(
+    sizes: list[int], seed: int, readers: int, with_replacement: bool
+) -> None:
+    windows = Windows(np.array(sizes, np.int64), 2 * LIMIT)
+    cache = Cache(windows, sizes, limit=2 * LIMIT)
+    random = np.random.default_rng(seed)
+    ways, missed, total = [], 0, 0
+    for _ in range(readers):
+        order = random.integers(len(sizes), size=len(sizes)) if with_replacement else random.permutation(len(sizes))
+        windows.begin(order)
+        ways.append((iter(_cut(order, sizes)), len(ways)))
+    while ways:
+        cache.move()
+        way, thread = chosen = ways[int(random.integers(len(ways)))]
+        piece = next(way, None)
+        if piece is None:
+            ways.remove(chosen)
+        else:
+            missed += not cache.read(*piece, thread)
+            total += 1
+    event(f"{missed * 100 // max(total, 1)} % missed")
+
+
+@given(_MANY_SIZES, st.lists(st.tuples(st.integers(0, 2999), st.integers(0, 3)), max_size=60))
+def test_a_window_keeps_its_order_whatever_is_read(sizes: list[int], reads: list[tuple[int, int]]) -> None:
+    pieces = Pieces.of_files(np.arange(len(sizes)), np.array(sizes, np.int64))
+    window = Window(pieces, LEAST_WINDOW_BYTES)
+    for entry, piece in reads:
+        entry %= len(sizes) + 1
+        inside = piece * PIECE_BYTES if entry < len(sizes) and piece * PIECE_BYTES < sizes[entry] else 0
+        place = window.place(entry, inside)
+        assert (place is None) == (entry == len(sizes))
+        if place is not None:
+            window.move(place)
+        dropped, pushed = window.drop(), window.push()
+        assert dropped.stop == window.dropped <= window.seen <= pushed.start <= window.pushed == pushed.stop
+        assert window.pushed <= len(pieces)
+        assert window.held_bytes <= LEAST_WINDOW_BYTES or not pushed
+        behind = int(pieces.ends[window.seen] - pieces.ends[window.dropped])
+        assert behind <= LEAST_WINDOW_BYTES // 4
+        assert (window.withheld(pushed) <= pieces.sizes[pushed.start : pushed.stop]).all()
+
+
+def test_a_reader_that_begins_its_order_again_is_followed() -> None:
+    sizes = [1000] * 20_000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    windows.begin(np.arange(len(sizes)))
+    for _ in range(2):
+        missed = 0
+        for entry in range(len(sizes)):
+            cache.move()
+            missed += not cache.read(entry, 0)
+        assert missed <= 2
+
+
+def test_one_stray_read_moves_no_window() -> None:
+    sizes = [1000] * 20_000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    windows.begin(np.arange(len(sizes)))
+    while windows.moves():
+        pass
+    held = windows.held_bytes
+    assert windows.read(1, 15_000, 0)
+    assert not windows.moves()
+    assert windows.read(1, 15_001, 0)
+    assert windows.moves()
+    assert windows.held_bytes <= LIMIT
+    assert held == LIMIT
+
+
+def test_too_many_readers_end_the_window_that_was_there_longest() -> None:
+    windows = Windows(np.full(10, 1000), 2 * LEAST_WINDOW_BYTES)
+    first, second = windows.begin(np.arange(10)), windows.begin(np.arange(10))
+    third = windows.begin(np.arange(10))
+    assert [name in windows for name in (first, second, third)] == [False, True, True]
+    windows.end(first)
+    with pytest.raises(ValueError, match="at least"):
+        Windows(np.full(10, 1000), LEAST_WINDOW_BYTES - 1)
+
+
+@given(st.lists(st.integers(1, 500_000), min_size=9, max_size=40), st.integers(2, 9))
+def test_a_sequence_is_found_in_any_mix_of_others(sizes: list[int], length: int) -> None:
+    detector, found = SequenceDetector(length), []
+    reads = [
+        (file, offset, min(131_072, size - offset))
+        for file, size in enumerate(sizes)
+        for offset in range(0, size, 131_072)
+    ]
+    for place, (file, offset, size) in enumerate(reads):
+        if detector.read(1, file, offset, size):
+            found.append(place)
+        assert not detector.read(2, place * 7919 % 1000 * 2, 0, 4096)
+        assert not detector.read(3, file, offset, size) or length <= place + 1
+    assert found[:1] == [length - 1]
+
+
+def test_reads_at_random_are_no_sequence() -> None:
+    detector = SequenceDetector(4)
+    random = np.random.default_rng(0)
+    assert not any(detector.read(1, int(file), 0, 1000) for file in random.permutation(10_000) * 3)
+    with pytest.raises(ValueError, match="at least 2"):
+        SequenceDetector(1)
+
+
+def test_readers_of_the_same_files_do_not_move_each_others_windows() -> None:
+    sizes = [1000] * 30_000
+    windows = Windows(np.array(sizes, np.int64), 2 * LIMIT)
+    cache = Cache(windows, sizes, limit=2 * LIMIT)
+    random = np.random.default_rng(3)
+    orders = [random.permutation(len(sizes)) for _ in range(3)]
+    for order in orders:
+        windows.begin(order)
+    missed = 0
+    for place in range(len(sizes)):
+        cache.move()
+        missed += sum(not cache.read(int(order[place]), 0, thread) for thread, order in enumerate(orders))
+    assert missed < len(sizes) // 100
