@@ -35,7 +35,7 @@ from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_B
 __all__ = ["Files"]
 
 Path = str | bytes | PathLike[str]
-Request = Path | tuple[Path, int, int]
+Request = Path | tuple[Path | int, int, int]
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
@@ -45,7 +45,7 @@ _GRACE_S = 1.0
 class _Found:
     """A range of a file that there is; none of it may be left behind the file's end."""
 
-    path: Path
+    path: Path | int
     file: int
     offset: int
     length: int
@@ -108,6 +108,8 @@ class Files:
     def read_many(self, requests: Iterable[Request]) -> list[bytes]:
         """Return what `read` returns for each path, or (path, offset, length), with many requests under way at once.
 
+        In place of a path there may be an entry's number.
+
         Raises:
             FileError: one cannot be read.
             PeerLostError: no daemon answered in time.
@@ -137,7 +139,7 @@ class Files:
                 yield one
             else:
                 more = range(RECORD_BYTES_PER_REPLY, one.length, RECORD_BYTES_PER_REPLY)
-                yield _joined(one, [first, *(next(answers) for _ in more)])
+                yield _joined(tree, one, [first, *(next(answers) for _ in more)])
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -226,18 +228,22 @@ def _find(tree: Tree, request: Request, folders: dict[bytes, int]) -> _Found | F
     path, offset, length = request if isinstance(request, tuple) else (request, 0, 1 << 62)
     if offset < 0 or length < 0:
         raise ConfigError(f"offset and length must be at least 0, got {offset} and {length}")
-    head, _, name = os.fsencode(path).rpartition(b"/")
     try:
-        folder = folders.get(head)
-        if folder is None:
-            folder = folders[head] = tree.folder(head)
-        file = tree.lookup(name, start=folder)
+        file = path if isinstance(path, int) else _number(tree, os.fsencode(path), folders)
     except FileError as error:
-        return _failed(path, os.strerror(error.errno or errno.EIO), error.errno or errno.EIO, offset)
+        return _failed(_shown(tree, path), os.strerror(error.errno or errno.EIO), error.errno or errno.EIO, offset)
     if tree.kind(file) is not Kind.FILE:
-        return _failed(path, os.strerror(errno.EISDIR), errno.EISDIR, offset)
+        return _failed(_shown(tree, path), os.strerror(errno.EISDIR), errno.EISDIR, offset)
     size = int(tree.sizes[file])
     return _Found(path, file, min(offset, size), min(length, max(size - offset, 0)))
+
+
+def _number(tree: Tree, path: bytes, folders: dict[bytes, int]) -> int:
+    head, _, name = path.rpartition(b"/")
+    folder = folders.get(head)
+    if folder is None:
+        folder = folders[head] = tree.folder(head)
+    return tree.lookup(name, start=folder)
 
 
 def _cut(found: "Sequence[_Found | FileError]") -> npt.NDArray[np.void]:
@@ -266,12 +272,16 @@ def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
         begin = end
 
 
-def _joined(found: _Found, parts: "list[bytes | str]") -> bytes | FileError:
+def _joined(tree: Tree, found: _Found, parts: "list[bytes | str]") -> bytes | FileError:
     good = [part for part in parts if isinstance(part, bytes)]
     for part in parts:
         if isinstance(part, str):
-            return _failed(found.path, part, errno.EIO, found.offset)
+            return _failed(_shown(tree, found.path), part, errno.EIO, found.offset)
     return good[0] if len(good) == 1 else b"".join(good)
+
+
+def _shown(tree: Tree, path: Path | int) -> Path:
+    return tree.path(path) if isinstance(path, int) else path
 
 
 def _failed(path: Path, why: str, number: int, offset: int) -> FileError:

@@ -5,6 +5,7 @@ Nothing here mounts, starts threads or knows where bytes come from.
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,37 +14,15 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 from emlio.native.library import guard_library, library_for, why_not
+from emlio.store.tree import Tree
 
-__all__ = ["MOST_MISSES", "Counts", "FuseSession", "Miss", "TreeArrays"]
+__all__ = ["MOST_MISSES", "Counts", "FuseSession", "Miss"]
 
 _Ints = npt.NDArray[np.int64]
+_FORMAT: Final = 0o170000
 
 MOST_MISSES: Final = 1024
 """Misses that one call tells at most."""
-
-
-class TreeArrays(NamedTuple):
-    """The entries of a tree by number, which is the inode - 1. The first is the root; parents come before their children.
-
-    Attributes:
-        parents: (n,) int32, the root's is 0.
-        names: uint8, the names one after the other; the root has none.
-        name_bounds: (n + 1,) int64 where each begins, and the end of the last one.
-        modes: (n,) uint32 as in `st_mode`: files, folders and links.
-        sizes: (n,) int64 of files.
-        mtimes_ns: (n,) int64.
-        targets: uint8, the targets of links one after the other.
-        target_bounds: (n + 1,) int64 as for names.
-    """
-
-    parents: npt.NDArray[np.int32]
-    names: npt.NDArray[np.uint8]
-    name_bounds: _Ints
-    modes: npt.NDArray[np.uint32]
-    sizes: _Ints
-    mtimes_ns: _Ints
-    targets: npt.NDArray[np.uint8]
-    target_bounds: _Ints
 
 
 class Miss(NamedTuple):
@@ -98,11 +77,11 @@ class FuseSession:
     Calls that may wait let the interpreter's lock go.
     """
 
-    def __init__(self, tree: TreeArrays, device: int, *, uid: int, gid: int, limit_ms: int) -> None:
+    def __init__(self, tree: Tree, device: int, *, uid: int, gid: int, limit_ms: int) -> None:
         """See the class.
 
         Args:
-            tree: the entries.
+            tree: the entries; the inode of each is its number + 1.
             device: the descriptor that requests are read from; stays open until `free`.
             uid: the owner of all entries.
             gid: their group.
@@ -116,15 +95,19 @@ class FuseSession:
         if library is None or kept is None:
             raise OSError(errno.ENOSYS, f"the C library is needed: {why_not()}")
         self._library, self._kept = library, kept
-        count = len(tree.parents)
-        kinds = (np.int32, np.uint8, np.int64, np.uint32, np.int64, np.int64, np.uint8, np.int64)
-        self._arrays = [np.ascontiguousarray(column, kind) for column, kind in zip(tree, kinds, strict=True)]
-        parents, names, name_bounds, modes, sizes, mtimes, targets, target_bounds = self._arrays
-        if any(len(column) != count for column in (parents, modes, sizes, mtimes)) or any(
-            len(bounds) != count + 1 or bounds[-1] > len(text)
-            for bounds, text in ((name_bounds, names), (target_bounds, targets))
-        ):
-            raise OSError(errno.EINVAL, "the tree's columns have different lengths")
+        count = len(tree)
+        targets = np.where(stat.S_IFLNK == tree.modes & _FORMAT, tree.sizes, 0)
+        columns = (
+            (tree.parents(), np.int32),
+            (tree.names.text, np.uint8),
+            (tree.names.bounds, np.int64),
+            (tree.modes, np.uint32),
+            (tree.sizes, np.int64),
+            (tree.mtimes_ns, np.int64),
+            (tree.targets, np.uint8),
+            (np.concatenate(([0], np.cumsum(targets))), np.int64),
+        )
+        self._arrays = [np.ascontiguousarray(column, kind) for column, kind in columns]
         table = np.array([count, *(column.ctypes.data for column in self._arrays)], np.int64)
         error = np.zeros(1, np.int32)
         made = library.emlio_fuse_open(table.ctypes.data, device, uid, gid, limit_ms, error.ctypes.data)

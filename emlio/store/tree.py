@@ -122,6 +122,11 @@ class Tree:
         """Return what an entry is."""
         return _FORMATS[self._modes[number] & _FORMAT]
 
+    def parents(self) -> npt.NDArray[np.int32]:
+        """Return the folder of each entry; the top one is in itself."""
+        folders = np.flatnonzero((self.modes & _FORMAT) == stat.S_IFDIR).astype(np.int32)
+        return np.concatenate((np.zeros(1, np.int32), np.repeat(folders, self.sizes[folders])))
+
     def are_files(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of these entries are files."""
         found: npt.NDArray[np.bool_] = (self.modes[numbers] & _FORMAT) == stat.S_IFREG

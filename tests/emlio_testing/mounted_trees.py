@@ -12,7 +12,8 @@ import numpy as np
 from typing_extensions import Buffer
 
 from emlio.files.mount.source import Range
-from emlio.native.fuse import TreeArrays
+from emlio.store.file_table import NameTable
+from emlio.store.tree import Tree
 
 __all__ = ["MTIME_NS", "Link", "MemorySource", "MountedTree", "Sparse", "mount_is_refused"]
 
@@ -66,17 +67,20 @@ class MountedTree:
         names = [path.rpartition(b"/")[2] for path in self.paths]
         targets = [held.target if isinstance(held, Link) else b"" for held in self.content]
         given = modes or {}
-        self.arrays = TreeArrays(
-            np.array([self.numbers[path.rpartition(b"/")[0]] for path in self.paths], np.int32),
-            np.frombuffer(b"".join(names), np.uint8),
-            np.cumsum([0, *map(len, names)]),
-            np.array(
-                [_mode(held, given.get(path)) for path, held in zip(self.paths, self.content, strict=True)], np.uint32
+        self.tree = Tree(
+            modes=np.array(
+                [_mode(held, given.get(path)) for path, held in zip(self.paths, self.content, strict=True)], np.uint16
             ),
-            np.array([self.size(number) for number in range(len(self.paths))], np.int64),
-            np.full(len(self.paths), MTIME_NS) + np.arange(len(self.paths)),
-            np.frombuffer(b"".join(targets), np.uint8),
-            np.cumsum([0, *map(len, targets)]),
+            sizes=np.array(
+                [
+                    len(children.get(path, ())) if held is None else len(target) if target else self.size(number)
+                    for number, (path, held, target) in enumerate(zip(self.paths, self.content, targets, strict=True))
+                ],
+                np.int64,
+            ),
+            mtimes_ns=np.full(len(self.paths), MTIME_NS) + np.arange(len(self.paths)),
+            names=NameTable(np.frombuffer(b"".join(names), np.uint8), np.cumsum([0, *map(len, names)])),
+            targets=np.frombuffer(b"".join(targets), np.uint8),
         )
 
     def size(self, number: int) -> int:

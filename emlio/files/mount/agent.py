@@ -15,7 +15,8 @@ from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Range, Source
 from emlio.files.mount.window import Moves, Windows
-from emlio.native.fuse import Miss, TreeArrays
+from emlio.native.fuse import Miss
+from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
 
 __all__ = ["Agent"]
@@ -35,7 +36,7 @@ class Agent:
 
     def __init__(
         self,
-        tree: TreeArrays,
+        tree: Tree,
         directory: str | PathLike[str],
         source: Source,
         *,
@@ -56,7 +57,7 @@ class Agent:
         self._windows = Windows(tree.sizes, window_bytes)
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
-        self._files = np.flatnonzero(((tree.modes & 0o170000) == 0o100000) & (tree.sizes > 0))
+        self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see

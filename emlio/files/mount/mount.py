@@ -16,7 +16,8 @@ from typing_extensions import Buffer
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount.mounting import attach, detach, device_number
 from emlio.files.mount.source import Range, Source
-from emlio.native.fuse import Counts, FuseSession, Miss, TreeArrays
+from emlio.native.fuse import Counts, FuseSession, Miss
+from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
 
 __all__ = ["Mount"]
@@ -44,7 +45,7 @@ class Mount:
 
     def __init__(
         self,
-        tree: TreeArrays,
+        tree: Tree,
         directory: str | PathLike[str],
         source: Source,
         *,

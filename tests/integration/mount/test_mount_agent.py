@@ -51,7 +51,7 @@ from emlio.files.mount import Agent
 from emlio_testing.mounted_trees import MemorySource, MountedTree
 tree = MountedTree({b"%05d" % number: b"%d" % number * 500 for number in range(3000)})
 source = MemorySource(tree)
-with Agent(tree.arrays, sys.argv[1], source, window_bytes=8 << 20) as agent:
+with Agent(tree.tree, sys.argv[1], source, window_bytes=8 << 20) as agent:
     agent.hint(np.array(tree.files))
     print("mounted", flush=True)
     if "waits" in sys.argv:
@@ -107,7 +107,7 @@ def test_an_agent_that_is_killed_leaves_errors_and_nothing_that_hangs(more: tupl
 def test_memory_and_window_are_bounded_while_large_files_are_read(window_mib: int, folder: Path) -> None:
     tree = MountedTree({b"%d" % number: Sparse(60 << 20) for number in range(3)})
     source = MemorySource(tree)
-    with Agent(tree.arrays, folder, source, window_bytes=window_mib << 20) as agent:
+    with Agent(tree.tree, folder, source, window_bytes=window_mib << 20) as agent:
         agent.hint(np.array(tree.files))
         most = 0
         for number in tree.files:
@@ -141,7 +141,7 @@ def _cached_bytes(path: Path) -> int:
 
 def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
     tree = _many(2000)
-    with Agent(tree.arrays, folder, MemorySource(tree), window_bytes=8 << 20) as agent:
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=8 << 20) as agent:
         for number in tree.files:
             assert _path(folder, tree, number).read_bytes() == tree.content[number]
         found = agent.mount.counts()

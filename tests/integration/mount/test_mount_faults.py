@@ -60,7 +60,7 @@ def _path(folder: Path, tree: MountedTree, number: int) -> Path:
 def test_what_is_pushed_is_read_without_a_request(folder: Path) -> None:
     tree = _many(50, 5000)
     source = MemorySource(tree)
-    with Mount(tree.arrays, folder, source) as mount:
+    with Mount(tree.tree, folder, source) as mount:
         assert set(_push(mount, tree, tree.files)) == {0}
         for number in tree.files:
             assert _path(folder, tree, number).read_bytes() == tree.content[number]
@@ -72,7 +72,7 @@ def test_a_read_that_waits_is_answered_by_the_push_and_not_stored(folder: Path) 
     tree = _many(3, 10_000)
     source = MemorySource(tree)
     source.opened.clear()
-    with Mount(tree.arrays, folder, source) as mount, ThreadPoolExecutor(3) as pool:
+    with Mount(tree.tree, folder, source) as mount, ThreadPoolExecutor(3) as pool:
         reads = [pool.submit(_path(folder, tree, number).read_bytes) for number in tree.files]
         while mount.counts().missed < 3:
             time.sleep(0.001)
@@ -87,7 +87,7 @@ def test_pages_that_another_read_waits_for_are_not_stored(folder: Path) -> None:
     tree = MountedTree({b"large": Sparse(1 << 20)})
     source, number = MemorySource(tree), 1
     source.opened.clear()
-    with Mount(tree.arrays, folder, source) as mount, ThreadPoolExecutor(1) as pool:
+    with Mount(tree.tree, folder, source) as mount, ThreadPoolExecutor(1) as pool:
         read = pool.submit((folder / "large").read_bytes)
         while mount.counts().missed < 1:
             time.sleep(0.001)
@@ -101,7 +101,7 @@ def test_pages_that_another_read_waits_for_are_not_stored(folder: Path) -> None:
 def test_bytes_that_fill_no_pages_are_refused(folder: Path) -> None:
     tree = MountedTree({b"file": b"f" * 6000, b"folder": None})
     memory, zero = np.zeros(9000, np.uint8), 0
-    with Mount(tree.arrays, folder, MemorySource(tree)) as mount:
+    with Mount(tree.tree, folder, MemorySource(tree)) as mount:
         for entry, offset, size, withheld in [
             (1, 1, PAGE, 0),
             (1, 0, 6001, 0),
@@ -125,7 +125,7 @@ def test_bytes_that_fill_no_pages_are_refused(folder: Path) -> None:
 def test_a_tripwire_is_told_once_and_a_dropped_one_is_read_from_the_source(folder: Path) -> None:
     tree = MountedTree({b"a": Sparse(3 * PAGE), b"b": b"b" * 100, b"c": b"c" * 100})
     source, seen = MemorySource(tree), list[int]()
-    with Mount(tree.arrays, folder, source) as mount:
+    with Mount(tree.tree, folder, source) as mount:
         mount.on_reads = lambda reads: seen.extend(one.inode - 1 for one in reads)
         assert _push(mount, tree, [1, 2, 3], withheld=PAGE) == [0, 0, 0]
         for _ in range(2):
@@ -141,7 +141,7 @@ def test_a_tripwire_is_told_once_and_a_dropped_one_is_read_from_the_source(folde
 def test_readers_that_race_the_push_read_the_right_bytes(folder: Path) -> None:
     tree = _many(3000, 3000)
     source = MemorySource(tree)
-    with Mount(tree.arrays, folder, source, limit_s=20) as mount, ThreadPoolExecutor(6) as pool:
+    with Mount(tree.tree, folder, source, limit_s=20) as mount, ThreadPoolExecutor(6) as pool:
         ends = Event()
 
         def read(seed: int) -> bool:
@@ -176,7 +176,7 @@ def test_a_source_that_does_not_answer_is_an_error_in_time(folder: Path) -> None
     tree = _many(2)
     source = MemorySource(tree)
     source.opened.clear()
-    with Mount(tree.arrays, folder, source, limit_s=0.3) as mount:
+    with Mount(tree.tree, folder, source, limit_s=0.3) as mount:
         begin = time.monotonic()
         with pytest.raises(OSError, match="Input/output"):
             _path(folder, tree, tree.files[0]).read_bytes()
@@ -193,7 +193,7 @@ def test_a_reader_that_waits_can_be_killed(way: str, number: int, folder: Path) 
     tree = _many(1)
     source = MemorySource(tree)
     source.opened.clear()
-    with FileReader() as reader, Mount(tree.arrays, folder, source, limit_s=50) as mount:
+    with FileReader() as reader, Mount(tree.tree, folder, source, limit_s=50) as mount:
         path = bytes(_path(folder, tree, tree.files[0]))
         waits = Thread(target=_fails, args=(ValueError, reader, way, path))
         waits.start()
@@ -210,7 +210,7 @@ def test_a_mount_in_use_is_taken_away(folder: Path) -> None:
     tree = _many(3)
     source = MemorySource(tree)
     source.opened.clear()
-    mount = Mount(tree.arrays, folder, source)
+    mount = Mount(tree.tree, folder, source)
     held = os.open(_path(folder, tree, tree.files[0]), os.O_RDONLY)
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(_path(folder, tree, tree.files[1]).read_bytes)
@@ -230,7 +230,7 @@ def test_a_mount_in_use_is_taken_away(folder: Path) -> None:
 
 def test_a_mount_that_others_unmounted_closes(folder: Path) -> None:
     tree = _many(1)
-    with Mount(tree.arrays, folder, MemorySource(tree)) as mount:
+    with Mount(tree.tree, folder, MemorySource(tree)) as mount:
         subprocess.run(["umount", "-l", folder], check=True)
         assert os.listdir(folder) == []
         mount.drop(np.array([2]), np.array([0]), 1 << 20)
@@ -243,7 +243,7 @@ def test_a_stuck_connection_is_ended_by_the_watch(folder: Path) -> None:
 
     tree = MountedTree({b"file": b"f" * 100})
     device = attach(str(folder))
-    session = FuseSession(tree.arrays, device, uid=0, gid=0, limit_ms=400)
+    session = FuseSession(tree.tree, device, uid=0, gid=0, limit_ms=400)
     number = device_number(str(folder)) or 0
     session.mounted(os.fsencode(folder), number)
     served = 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount import Mount
+from emlio.store.file_table import NameTable
 from emlio_testing.file_reader import WAYS, FileReader
 from emlio_testing.mounted_trees import MTIME_NS, Link, MemorySource, MountedTree, Sparse, mount_is_refused
 
@@ -67,7 +69,7 @@ def _trees(draw: st.DrawFn) -> MountedTree:
 def _same_entry(tree: MountedTree, number: int, found: os.stat_result) -> None:
     held = tree.content[number]
     assert found.st_ino == number + 1
-    assert found.st_mode == int(tree.arrays.modes[number])
+    assert found.st_mode == int(tree.tree.modes[number])
     assert found.st_size == (len(held.target) if isinstance(held, Link) else tree.size(number))
     assert found.st_mtime_ns == found.st_ctime_ns == MTIME_NS + number
     assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
@@ -102,7 +104,7 @@ def reader() -> Iterator[FileReader]:
 @given(_trees(), st.data())
 def test_a_mount_is_the_tree(folder: Path, reader: FileReader, tree: MountedTree, data: st.DataObject) -> None:
     root = os.fsencode(folder)
-    with Mount(tree.arrays, folder, MemorySource(tree)):
+    with Mount(tree.tree, folder, MemorySource(tree)):
         _same_tree(tree, root)
         for _ in range(data.draw(st.integers(0, 12)) if tree.files else 0):
             number = data.draw(st.sampled_from(tree.files))
@@ -118,7 +120,7 @@ def test_a_mount_is_the_tree(folder: Path, reader: FileReader, tree: MountedTree
 def small(folder: Path) -> Iterator[tuple[MountedTree, Path, Mount]]:
     content = {b"file": b"content", b"folder/inner": b"", b"link": Link(b"file"), b"run": b"#!/bin/sh\nexit 3\n"}
     tree = MountedTree(content, {b"run": 0o555})
-    with Mount(tree.arrays, folder, MemorySource(tree)) as mount:
+    with Mount(tree.tree, folder, MemorySource(tree)) as mount:
         yield tree, folder, mount
 
 
@@ -188,7 +190,7 @@ def test_an_open_file_or_folder_costs_no_request(small: tuple[MountedTree, Path,
 def test_a_read_that_the_source_cannot_answer_fails_and_is_asked_again(folder: Path) -> None:
     tree = MountedTree({b"bad": b"b" * 100, b"good": b"g" * 100})
     source = MemorySource(tree, failing={tree.numbers[b"bad"]})
-    with Mount(tree.arrays, folder, source):
+    with Mount(tree.tree, folder, source):
         for _ in range(2):
             with pytest.raises(OSError, match="Input/output"):
                 (folder / "bad").read_bytes()
@@ -214,7 +216,7 @@ class _Raises:
 @pytest.mark.parametrize("source", [_WrongSize(-1), _WrongSize(1), _Raises()])
 def test_bytes_that_are_too_few_are_never_zeros(source: Any, folder: Path) -> None:
     tree = MountedTree({b"file": b"content", b"large": b"l" * 50_000})
-    with Mount(tree.arrays, folder, source):
+    with Mount(tree.tree, folder, source):
         for name in ("file", "large"):
             with pytest.raises(OSError, match="Input/output"):
                 (folder / name).read_bytes()
@@ -225,7 +227,7 @@ def test_many_threads_read_the_same_and_other_files(folder: Path) -> None:
     tree = MountedTree(
         {b"d%d/%04d" % (number % 7, number): random.bytes(number * 37 % 20_000) for number in range(400)}
     )
-    with Mount(tree.arrays, folder, MemorySource(tree)), ThreadPoolExecutor(16) as pool:
+    with Mount(tree.tree, folder, MemorySource(tree)), ThreadPoolExecutor(16) as pool:
 
         def read(seed: int) -> bool:
             for number in np.random.default_rng(seed).permutation(np.array(tree.files)).tolist():
@@ -244,7 +246,7 @@ def test_odd_names_and_many_and_deep_entries(folder: Path) -> None:
     content |= {deep + b"/file": b"deep", b"\xff\xfe\x80": b"odd", b"n" * 255: b"long", b" \n\t'\"*?\\": b"signs"}
     tree = MountedTree(content)
     root = os.fsencode(folder)
-    with Mount(tree.arrays, folder, MemorySource(tree)):
+    with Mount(tree.tree, folder, MemorySource(tree)):
         assert sorted(os.listdir(root + b"/many")) == sorted(b"%d" % number for number in range(100_000))
         assert os.listdir(root) == [path for path in tree.paths[1:] if b"/" not in path]
         for path in (deep + b"/file", b"\xff\xfe\x80", b"n" * 255, b" \n\t'\"*?\\"):
@@ -254,7 +256,7 @@ def test_odd_names_and_many_and_deep_entries(folder: Path) -> None:
 def test_a_folder_is_listed_on_from_where_it_was_left(folder: Path) -> None:
     tree = MountedTree({b"%05d" % number: b"" for number in range(5000)})
     libc = ctypes.CDLL(None, use_errno=True)
-    with Mount(tree.arrays, folder, MemorySource(tree)):
+    with Mount(tree.tree, folder, MemorySource(tree)):
         with os.scandir(folder) as listed:
             first = [next(listed).name for _ in range(1234)]
             rest = [entry.name for entry in listed]
@@ -269,20 +271,13 @@ def test_a_folder_is_listed_on_from_where_it_was_left(folder: Path) -> None:
 
 
 def test_trees_that_cannot_be_are_refused_and_nothing_stays_mounted(folder: Path) -> None:
-    good = MountedTree({b"a/b": b"1", b"l": Link(b"a")}).arrays
-    twice = good._replace(names=np.frombuffer(b"aab", np.uint8))
+    good = MountedTree({b"a/b": b"1", b"l": Link(b"a")}).tree
+    twice = replace(good, names=NameTable.of(["", "a", "a", "b"]))
     wrong = [
-        good._replace(parents=np.array([0, 0, 0, 3], np.int32)),
-        good._replace(parents=np.array([0, 0, 0, 2], np.int32)),
-        good._replace(parents=np.array([0, 0, 0, -1], np.int32)),
-        good._replace(names=np.frombuffer(b"a/b", np.uint8)),
-        good._replace(names=np.frombuffer(b"a.b", np.uint8)),
-        good._replace(sizes=np.array([0, 0, 0, -1])),
-        good._replace(modes=np.array([stat.S_IFREG] * 4, np.uint32)),
-        good._replace(modes=good.modes | stat.S_IFIFO),
-        good._replace(target_bounds=np.array([0, 0, 0, 2, 1])),
-        good._replace(name_bounds=np.array([0, 0, 1, 2, 9])),
-        good._replace(sizes=np.zeros(3, np.int64)),
+        replace(good, names=NameTable.of(["", "a", "l" * 256, "b"])),
+        replace(good, sizes=np.array([2, 1, 0, 1]), targets=np.empty(0, np.uint8)),
+        replace(good, sizes=np.array([2, 1, 4096, 1]), targets=np.full(4096, ord("a"), np.uint8)),
+        replace(good, targets=np.zeros(1, np.uint8)),
         twice,
     ]
     for tree in wrong:
@@ -297,13 +292,13 @@ def test_trees_that_cannot_be_are_refused_and_nothing_stays_mounted(folder: Path
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     tree = MountedTree({})
     with pytest.raises(FileError) as refused:
-        Mount(tree.arrays, tmp_path / "no", MemorySource(tree))
+        Mount(tree.tree, tmp_path / "no", MemorySource(tree))
     assert refused.value.errno == errno.ENOENT
 
 
 def test_a_closed_mount_is_gone(folder: Path) -> None:
     tree = MountedTree({b"file": b"content"})
-    mount = Mount(tree.arrays, folder, MemorySource(tree))
+    mount = Mount(tree.tree, folder, MemorySource(tree))
     (folder / "file").read_bytes()
     mount.close()
     mount.close()
