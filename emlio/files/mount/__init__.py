@@ -5,5 +5,6 @@ The server of the kernel's requests is C (native/fuse_*.c); Python hears only of
 
 from emlio.files.mount.agent import Agent
 from emlio.files.mount.mount import Mount
+from emlio.files.mount.orders import Orders
 
-__all__ = ["Agent", "Mount"]
+__all__ = ["Agent", "Mount", "Orders"]

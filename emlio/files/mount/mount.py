@@ -19,6 +19,7 @@ from emlio.files.mount.source import Range, Source
 from emlio.native.fuse import Counts, FuseSession, Miss
 from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
+from emlio.waker import Waker
 
 __all__ = ["Mount"]
 
@@ -41,6 +42,11 @@ class Mount:
     Reads are answered from the page cache, from what was pushed, or from the source. One that the source does not answer
     within the limit fails with EIO, so that no process waits for ever. Threads may share it. It belongs to its process: after
     a fork only the parent serves it.
+
+    Attributes:
+        directory: where it is, without links.
+        on_reads: is told what the kernel asked for.
+        ended: wakes when it was taken away, by whatever means.
     """
 
     def __init__(
@@ -81,9 +87,10 @@ class Mount:
                 path=self.directory,
                 offset=0,
             ) from error
+        self.ended = Waker()
         self._number = device_number(self.directory) or 0
         self._session.mounted(os.fsencode(self.directory), self._number)
-        tasks = [("serve", self._session.serve)] * _SERVING + [("watch", self._session.watch)]
+        tasks: list[tuple[str, Callable[[], object]]] = [("serve", self._serve)] * _SERVING + [("watch", self._session.watch)]
         tasks += [("answer", self._answer)] * _ANSWERING
         self._threads = [
             Thread(target=_named, args=(task,), name=f"emlio-fuse-{name}", daemon=True) for name, task in tasks
@@ -136,6 +143,7 @@ class Mount:
             return
         os.close(self._device)
         self._session.free()
+        self.ended.close()
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +158,10 @@ class Mount:
             raise ClosedError(f"the mount at {self.directory} was closed")
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        self._session.serve()
+        self.ended.wake()
 
     def _answer(self) -> None:
         while (told := self._session.wait(_WAIT_MS)) is not None:

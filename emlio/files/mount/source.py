@@ -25,7 +25,7 @@ class Range(NamedTuple):
 class Source(Protocol):
     """Bytes of files, asked for many at once. Threads ask beside each other."""
 
-    def read_each(self, ranges: Sequence[Range]) -> Iterable[Buffer | OSError]:
+    def read_each(self, ranges: Sequence[Range], /) -> Iterable[Buffer | OSError]:
         """Return, in order, the bytes of each range, or why it cannot be read.
 
         An exception fails all that were not returned before it; the reader gets EIO. Waits no longer than the

@@ -1,0 +1,113 @@
+"""`emlio mount`: the files of a dataset at a directory, for programs that know nothing of EMLIO."""
+
+import argparse
+import logging
+import os
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from emlio.cli.key_folder import add_example
+from emlio.cli.mount_options import SEQUENTIAL, MountOptions, add_mount_flags, checked_directory, options_of
+from emlio.errors import ConfigError
+from emlio.files.files import Files
+from emlio.files.hints import HintListener, socket_folder
+from emlio.files.mount import Agent, Orders
+from emlio.files.mount.window import LEAST_WINDOW_BYTES
+from emlio.logs import set_up_logging
+from emlio.receiver.addresses.security import Security
+from emlio.receiver.setup.recovery import Recovery
+from emlio.store.tree import Tree
+from emlio.units import counted, format_size
+from emlio.waker import Waker
+
+__all__ = ["HELP", "add_arguments", "run", "serve_mount"]
+
+HELP = (
+    "Mount the files of a dataset read-only, until it is unmounted or this command is interrupted. Files whose order is "
+    "known are pushed into the page cache ahead of the programs that read them."
+)
+
+_EXAMPLE = """\
+example:
+  emlio mount emlio://store1:5555/imagenet /mnt/imagenet
+  emlio mount --order epoch-1.txt emlio://store1:5555/imagenet /mnt/imagenet
+
+Ends with status 0 when it is interrupted (SIGINT, SIGTERM), or after umount DIR (fusermount3 -u DIR).
+"""
+
+_log = logging.getLogger(__name__)
+
+_SPARE_S = 5.0
+"""A read that fails says why: the mount's own limit comes after that of the connection."""
+
+_SHOWN = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("address", metavar="ADDRESS", help="the dataset: emlio://HOST:PORT[,HOST:PORT...]/DATASET")
+    parser.add_argument("directory", metavar="DIR", help="an existing directory")
+    add_mount_flags(parser)
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Mount, say so, and serve it until the end."""
+    options = options_of(arguments)
+    serve_mount(arguments.address, checked_directory(arguments.directory), options, lambda text: print(text, flush=True))
+    return 0
+
+
+def serve_mount(address: str, directory: str, options: MountOptions, say_ready: Callable[[str], object]) -> None:
+    """Serve a mount in this process, which must not read it, until it is unmounted or a signal comes.
+
+    Raises:
+        EmlioError: there is no such dataset, or it cannot be mounted.
+    """
+    if options.window_bytes < LEAST_WINDOW_BYTES:
+        raise ConfigError(f"--window must be at least 8MiB, got {format_size(options.window_bytes)}")
+    set_up_logging("text")
+    logging.getLogger("emlio").setLevel(logging.WARNING)
+    security = Security(keys=options.folder)
+    with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
+        tree, stopped = files.tree, Waker()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: stopped.wake())
+        limit_s = options.timeout_ns / 1e9 + _SPARE_S
+        with Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent:
+            orders = Orders(agent, tree)
+            with _listener(agent.mount.directory, orders):
+                _begin(orders, tree, options.order)
+                count = int(np.count_nonzero(tree.are_files(np.arange(len(tree)))))
+                size = format_size(int(tree.sizes[tree.are_files(np.arange(len(tree)))].sum()))
+                say_ready(f"{address} is mounted at {directory}: {counted(count, 'file')}, {size}")
+                waits = select.poll()
+                waits.register(stopped, select.POLLIN)
+                waits.register(agent.mount.ended, select.POLLIN)
+                waits.poll()
+
+
+def _listener(directory: str, orders: Orders) -> HintListener:
+    folder = socket_folder(os.environ)
+    try:
+        return HintListener(directory, folder, lambda owner, paths: len(orders.take(owner, paths)))
+    except OSError as error:
+        raise ConfigError(f"no socket for hints can be made in {folder}: {error.strerror or error}") from error
+
+
+def _begin(orders: Orders, tree: Tree, order: str | None) -> None:
+    if order == SEQUENTIAL:
+        orders.take_files(SEQUENTIAL, np.flatnonzero(tree.are_files(np.arange(len(tree)))))
+    elif order is not None:
+        try:
+            paths = [line for line in Path(order).read_bytes().splitlines() if line]
+        except OSError as error:
+            raise ConfigError(f"--order {order} cannot be read: {error.strerror}") from error
+        unknown = orders.take(order, paths)
+        if unknown:
+            shown = ", ".join(repr(os.fsdecode(path)) for path in unknown[:_SHOWN])
+            _log.warning("%s of %s are no files of the dataset, and ignored: %s", len(unknown), order, shown)

@@ -1,0 +1,84 @@
+"""Options of `emlio mount` and `emlio run`.
+
+Imports no NumPy: `emlio run` must have no threads of libraries.
+"""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from emlio.arguments import parsed
+from emlio.cli.key_folder import add_folder_flag
+from emlio.errors import ConfigError
+from emlio.units import parse_duration_ns, parse_size
+
+__all__ = ["SEQUENTIAL", "MountOptions", "add_mount_flags", "checked_directory", "options_of"]
+
+SEQUENTIAL = "sequential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOptions:
+    """What the flags say.
+
+    Attributes:
+        order: a file with paths, "sequential", or None if it is not known.
+        window_bytes: of the page cache.
+        timeout_ns: how long reads wait for a daemon that is away.
+        folder: the key folder; None for the usual one.
+    """
+
+    order: str | None
+    window_bytes: int
+    timeout_ns: int
+    folder: Path | None
+
+
+def add_mount_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--order",
+        metavar="FILE|sequential",
+        help="file with the paths of files, one a line, in the order in which they will be read: below the dataset's "
+        "folder, or as the program opens them; or sequential: all files, folder by folder, sorted by name (default: "
+        "unknown until a program reads files in that order, or calls emlio.files.hint)",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="SIZE",
+        default="256MiB",
+        help="page cache for files that are read ahead, at least 8MiB (default: 256MiB)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default="60s",
+        help="how long reads wait for a daemon that is away, before they fail (default: 60s)",
+    )
+    add_folder_flag(parser)
+
+
+def options_of(arguments: argparse.Namespace) -> MountOptions:
+    """Return what the flags say, checked."""
+    order: str | None = arguments.order
+    if order not in (None, SEQUENTIAL) and not os.path.isfile(order):
+        raise ConfigError(f"--order must be a file with paths, or {SEQUENTIAL}, got {order!r}, which is no file")
+    return MountOptions(
+        order=None if order is None else order if order == SEQUENTIAL else os.path.abspath(order),
+        window_bytes=parsed("--window", parse_size, arguments.window),
+        timeout_ns=parsed("--timeout", parse_duration_ns, arguments.timeout),
+        folder=arguments.folder,
+    )
+
+
+def checked_directory(directory: str) -> str:
+    """Return a directory to mount at.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not os.path.isdir(directory):
+        what = "is no directory" if os.path.lexists(directory) else "does not exist"
+        raise ConfigError(f"DIR must be a directory, got {directory!r}, which {what}")
+    return directory

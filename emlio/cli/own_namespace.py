@@ -1,0 +1,47 @@
+"""A mount namespace of this process's own, without root by a user namespace too; and a process that ends with its parent."""
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["end_with_parent", "enter_own_namespace"]
+
+_NEW_MOUNTS: Final = 0x00020000
+_NEW_USER: Final = 0x10000000
+_RECURSIVE, _SLAVE = 1 << 14, 1 << 19
+_PARENT_DEATH_SIGNAL: Final = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.unshare.argtypes = [ctypes.c_int]
+_libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
+
+
+def enter_own_namespace() -> bool:
+    """Give this process, which must have one thread, its own mounts; return whether the system allows it.
+
+    What others mount is still seen. The user stays the same, and may mount until the next exec.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    if os.geteuid() == 0 and _libc.unshare(_NEW_MOUNTS) == 0:
+        return _keep_mounts()
+    if _libc.unshare(_NEW_USER | _NEW_MOUNTS):
+        return False
+    with suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    return _keep_mounts()
+
+
+def _keep_mounts() -> bool:
+    return bool(_libc.mount(b"none", b"/", None, _RECURSIVE | _SLAVE, None) == 0)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process ended, by SIGTERM, when its parent is."""
+    _libc.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
