@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Mount, say so, and serve it until the end."""
     options = options_of(arguments)
-    serve_mount(arguments.address, checked_directory(arguments.directory), options, lambda text: print(text, flush=True))
+    serve_mount(
+        arguments.address, checked_directory(arguments.directory), options, lambda text: print(text, flush=True)
+    )
     return 0
 
 

@@ -96,7 +96,7 @@ class FuseSession:
             raise OSError(errno.ENOSYS, f"the C library is needed: {why_not()}")
         self._library, self._kept = library, kept
         count = len(tree)
-        targets = np.where(stat.S_IFLNK == tree.modes & _FORMAT, tree.sizes, 0)
+        targets = np.where(tree.modes & _FORMAT == stat.S_IFLNK, tree.sizes, 0)
         columns = (
             (tree.parents(), np.int32),
             (tree.names.text, np.uint8),

@@ -90,8 +90,8 @@ class Mount:
         self.ended = Waker()
         self._number = device_number(self.directory) or 0
         self._session.mounted(os.fsencode(self.directory), self._number)
-        tasks: list[tuple[str, Callable[[], object]]] = [("serve", self._serve)] * _SERVING + [("watch", self._session.watch)]
-        tasks += [("answer", self._answer)] * _ANSWERING
+        tasks: list[tuple[str, Callable[[], object]]] = [("watch", self._session.watch)]
+        tasks += [("serve", self._serve)] * _SERVING + [("answer", self._answer)] * _ANSWERING
         self._threads = [
             Thread(target=_named, args=(task,), name=f"emlio-fuse-{name}", daemon=True) for name, task in tasks
         ]

@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
