@@ -20,7 +20,7 @@ SEQUENTIAL = "sequential"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOptions:
-    """What the flags say.
+    """The values of the flags.
 
     Attributes:
         order: a file with paths, "sequential", or None if it is not known.
@@ -60,7 +60,7 @@ def add_mount_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> MountOptions:
-    """Return what the flags say, checked."""
+    """Return the values of the flags, checked."""
     order: str | None = arguments.order
     if order not in (None, SEQUENTIAL) and not os.path.isfile(order):
         raise ConfigError(f"--order must be a file with paths, or {SEQUENTIAL}, got {order!r}, which is no file")

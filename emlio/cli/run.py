@@ -89,7 +89,10 @@ def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
 def _start(
     address: str, directory: str, options: MountOptions, environment: Mapping[str, str], agents: dict[int, int]
 ) -> None:
-    """Start a process that serves a mount, and note what tells that it is ready. By a fork: exec would lose the right to mount."""
+    """Start a process that serves a mount, and note what tells that it is ready.
+
+    It is forked: a program that an ordinary user starts by exec has no right to mount.
+    """
     parent, (ready, told) = os.getpid(), os.pipe()
     pid = os.fork()
     if pid:

@@ -16,7 +16,8 @@ import pytest
 
 from emlio.files.mount.mounting import device_number
 from emlio_testing.mounted_trees import mount_is_refused
-from emlio_testing.processes import DaemonProcess, settles
+from emlio_testing.ports import free_ports
+from emlio_testing.processes import DaemonProcess
 
 pytestmark = [
     pytest.mark.skipif(bool(mount_is_refused()), reason=mount_is_refused()),
@@ -61,13 +62,13 @@ def directory(tmp_path: Path) -> Iterator[Path]:
         pytest.fail("it is still mounted")
 
 
-def _daemon(tmp_path: Path, bind: str = "tcp://127.0.0.1:0") -> DaemonProcess:
-    return DaemonProcess({"x": tmp_path / "x"}, folder=tmp_path, bind=bind)
+def _daemon(tmp_path: Path, bind: str = "") -> DaemonProcess:
+    """Start a daemon at ports that no client's own connection gets while it is away."""
+    usual = f"tcp://127.0.0.1:{free_ports(2, '127.0.0.1').start}"
+    return DaemonProcess({"x": tmp_path / "x"}, folder=tmp_path, bind=bind or usual)
 
 
-def _run(
-    *words: object, environment: Mapping[str, str] | None = None, text: str | None = None
-) -> subprocess.CompletedProcess[bytes]:
+def _run(*words: object, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     done = subprocess.run(
         [*_EMLIO, *map(str, words)],
         env={**os.environ, **(environment or {})},
@@ -270,4 +271,4 @@ def test_nothing_of_it_is_left(tmp_path: Path, folder: Path, directory: Path) ->
         where = f"{daemon.address('x')}={directory}"
         assert _run("run", where, "--", "true", environment={"TMPDIR": str(tmp_path)}).returncode == 0
         assert not list(tmp_path.glob("emlio-run-*"))
-        assert settles(lambda: device_number(str(directory)) is None)
+        assert device_number(str(directory)) is None
