@@ -77,8 +77,12 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     security = Security(keys=options.folder)
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
         tree, stopped = files.tree, Waker()
+
+        def stop(*_: object) -> None:
+            stopped.wake()
+
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: stopped.wake())
+            signal.signal(number, stop)
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
         with Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent:
             orders = Orders(agent, tree)

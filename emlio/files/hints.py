@@ -67,15 +67,12 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
 
 def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
     """Return the socket of the mount that a folder is in, and the folder's path there, with a / at its end if it has one."""
-    top = directory
-    while True:
-        where = folder / _socket_name(top)
+    parts = directory.strip(b"/").split(b"/")
+    for depth in range(len(parts), 0, -1):
+        where = folder / _socket_name(b"/" + b"/".join(parts[:depth]))
         if where.exists():
-            inside = directory[len(top) :].strip(b"/")
-            return where, inside + b"/" if inside else b""
-        if top == b"/":
-            return None
-        top = os.path.dirname(top)
+            return where, b"".join(part + b"/" for part in parts[depth:])
+    return None
 
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:

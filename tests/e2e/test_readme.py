@@ -44,6 +44,8 @@ HERE = {
     "emlio-daemon --data try=/tmp/try": "test_the_first_script_runs_without_torch_and_dali",
     "pip install -e ./benchmarks": "test_the_command_of_the_benchmarks_is_there",
     "emlio convert": "test_the_commands_that_are_only_named_exist",
+    "emlio mount": "test_the_commands_that_are_only_named_exist",
+    "emlio run": "test_the_commands_that_are_only_named_exist",
 }
 NOT_INSTALLED = """
 import importlib.util
