@@ -110,6 +110,8 @@ def _start(
         from emlio.cli.mount import serve_mount  # here: it loads what starts threads
 
         serve_mount(address, directory, options, lambda _: os.write(told, b"1"))
+        with suppress(OSError):
+            os.rmdir(environment[_SOCKETS])  # the last of all: also where this process's parent was killed
         status = 0
     except EmlioError as error:
         print(f"emlio run: error: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ import pytest
 from emlio.files.mount.mounting import device_number
 from emlio_testing.mounted_trees import mount_is_refused
 from emlio_testing.ports import free_ports
-from emlio_testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess, settles
 
 pytestmark = [
     pytest.mark.skipif(bool(mount_is_refused()), reason=mount_is_refused()),
@@ -234,11 +234,13 @@ def test_a_command_goes_on_without_its_files_when_emlio_run_is_killed(
     waits = f"import os, time\nprint('here', flush=True)\nwhile os.path.exists({str(directory / 'big')!r}): time.sleep(0.05)"
     with _daemon(tmp_path) as daemon:
         words = [*_EMLIO, "run", f"{daemon.address('x')}={directory}", "--", sys.executable, "-c", waits]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"here\n"
             process.kill()
             assert process.stdout.read() == b""  # the command holds it until it ends
+        assert settles(lambda: not list(tmp_path.glob("emlio-run-*")), _LIMIT_S)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user")
