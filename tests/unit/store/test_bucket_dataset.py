@@ -28,6 +28,7 @@ from emlio.store.folder_store import walk
 from emlio.tfrecord import frame
 from emlio_testing.datasets import make_dataset
 from emlio_testing.fake_objects import FakeObjects
+from emlio_testing.processes import settles
 from emlio_testing.reading import feed_of
 
 _ADDRESS = ObjectAddress.parse("s3://b/p")
@@ -97,15 +98,16 @@ def test_several_messages_are_requested_while_the_first_is_waited_for(tmp_path: 
     objects, gatherer, release = _files(), Gatherer(), Event()
     with _opened(objects, tmp_path) as dataset:
         source, feed = _feed(dataset, AheadBudget(30_000))
-        objects.before = lambda kind, name: release.wait(10) and None
+        objects.before = lambda kind, name: release.wait(60) and None
         message = feed.next(gatherer)
         assert message is not None
+        several = settles(lambda: objects.most_at_once > message.count, 20)
         release.set()
         out = np.zeros(message.payload_bytes, np.uint8)
         feed.read(message, gatherer, out)
         feed.stop()
         source.close()
-    assert objects.most_at_once > message.count
+    assert several
 
 
 def test_a_feed_that_is_stopped_does_not_wait_for_a_server_that_stands_still(tmp_path: Path) -> None:
