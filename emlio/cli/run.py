@@ -33,6 +33,7 @@ exit status: that of the command; 128 plus the signal's number if a signal ended
 
 _NOT_FOUND = 127
 _END_S = 40.0
+_KILL_S = 5.0
 _LOOK_S = 0.01
 _SOCKETS = "EMLIO_FILES_SOCKETS"
 
@@ -131,6 +132,9 @@ def _end(agents: Mapping[int, int]) -> None:
     until = time.monotonic() + _END_S
     for pid in agents:
         while not os.waitpid(pid, os.WNOHANG)[0]:
-            if time.monotonic() > until:
+            late_s = time.monotonic() - until
+            if late_s > _KILL_S:
+                break
+            if late_s > 0:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(_LOOK_S)

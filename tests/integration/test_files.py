@@ -95,6 +95,15 @@ def test_every_byte_is_the_files_in_any_order(folder: Path, files: Files) -> Non
         assert found == (folder / name).read_bytes()[offset : offset + length], (name, offset, length)
 
 
+def test_entries_are_read_by_their_numbers(folder: Path, files: Files) -> None:
+    number, top = files.tree.lookup("labels.csv"), files.tree.lookup("")
+    wanted = (folder / "labels.csv").read_bytes()
+    found, refused = files.read_each([(number, 1, 1 << 40), (top, 0, 1)])
+    assert found == wanted[1:]
+    assert isinstance(refused, FileError)
+    assert refused.errno == errno.EISDIR
+
+
 def test_whole_files_are_read_through_links_and_longer_than_an_answer(folder: Path, files: Files) -> None:
     assert files.read("link") == (folder / "b" / "deep" / "large.bin").read_bytes()
     assert files.read("b/up/000.bin", 5) == (folder / "a" / "000.bin").read_bytes()[5:]
