@@ -200,7 +200,8 @@ def test_clients_take_turns_at_a_disk_and_only_some_read_it_at_once() -> None:
         disk.answers.set()
         for _ in range(8):
             control.turn()
-        assert [client for client, _ in control.told if client is not greedy] == others
+        # Two threads read: the second of two that begin may end first.
+        assert {client for client, _ in control.told if client is not greedy} == set(others)
         assert {client for client, _ in control.told[:6]} == {greedy, *others}
 
 
