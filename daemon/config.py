@@ -16,8 +16,8 @@ from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
 from emlio.index.opening import DatasetPath
 from emlio.metrics.address import parse_address
-from emlio.reading.io_choice import IoModes
-from emlio.reading.io_settings import IoSettings
+from emlio.reading.direct.io_choice import IoModes
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.settings import option
 from emlio.store.bucket.address import ObjectAddress
 from emlio.store.bucket.block_cache import LEAST_CACHE_BYTES

@@ -29,7 +29,7 @@ from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
 from emlio.reading.message_planner import NO_OPENING, Opening, StreamPosition
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio.session.daemon import DaemonSession
 from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Open

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.future import Future
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.foresight import Foresight, Needs
+from emlio.reading.sharing.foresight import Foresight, Needs
 
 __all__ = ["Compared", "Job", "compare"]
 

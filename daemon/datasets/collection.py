@@ -16,10 +16,10 @@ from emlio.dataset_name import DatasetName
 from emlio.formats.tfrecord.shard_names import rival_families
 from emlio.index.dataset import Dataset
 from emlio.reading.buffers import AheadBudget
+from emlio.reading.direct.io_choice import IoModes
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
-from emlio.reading.io_choice import IoModes
-from emlio.reading.io_settings import IoSettings
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.slices import Borrower
 

@@ -18,11 +18,11 @@ from emlio.index.dataset import Dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.mixture.merged import shards_with
 from emlio.reading.buffers import AheadBudget
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.group_cache import GroupCache
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio.store.opened.leases import Leases
 from emlio.wire.control import ShardsReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES

@@ -10,8 +10,8 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from threading import Thread
@@ -79,12 +79,23 @@ def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(_ANSWER_S)
-            link.connect(str(where))
+            with _short_path(where) as path:
+                link.connect(path)
             link.sendall(b"\0".join((name.encode().replace(b"\0", b""), *inside)))
             link.shutdown(socket.SHUT_WR)
             return int(link.recv(64) or len(inside))
     except OSError:  # the agent is gone, and its mount with it
         return len(inside)
+
+
+@contextmanager
+def _short_path(where: Path) -> Generator[str]:
+    """Yield a path of a socket that fits into its address, which takes 107 bytes, however long the folder's path is."""
+    folder = os.open(where.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{where.name}"
+    finally:
+        os.close(folder)
 
 
 def _socket_name(directory: bytes) -> str:
@@ -123,7 +134,8 @@ class HintListener:
         try:
             with suppress(FileNotFoundError):
                 self._where.unlink()  # of an agent that was killed
-            self._socket.bind(str(self._where))
+            with _short_path(self._where) as path:
+                self._socket.bind(path)
             self._socket.listen()
         except BaseException:
             self._socket.close()

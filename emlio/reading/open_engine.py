@@ -6,13 +6,13 @@ from emlio.index.dataset import Dataset
 from emlio.native.disk import DiskQueue
 from emlio.reading.bucket_engine import BucketEngine
 from emlio.reading.buffers import AheadBudget
-from emlio.reading.direct_engine import DirectEngine
+from emlio.reading.direct.direct_engine import DirectEngine
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.engine import ReadEngine
 from emlio.reading.group_cache import GroupCache
 from emlio.reading.group_engine import GroupEngine
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.page_cache import PageCacheEngine
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio.store.bucket.bucket_store import BucketStore
 from emlio.store.opened.leases import Leases
 from emlio.store.opened.open_files import OpenFiles

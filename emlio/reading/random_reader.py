@@ -19,10 +19,10 @@ from emlio.formats.registry import form_of
 from emlio.formats.tfrecord.verify import frame_faults
 from emlio.index.dataset import Dataset
 from emlio.reading.buffers import AheadBudget
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES

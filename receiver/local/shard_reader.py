@@ -25,10 +25,10 @@ from emlio.index.opening import open_dataset
 from emlio.planner.plan import Plan
 from emlio.reading.buffers import AheadBudget, BufferPool
 from emlio.reading.columns import find_matches
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.reading.open_engine import open_engine
 from emlio.reading.single_records import FoundRecords, find_records

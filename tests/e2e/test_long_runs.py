@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +157,9 @@ def own_bytes(of: Held) -> int:
 
 
 def assert_like(before: Held, after: Held, who: str, more_bytes: int) -> None:
-    assert after.things == before.things, who
+    assert after.things == before.things, (
+        f"{who}: more {after.descriptors - before.descriptors}, fewer {before.descriptors - after.descriptors}"
+    )
     assert after.own_bytes - before.own_bytes <= more_bytes, who
     assert after.resident_bytes - before.resident_bytes <= more_bytes, who
 
@@ -165,10 +167,13 @@ def assert_like(before: Held, after: Held, who: str, more_bytes: int) -> None:
 def two_at_each_end(found: Sequence[tuple[Held, Held]], side: int) -> tuple[Held, Held]:
     """The larger one of the first two, and the smaller one of the last: a leak is there in both.
 
-    A piece of a thread's heap that is there at one moment is no leak.
+    A piece of a thread's heap that is there at one moment is no leak, and no descriptor that is open at one of the two.
     """
     one, other, *_, last_but_one, last = (pair[side] for pair in found)
-    return max(one, other, key=own_bytes), min(last_but_one, last, key=own_bytes)
+    return (
+        replace(max(one, other, key=own_bytes), descriptors=one.descriptors & other.descriptors),
+        replace(min(last_but_one, last, key=own_bytes), descriptors=last_but_one.descriptors & last.descriptors),
+    )
 
 
 def test_after_ten_epochs_both_sides_hold_what_they_held_after_two(large: tuple[str, Path], tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ _LEAST_S = 0.004
 _LOOP_S = 0.08
 """The least that a slow consumer takes: a pause of a busy machine is then below the share that counts as waiting."""
 
-_TIMES = 2
+_TIMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)

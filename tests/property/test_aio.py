@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from emlio.aio import AioHandle, Request, aligned
 from emlio.aio.blocks import Wanted, cut
-from emlio.errors import ConfigError, FileError
+from emlio.errors import FileError
 from emlio.native.disk import ALIGNMENT
+from emlio_testing.aio_handles import handle_of_kind
 
 _PAGES = 24
 _NEAR = st.builds(
@@ -26,11 +27,7 @@ _NEAR = st.builds(
 @pytest.fixture(params=[("io_uring", True), ("aio", True), ("io_uring", False)])
 def handle(request: pytest.FixtureRequest) -> Iterator[AioHandle]:
     kind, direct = request.param
-    try:
-        made = AioHandle(2 * ALIGNMENT, 3, kind=kind, direct=direct)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with made:
+    with handle_of_kind(kind, 2 * ALIGNMENT, 3, direct=direct) as made:
         yield made
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from emlio.planner.future import NEVER, Future, expected_hits
 from emlio.planner.order import InvertibleOrder, Shuffle, make_order
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.kept_records import KeptRecords
+from emlio.reading.sharing.kept_records import KeptRecords
 from emlio_bench.foresight import Job, compare
 from emlio_testing.planning import catalog_of
 

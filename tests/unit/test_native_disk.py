@@ -47,6 +47,17 @@ def queue(request: pytest.FixtureRequest) -> Iterator[DiskQueue]:
     made.close()
 
 
+@pytest.fixture
+def waiting_queue() -> Iterator[DiskQueue]:
+    """A queue in which a transfer can wait, for a pipe."""
+    queue = DiskQueue(4)
+    if queue.kind != "io_uring":
+        queue.close()
+        pytest.skip("Linux AIO reads a pipe while it is given to the kernel, so nothing can wait for one")
+    yield queue
+    queue.close()
+
+
 def ints(*numbers: int) -> npt.NDArray[np.int64]:
     return np.array(numbers, np.int64)
 
@@ -225,11 +236,8 @@ def test_a_batch_is_finished_once(queue: DiskQueue, file: int) -> None:
     queue.close()  # does not wait for it
 
 
-def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
-    queue = DiskQueue(4)
-    if queue.kind != "io_uring":
-        queue.close()
-        pytest.skip("Linux AIO reads a pipe while it is given to the kernel, so nothing can wait for one")
+def test_closing_wakes_who_waits_and_then_nothing_can_be_begun(waiting_queue: DiskQueue) -> None:
+    queue = waiting_queue
     reading, writing = os.pipe()
     raised: list[BaseException] = []
     memory = np.zeros(4096, np.uint8)
@@ -259,11 +267,8 @@ def test_closing_wakes_who_waits_and_then_nothing_can_be_begun() -> None:
     os.close(writing)
 
 
-def test_the_time_of_a_wait_is_told_while_it_goes_on_and_counted_once() -> None:
-    queue = DiskQueue(4)
-    if queue.kind != "io_uring":
-        queue.close()
-        pytest.skip("Linux AIO reads a pipe while it is given to the kernel, so nothing can wait for one")
+def test_the_time_of_a_wait_is_told_while_it_goes_on_and_counted_once(waiting_queue: DiskQueue) -> None:
+    queue = waiting_queue
     reading, writing = os.pipe()
     batch = queue.begin(ints(reading), ints(0), ints(1), ints(1), ints(0), np.zeros(4096, np.uint8))
     assert queue.waited_ns() == 0

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from emlio.errors import ConfigError
 from emlio.progress import Progress
-from emlio.reading.io_settings import IoSettings, parse_depth, parse_piece
+from emlio.reading.direct.io_settings import IoSettings, parse_depth, parse_piece
 from emlio.settings import option
 from emlio.units import format_size
 from emlio_bench.disk.work import OURS, PATTERNS, Work, block_text, fio_engines, fio_memory, measure

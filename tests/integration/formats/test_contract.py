@@ -13,7 +13,7 @@ from emlio import EmlioLoader
 from emlio.cli import main
 from emlio.errors import EmlioError
 from emlio.index.opening import DatasetPath, open_dataset
-from emlio.reading.io_choice import IoMode, IoModes
+from emlio.reading.direct.io_choice import IoMode, IoModes
 from emlio_testing.datasets import numbered_payload
 from emlio_testing.format_datasets import FORMS, Form
 from emlio_testing.format_files import read_folder

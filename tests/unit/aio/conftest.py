@@ -5,14 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from emlio.aio import AioHandle
-from emlio.errors import ConfigError
+from emlio_testing.aio_handles import handle_of_kind
 
 
 @pytest.fixture(params=["io_uring", "aio"])
 def handle(request: pytest.FixtureRequest) -> Iterator[AioHandle]:
-    try:
-        made = AioHandle("64KiB", 8, kind=request.param)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with made:
+    with handle_of_kind(request.param, 64 << 10, 8) as made:
         yield made

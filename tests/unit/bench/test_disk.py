@@ -6,7 +6,7 @@ import pytest
 
 from emlio.daemon.config import DaemonConfig
 from emlio.errors import ConfigError
-from emlio.reading.io_settings import IoSettings
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.settings import read_settings
 from emlio_bench.cli import main
 from emlio_bench.disk.run import best_settings, disk_parts

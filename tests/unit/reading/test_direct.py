@@ -17,11 +17,11 @@ from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
 from emlio.native.disk import Batch, DiskQueue, TransferError
 from emlio.reading.buffers import AheadBudget
-from emlio.reading.direct_engine import DirectEngine
+from emlio.reading.direct.direct_engine import DirectEngine
+from emlio.reading.direct.io_choice import IoMode, IoModes, available_memory, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, IoModes, available_memory, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio.reading.ranges import RangeRead
 from emlio_testing.datasets import write_tfrecord

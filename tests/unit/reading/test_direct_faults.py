@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emlio.index.opening import open_dataset
-from emlio.reading.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_choice import IoMode, choose_io
 from emlio_testing.disk_faults import DiskFaults, why_no_disk_faults
 from emlio_testing.format_datasets import FORMS
 
@@ -20,9 +20,9 @@ import numpy as np
 from emlio.index.opening import open_dataset
 from emlio.reading.buffers import AheadBudget
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_settings import IoSettings
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio_testing.reading import feed_of
 folder, shuffle, jobs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 

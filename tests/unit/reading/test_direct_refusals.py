@@ -32,8 +32,8 @@ if denied:
 from emlio.index.opening import open_dataset
 from emlio.reading.buffers import AheadBudget
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
 from emlio_testing.reading import feed_of, page_cache
 from pathlib import Path

@@ -18,13 +18,13 @@ from emlio.native.disk import Batch, DiskQueue, TransferError
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import PlanSpec
 from emlio.reading.buffers import AheadBudget
-from emlio.reading.direct_engine import DirectEngine
+from emlio.reading.direct.direct_engine import DirectEngine
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.open_engine import open_engine
-from emlio.reading.shared_records import SharedMemory
+from emlio.reading.sharing.shared_records import SharedMemory
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.room import Room
 from emlio_testing.datasets import write_tfrecord

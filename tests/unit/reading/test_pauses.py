@@ -2,7 +2,7 @@
 
 import pytest
 
-from emlio.reading.pauses import Pauses
+from emlio.reading.sharing.pauses import Pauses
 
 _S = 1_000_000_000
 _PAGES = 1000

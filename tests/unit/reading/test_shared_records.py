@@ -19,18 +19,18 @@ from emlio.planner.choice.choice import Choice
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import PlanSpec
 from emlio.reading.buffers import AheadBudget, BufferPool
-from emlio.reading.direct_engine import DirectEngine
+from emlio.reading.direct.direct_engine import DirectEngine
+from emlio.reading.direct.io_choice import IoMode, choose_io
+from emlio.reading.direct.io_settings import IoSettings
 from emlio.reading.engine import Reads
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
-from emlio.reading.io_choice import IoMode, choose_io
-from emlio.reading.io_settings import IoSettings
 from emlio.reading.message_planner import MessagePlan
 from emlio.reading.open_engine import open_engine
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
-from emlio.reading.shared_reads import SharedReads
-from emlio.reading.shared_records import SharedMemory, SharedRecords
+from emlio.reading.sharing.shared_reads import SharedReads
+from emlio.reading.sharing.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import write_tfrecord

@@ -19,7 +19,7 @@ from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamFuture
 from emlio.reading.ranges import RangeRead
-from emlio.reading.shared_records import Copies, Fetch, Kept, Member, SharedRecords
+from emlio.reading.sharing.shared_records import Copies, Fetch, Kept, Member, SharedRecords
 from emlio.store.opened.slices import Borrower
 
 __all__ = ["SharedReads"]

@@ -23,15 +23,15 @@ from emlio.errors import ClosedError, EmlioError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import Batch, DiskQueue, Pieces, TransferError, join_ranges
 from emlio.reading.buffers import AheadBudget
-from emlio.reading.direct_file import DirectFile
+from emlio.reading.direct.direct_file import DirectFile
+from emlio.reading.direct.kept_windows import FeedWindows, KeptWindows
 from emlio.reading.engine import Reads
 from emlio.reading.gather import Gatherer
-from emlio.reading.kept_windows import FeedWindows, KeptWindows
 from emlio.reading.message_planner import StreamFuture
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
-from emlio.reading.shared_reads import SharedReads
-from emlio.reading.shared_records import SharedMemory, SharedRecords
+from emlio.reading.sharing.shared_reads import SharedReads
+from emlio.reading.sharing.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.opened.slices import Borrower
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.planner.future import NEVER, Future
-from emlio.reading.kept_records import KeptRecords
+from emlio.reading.sharing.kept_records import KeptRecords
 
 __all__ = ["Foresight", "Needs"]
 

@@ -1,7 +1,7 @@
 """Records that several jobs share: one read serves all who need it soon.
 
 The jobs' plans tell when each record is needed next, so the memory keeps what is needed first
-(emlio.reading.foresight). A record that is kept lies in pages of one large memory, into which it is
+(emlio.reading.sharing.foresight). A record that is kept lies in pages of one large memory, into which it is
 copied once. A record that another stream has asked the disk for holds no stream up: the one
 that needs it first fetches it.
 
@@ -25,10 +25,10 @@ from emlio.clock import Clock, SystemClock
 from emlio.index.dataset import Dataset
 from emlio.planner.future import Future, expected_hits
 from emlio.reading.engine import Reads
-from emlio.reading.foresight import Foresight, Needs
 from emlio.reading.message_planner import StreamFuture
-from emlio.reading.pauses import Pauses
 from emlio.reading.ranges import RangeRead
+from emlio.reading.sharing.foresight import Foresight, Needs
+from emlio.reading.sharing.pauses import Pauses
 from emlio.reading.yielding_lock import YieldingLock
 from emlio.units import format_duration
 
