@@ -1,4 +1,7 @@
-"""The same as read_files.c in plain Python, without libnfs: open(path, "rb").read(). Usage: read_files.py ROOT PROCESSES LIST..."""
+"""The same as read_files.c in plain Python, by open(path, "rb").read(): read_files.py ROOT PROCESSES LIST...
+
+It imports nothing of this project, as the programs that it stands for.
+"""
 
 import json
 import mmap
@@ -18,7 +21,12 @@ def main(root: str, processes: int, lists: list[str]) -> None:
     """Read all lists; see read_files.c."""
     for path in lists:
         paths = [f"{root}/{name}" for name in Path(path).read_text(encoding="ascii").splitlines()]
-        print(json.dumps(_read_list(paths, processes)), flush=True)
+        _say(_read_list(paths, processes))
+
+
+def _say(words: dict[str, int]) -> None:
+    sys.stdout.write(f"{json.dumps(words)}\n")
+    sys.stdout.flush()
 
 
 def _read_list(paths: list[str], processes: int) -> dict[str, int]:
@@ -33,7 +41,7 @@ def _read_list(paths: list[str], processes: int) -> dict[str, int]:
             os._exit(0)
     for _ in range(processes):
         os.read(ready, 1)
-    print("{}", flush=True)
+    _say({})
     if not sys.stdin.readline():
         sys.exit(0)
     begun_ns = time.monotonic_ns()

@@ -206,8 +206,8 @@ def _client(
             knows = way.subject == "mount-known"
             yield command(str(point)), lambda names: knows and hint(f"{point}/{name}" for name in names)
     elif subject.server == "sshfs":
-        order = {"url": address, "folder": str(point), "options": {"mount": "default"}}
-        with mounted(order, place.link.training.command) as seen:
+        wanted = {"url": address, "folder": str(point), "options": {"mount": "default"}}
+        with mounted(wanted, place.link.training.command) as seen:
             yield command(seen["url"]), told_nothing
     elif subject.server == "nfs":
         yield command(address, "nfs"), told_nothing

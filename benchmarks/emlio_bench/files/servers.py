@@ -53,9 +53,8 @@ def why_not(subject: str, cache: Path) -> str | None:
         return f"needs to read and write {_FUSE}"
     if subject == "sshfs":
         return why_no_mount(cache) or why_no_served_folder(cache)
-    if subject == "nfs":
-        if find_program(_GANESHA, cache) is None or not Path(_HEADER).is_file():
-            return f"needs {_GANESHA} and {_HEADER}: apt-get install nfs-ganesha nfs-ganesha-vfs libnfs-dev"
+    if subject == "nfs" and (find_program(_GANESHA, cache) is None or not Path(_HEADER).is_file()):
+        return f"needs {_GANESHA} and {_HEADER}: apt-get install nfs-ganesha nfs-ganesha-vfs libnfs-dev"
     return None
 
 
