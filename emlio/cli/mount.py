@@ -5,7 +5,9 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,6 @@ from emlio.receiver.addresses.security import Security
 from emlio.receiver.setup.recovery import Recovery
 from emlio.store.tree import Tree
 from emlio.units import counted, format_size
-from emlio.waker import Waker
 
 __all__ = ["HELP", "add_arguments", "run", "serve_mount"]
 
@@ -76,15 +77,12 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     logging.getLogger("emlio").setLevel(logging.WARNING)
     security = Security(keys=options.folder)
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
-        tree, stopped = files.tree, Waker()
-
-        def stop(*_: object) -> None:
-            stopped.wake()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, stop)
+        tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent:
+        with (
+            _ending_signals() as stopped,
+            Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent,
+        ):
             orders = Orders(agent, tree)
             with _listener(agent.mount.directory, orders):
                 _begin(orders, tree, options.order)
@@ -95,6 +93,22 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
                 waits.register(stopped, select.POLLIN)
                 waits.register(agent.mount.ended, select.POLLIN)
                 waits.poll()
+                files.close()  # what waits for a daemon that is away must not hold the end up
+
+
+@contextmanager
+def _ending_signals() -> Generator[int]:
+    """Yield a descriptor that has bytes once a signal came, whichever thread it interrupted."""
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        try:
+            yield heard.fileno()
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def _listener(directory: str, orders: Orders) -> HintListener:

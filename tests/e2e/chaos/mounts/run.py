@@ -115,6 +115,7 @@ class MountRun:
         self._base_bytes = 0
         self._window_bytes = scenario.window_mib << 20
         self.directory = folder / "seen"
+        shutil.rmtree(folder, ignore_errors=True)  # of a run of the same seed
         self.directory.mkdir(parents=True)
         self._host = Host(0, known.files, folder, {})
         self._group = Group(f"emlio-chaos-{os.getpid()}-{scenario.seed}")
@@ -296,7 +297,11 @@ class MountRun:
             case Kind.UNMOUNT_HELPED:
                 subprocess.run(["fusermount3", "-u", "-z", self.directory], check=True, timeout=_END_S)
             case _:
-                subprocess.run([*str(fault.kind).split(), self.directory], check=True, timeout=_END_S)
+                # One by force ends the connection; the mount's process takes away what is in use.
+                is_forced = fault.kind is Kind.UNMOUNT_FORCED
+                subprocess.run(
+                    [*str(fault.kind).split(), self.directory], check=not is_forced, timeout=_END_S, stderr=subprocess.DEVNULL
+                )
         self.wait(fault.lasts_s)
 
     def _heal(self) -> None:
