@@ -12,7 +12,7 @@ from pathlib import Path
 
 from emlio_testing.mounted_trees import mount_is_refused
 from emlio_testing.processes import fork_server
-from tests.e2e.chaos.mounts.draw import Kind, draw
+from tests.e2e.chaos.mounts.draw import Kind, draw, draw_long
 from tests.e2e.chaos.mounts.known import KnownFiles, make_known_files
 from tests.e2e.chaos.mounts.run import MountRun, RunResult
 
@@ -27,6 +27,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=20, metavar="N", help="how many runs (default 20)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, action="append", metavar="N", help="only this one; several times")
+    parser.add_argument(
+        "--minutes", type=float, metavar="M", help="one run of so long, with a fault each minute; samples.jsonl has its memory"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="runs side by side (default 1)")
     parser.add_argument("--kind", action="append", choices=list(Kind), help="draw only these; several times")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="where logs of runs that fail are kept")
@@ -96,12 +99,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="emlio-chaos-files-") as data:
         known = make_known_files(Path(data))
         with fork_server("emlio.files.mount", "emlio.cli.mount"):
-            for result in _runs(seeds, tuple(map(Kind, arguments.kind or ())), arguments.jobs, known, logs):
+            if arguments.minutes is None:
+                runs = _runs(seeds, tuple(map(Kind, arguments.kind or ())), arguments.jobs, known, logs)
+            else:
+                scenario = draw_long(seeds[0], arguments.minutes)
+                runs = iter([MountRun(scenario, known, logs / "long", logs / "samples.jsonl").run()])
+            for result in runs:
                 _say(result)
                 results.append(result)
     print(f"\n{_summary(results, time.monotonic() - begin)}")
     is_good = not any(result.troubles for result in results)
-    if is_good and arguments.logs is None:
+    if is_good and arguments.logs is None and arguments.minutes is None:
         shutil.rmtree(logs)
     else:
         print(f"logs: {logs}")

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["Fault", "Kind", "Reader", "Scenario", "draw"]
+__all__ = ["TIMEOUT_S", "Fault", "Kind", "Reader", "Scenario", "draw", "draw_long"]
 
-TIMEOUT_S: Final = 3.0
+TIMEOUT_S: Final = 5.0
 
 
 class Kind(StrEnum):
@@ -41,6 +41,9 @@ class Kind(StrEnum):
         """Whether files that are not in the page cache cannot be read after it."""
         return self in _GONE or self in (Kind.DAEMON_OTHER, Kind.LINK_LOST)
 
+
+_SOAKING_US: Final = (5_000, 8_000, 200_000)
+"""Between two files: a run of an hour leaves the machine to others."""
 
 _GONE: Final = (Kind.AGENT_KILL, Kind.AGENT_END, Kind.UNMOUNT_LAZY, Kind.UNMOUNT_HELPED, Kind.UNMOUNT_FORCED)
 _PASSING: Final = [kind for kind in Kind if not kind.is_last]
@@ -138,6 +141,33 @@ def _reader(chance: random.Random, is_measured: bool) -> Reader:
     )
 
 
+def _fault(chance: random.Random, kind: Kind, after_s: float) -> Fault:
+    is_long = chance.random() < 0.15
+    lasts_s = chance.uniform(TIMEOUT_S + 1, TIMEOUT_S + 2) if is_long else chance.uniform(0.1, 0.8)
+    return Fault(kind=kind, after_s=after_s, lasts_s=lasts_s)
+
+
+def draw_long(seed: int, minutes: float) -> Scenario:
+    """Draw a run of so many minutes, with a fault each minute after which all goes on."""
+    chance = random.Random(f"long mounts {seed}")
+    ways = (("read", "right"), ("read", "twice"), ("parts", "none"))
+    kinds = [kind for kind in _PASSING if kind is not Kind.NONE]
+    return Scenario(
+        seed=seed,
+        window_mib=16,
+        order="",
+        bytes_per_s=0,
+        is_measured=False,
+        readers=tuple(
+            Reader(
+                seed=number, way=way, files="all", order="shuffled", hints=hints, threads=1, pause_us=_SOAKING_US[number]
+            )
+            for number, (way, hints) in enumerate(ways)
+        ),
+        faults=tuple(_fault(chance, chance.choice(kinds), chance.uniform(50, 60)) for _ in range(round(minutes))),
+    )
+
+
 def draw(seed: int, only: tuple[Kind, ...] = ()) -> Scenario:
     """Draw a run, with these faults only, if some are named."""
     chance = random.Random(f"mounts {seed}")
@@ -147,14 +177,7 @@ def draw(seed: int, only: tuple[Kind, ...] = ()) -> Scenario:
     kinds = [chance.choice(passing) for _ in range(chance.choice([1, 1, 2]))] if passing else []
     if last and (not kinds or chance.random() < 0.5):
         kinds = [*kinds[: chance.choice([0, 0, 1])], chance.choice(last)]
-    faults = [
-        Fault(
-            kind=kind,
-            after_s=chance.uniform(0.2, 0.8),
-            lasts_s=chance.uniform(TIMEOUT_S + 1, TIMEOUT_S + 2) if chance.random() < 0.2 else chance.uniform(0.1, 0.8),
-        )
-        for kind in kinds
-    ]
+    faults = [_fault(chance, kind, chance.uniform(0.2, 0.8)) for kind in kinds]
     return Scenario(
         seed=seed,
         window_mib=chance.choice([8, 8, 16, 64]),

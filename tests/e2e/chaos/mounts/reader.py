@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 PAGE = mmap.PAGESIZE
-CHUNK = 1 << 20
+CHUNK = 1 << 17
 CACHESTAT = 451
 LARGE = 1 << 20
 

@@ -36,7 +36,10 @@ _SPARE_S: Final = 5.0
 _BUSY_S: Final = 4.0
 """What a busy machine may add."""
 
-_END_S: Final = 20.0
+_END_S: Final = 30.0
+_LOOK_S: Final = 0.1
+_SELDOM_S: Final = 1.0
+_SAMPLE_S: Final = 60.0
 _SHORT_S: Final = TIMEOUT_S - 1.5
 """An outage that takes no longer must not be seen by readers."""
 
@@ -104,8 +107,9 @@ class _Reading:
 class MountRun:
     """See the module."""
 
-    def __init__(self, scenario: Scenario, known: KnownFiles, folder: Path) -> None:
-        """See the class; `folder` is made, for its logs."""
+    def __init__(self, scenario: Scenario, known: KnownFiles, folder: Path, samples: Path | None = None) -> None:
+        """See the class; `folder` is made, for its logs; each minute's memory is written to `samples`."""
+        self._samples, self._begin, self._sampled = samples, time.monotonic(), 0.0
         self._scenario, self._known, self._folder = scenario, known, folder
         self.troubles: list[str] = []
         self.figures = Figures()
@@ -202,7 +206,7 @@ class MountRun:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(left, 0.1))
+            time.sleep(min(left, _LOOK_S if self._samples is None else _SELDOM_S))
 
     def look(self) -> None:
         """Look at the mount's process and at what readers said."""
@@ -226,6 +230,19 @@ class MountRun:
             figures.memory_bytes = max(figures.memory_bytes, memory - self._base_bytes)
             figures.threads = max(figures.threads, process.num_threads())
             figures.descriptors = max(figures.descriptors, process.num_fds())
+            if self._samples is not None and time.monotonic() - self._sampled >= _SAMPLE_S:
+                self._sampled = time.monotonic()
+                self._write_sample(self._samples, process)
+
+    def _write_sample(self, path: Path, agent: psutil.Process) -> None:
+        sample: dict[str, Any] = {"minutes": round((self._sampled - self._begin) / 60, 1), "troubles": self.troubles}
+        daemon = self._host.process
+        for name, process in (("mount", agent), ("daemon", psutil.Process(daemon.pid) if daemon else None)):
+            if process is not None:
+                held = process.memory_info().rss
+                sample[name] = [held, process.num_threads(), process.num_fds(), round(sum(process.cpu_times()[:2]), 1)]
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(sample) + "\n")
 
     def _hear(self, reading: _Reading, line: dict[str, Any]) -> None:
         figures = self.figures
@@ -254,8 +271,10 @@ class MountRun:
             case Kind.NONE:
                 self.wait(fault.lasts_s)
             case Kind.READER_KILL:
-                for reading in self._readings[::2]:
+                for reading in [one for one in self._readings if not one.is_killed][::2]:
                     self._kill(reading)
+                    if reading.plan is not None:
+                        self._read(reading.plan, reading.plan.plan)
             case Kind.DAEMON_KILL:
                 self._away(fault, host.kill, host.start)
             case Kind.LINK_CUT:
