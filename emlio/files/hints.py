@@ -8,6 +8,7 @@ Each mount listens at a Unix socket in a folder that only its user can enter; th
 import hashlib
 import logging
 import os
+import select
 import socket
 import stat
 import sys
@@ -31,6 +32,7 @@ SOCKETS_VARIABLE: Final = "EMLIO_FILES_SOCKETS"
 """Names the folder of the sockets; `emlio run` sets it for its command."""
 
 _MOST_BYTES: Final = 1 << 30
+_MOST_PROCESSES: Final = 256
 _CHUNK_BYTES: Final = 1 << 20
 _SILENT_S: Final = 30.0
 _ANSWER_S: Final = 600.0
@@ -46,7 +48,7 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Args:
         paths: as the program will open them. One that occurs twice is read twice.
         name: of the order, if this process has several: training and validation, say. An order replaces the one of the
-            same name of this process in the same mount.
+            same name of this process in the same mount, and ends with the process.
 
     Returns:
         How many are no files of a mount that was told.
@@ -129,7 +131,7 @@ def socket_folder(environment: Mapping[str, str]) -> Path:
 
 
 class HintListener:
-    """The socket of one mount, and the thread that hears it, until `close`."""
+    """The socket of one mount, and the thread that hears it, until `close`. Orders end with the process that told them."""
 
     def __init__(
         self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int], figures: Callable[[], bytes]
@@ -139,7 +141,7 @@ class HintListener:
         Args:
             directory: where the mount is, without links.
             folder: of the sockets; is made if it is not there.
-            take: gets the owner and name of an order, and paths; returns how many are no files.
+            take: gets the owner and name of an order, and paths; returns how many are no files. No paths end it.
             figures: returns what the mount does.
 
         Raises:
@@ -162,6 +164,9 @@ class HintListener:
         except BaseException:
             self._socket.close()
             raise
+        self._waits = select.poll()
+        self._handles: dict[int, int] = {}  # of processes that have told orders
+        self._owners: dict[int, set[str]] = {}
         self._thread = Thread(target=self._listen, name="emlio-hints", daemon=True)
         self._thread.start()
 
@@ -174,6 +179,8 @@ class HintListener:
         self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept
         self._thread.join()
         self._socket.close()
+        for handle in self._owners:
+            os.close(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -185,16 +192,26 @@ class HintListener:
 
     def _listen(self) -> None:
         show_thread_name()
+        self._waits.register(self._socket, select.POLLIN)
         while True:
-            try:
-                link, _ = self._socket.accept()
-            except OSError:
-                return
-            with link:
+            for ready, _ in self._waits.poll():
+                if ready != self._socket.fileno():
+                    self._bury(ready)
+                    continue
                 try:
-                    self._hear(link)
-                except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
-                    _log.warning("an order of files was not understood: %s", error)
+                    link, _ = self._socket.accept()
+                except OSError:
+                    return
+                with link:
+                    self._heed(link)
+
+    def _heed(self, link: socket.socket) -> None:
+        try:
+            self._hear(link)
+        except ProcessLookupError:  # it has ended meanwhile, and its order with it
+            return
+        except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
+            _log.warning("an order of files was not understood: %s", error)
 
     def _hear(self, link: socket.socket) -> None:
         link.settimeout(_SILENT_S)
@@ -208,4 +225,26 @@ class HintListener:
             return
         name, *paths = bytes(heard).split(b"\0")
         pid = int.from_bytes(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-        link.sendall(b"%d" % self._take(f"{pid} {os.fsdecode(name)}", paths))
+        owner = f"{pid} {os.fsdecode(name)}"
+        if pid:  # it can be seen from here
+            self._watch(pid, owner)
+        link.sendall(b"%d" % self._take(owner, paths))
+
+    def _watch(self, pid: int, owner: str) -> None:
+        """Wait for the end of an order's process as well."""
+        handle = self._handles.get(pid)
+        if handle is None:
+            handle = self._handles[pid] = os.pidfd_open(pid)
+            self._owners[handle] = set()
+            self._waits.register(handle, select.POLLIN)
+        self._owners[handle].add(owner)
+        if len(self._handles) > _MOST_PROCESSES:
+            self._bury(next(iter(self._owners)))
+
+    def _bury(self, handle: int) -> None:
+        """End the orders of a process."""
+        for owner in self._owners.pop(handle):
+            self._take(owner, ())
+        self._handles = {pid: kept for pid, kept in self._handles.items() if kept != handle}
+        self._waits.unregister(handle)
+        os.close(handle)
