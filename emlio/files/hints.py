@@ -50,13 +50,14 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
         How many are no files of a mount that was told.
     """
     folder = socket_folder(os.environ)
+    is_own = _is_own(folder)  # in a shared /tmp another user may have made it
     places: dict[bytes, tuple[Path, bytes] | None] = {}
     told: dict[Path, list[bytes]] = {}
     unknown = 0
     for path in paths:
         head, _, last = os.path.abspath(os.fsencode(path)).rpartition(b"/")
         if head not in places:
-            places[head] = _mount_of(folder, os.path.realpath(head))
+            places[head] = _mount_of(folder, os.path.realpath(head)) if is_own else None
         place = places[head]
         if place is None:
             unknown += 1
@@ -83,8 +84,8 @@ def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
                 link.connect(path)
             link.sendall(b"\0".join((name.encode().replace(b"\0", b""), *inside)))
             link.shutdown(socket.SHUT_WR)
-            return int(link.recv(64) or len(inside))
-    except OSError:  # the agent is gone, and its mount with it
+            return int(link.recv(64))
+    except (OSError, ValueError):  # the agent is gone, and its mount with it
         return len(inside)
 
 
@@ -96,6 +97,15 @@ def _short_path(where: Path) -> Generator[str]:
         yield f"/proc/self/fd/{folder}/{where.name}"
     finally:
         os.close(folder)
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder is this user's alone."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _socket_name(directory: bytes) -> str:
@@ -126,8 +136,7 @@ class HintListener:
             OSError: the socket cannot be made.
         """
         folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if not _is_own(folder):
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
         self._where, self._take = folder / _socket_name(os.fsencode(directory)), take
         self._socket = socket.socket(socket.AF_UNIX)
