@@ -145,7 +145,7 @@ class RangesQuestion(OpenQuestion):
             self._drop(1)
             return
         self._others.add(source.peer_name)
-        if not self._sources():
+        if all(one.peer_name in self._others for one in self._pool.sources):  # one that is away may have it
             raise _refusal(source, told)
 
     def _drop(self, count: int) -> None:

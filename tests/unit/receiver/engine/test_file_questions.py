@@ -112,6 +112,19 @@ def test_where_no_daemon_has_the_tree_that_is_the_error() -> None:
         answer.result(0)
 
 
+def test_a_daemon_that_is_away_and_may_have_the_tree_is_waited_for() -> None:
+    pool = _Pool(2)
+    pool.sources.all[0].lost()
+    question, answer = pool.ranges((1, 0, 1))
+    pool.answer(_OTHER)
+    assert not answer.done()
+    pool.sources.all[0].come_back()
+    pool.asker.tick()
+    pool.answer(_told(b"a"))
+    answer.result(0)
+    assert question.results() == [b"a"]
+
+
 def test_what_is_left_is_asked_again_after_a_daemon_was_lost() -> None:
     pool = _Pool()
     question, answer = pool.ranges((1, 0, 1), (2, 0, 1))
