@@ -95,6 +95,7 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
                 waits.register(stopped, select.POLLIN)
                 waits.register(agent.mount.ended, select.POLLIN)
                 waits.poll()
+                files.close()  # or threads would wait for a daemon that is away
 
 
 def _listener(directory: str, orders: Orders) -> HintListener:

@@ -216,6 +216,17 @@ def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, di
             assert mount.wait(_LIMIT_S) == 0
 
 
+def test_a_mount_ends_at_once_while_reads_wait_for_a_daemon(tmp_path: Path, folder: Path, directory: Path) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory, "--timeout", "80s") as mount:
+        daemon.kill()
+        read = subprocess.Popen(["cat", directory / "big"], stderr=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            read.wait(1.0)
+        mount.send_signal(signal.SIGTERM)
+        assert mount.wait(40.0) == 0
+        assert b"Input/output error" in read.communicate(timeout=_LIMIT_S)[1]
+
+
 def test_reads_wait_for_a_daemon_that_is_killed_and_started_again(
     tmp_path: Path, folder: Path, directory: Path
 ) -> None:
