@@ -44,7 +44,7 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Args:
         paths: as the program will open them. One that occurs twice is read twice.
         name: of the order, if this process has several: training and validation, say. An order replaces the one of the
-            same name of this process in the same mount.
+            same name of this process in the same mount, and those of processes that have ended.
 
     Returns:
         How many are no files of a mount that was told.
@@ -177,13 +177,17 @@ class HintListener:
                 link, _ = self._socket.accept()
             except OSError:
                 return
-            with link:
-                try:
-                    self._hear(link)
-                except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
-                    _log.warning("an order of files was not understood: %s", error)
+            # In a thread: a program may be stopped while it tells its order.
+            Thread(target=self._hear, args=(link,), name="emlio-hint", daemon=True).start()
 
     def _hear(self, link: socket.socket) -> None:
+        with link:
+            try:
+                self._answer(link)
+            except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
+                _log.warning("an order of files was not understood: %s", error)
+
+    def _answer(self, link: socket.socket) -> None:
         link.settimeout(_SILENT_S)
         heard = bytearray()
         while more := link.recv(_CHUNK_BYTES):
