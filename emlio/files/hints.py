@@ -1,5 +1,7 @@
 """Telling a mount, from another process, in which order its files will be read: `hint`, and the socket that hears it.
 
+The socket answers a message without anything with what the mount does: `ask_mounts`.
+
 Each mount listens at a Unix socket in a folder that only its user can enter; the socket's name follows from where it is mounted.
 """
 
@@ -21,7 +23,7 @@ from typing import Final, Self
 from emlio.errors import ConfigError
 from emlio.thread_name import show_thread_name
 
-__all__ = ["SOCKETS_VARIABLE", "HintListener", "hint", "socket_folder"]
+__all__ = ["SOCKETS_VARIABLE", "HintListener", "ask_mounts", "hint", "socket_folder"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,16 +79,34 @@ def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
 
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
+    answer = _send(where, b"\0".join((name.encode().replace(b"\0", b""), *inside)), _ANSWER_S)
+    return int(answer) if answer.isdigit() else len(inside)
+
+
+def ask_mounts(directory: str | None = None) -> list[bytes]:
+    """Return what each mount of this user does, or only the one at a directory, as the agent tells it; none if it is gone."""
+    folder = socket_folder(os.environ)
+    if not _is_own(folder):
+        return []
+    if directory is not None:
+        found = [folder / _socket_name(os.fsencode(os.path.realpath(directory)))]
+    else:
+        found = sorted(folder.iterdir())
+    return [answer for where in found if (answer := _send(where, b"", _SILENT_S))]
+
+
+def _send(where: Path, message: bytes, patience_s: float) -> bytes:
+    """Return an agent's answer; nothing if it is gone, and its mount with it."""
     try:
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_ANSWER_S)
+            link.settimeout(patience_s)
             with _short_path(where) as path:
                 link.connect(path)
-            link.sendall(b"\0".join((name.encode().replace(b"\0", b""), *inside)))
+            link.sendall(message)
             link.shutdown(socket.SHUT_WR)
-            return int(link.recv(64))
-    except (OSError, ValueError):  # the agent is gone, and its mount with it
-        return len(inside)
+            return b"".join(iter(lambda: link.recv(_CHUNK_BYTES), b""))
+    except OSError:
+        return b""
 
 
 @contextmanager
@@ -123,13 +143,16 @@ def socket_folder(environment: Mapping[str, str]) -> Path:
 class HintListener:
     """The socket of one mount, and the thread that hears it, until `close`."""
 
-    def __init__(self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int]) -> None:
+    def __init__(
+        self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int], figures: Callable[[], bytes]
+    ) -> None:
         """Listen.
 
         Args:
             directory: where the mount is, without links.
             folder: of the sockets; is made if it is not there.
             take: gets the owner and name of an order, and paths; returns how many are no files.
+            figures: returns what the mount does.
 
         Raises:
             ConfigError: the folder is not this user's alone.
@@ -138,7 +161,8 @@ class HintListener:
         folder.mkdir(mode=0o700, exist_ok=True)
         if not _is_own(folder):
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
-        self._where, self._take = folder / _socket_name(os.fsencode(directory)), take
+        self._where = folder / _socket_name(os.fsencode(directory))
+        self._take, self._figures = take, figures
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             with suppress(FileNotFoundError):
@@ -194,6 +218,9 @@ class HintListener:
             heard += more
             if len(heard) > _MOST_BYTES:
                 raise ConfigError(f"it must have at most {_MOST_BYTES} bytes")
+        if not heard:
+            link.sendall(self._figures())
+            return
         name, *paths = bytes(heard).split(b"\0")
         pid = int.from_bytes(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
         link.sendall(b"%d" % self._take(f"{pid} {os.fsdecode(name)}", paths))

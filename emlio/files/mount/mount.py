@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -47,6 +47,7 @@ class Mount:
     Attributes:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
+        failed: reads that the source did not answer.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -71,8 +72,9 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
+        self.failed = 0
         self._source = source
-        self._calls = Condition()
+        self._calls, self._counting = Condition(), Lock()
         self._under_way = 0
         self._closed = False
         self._device = attach(self.directory)
@@ -197,12 +199,18 @@ class Mount:
             for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
                 given += 1
                 if isinstance(found, OSError):
+                    self._fail(1)
                     _log.warning("a read at %s failed: %s", self.directory, found)
                 yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
         except Exception as error:  # noqa: BLE001  # of any source
+            self._fail(len(misses) - given)
             _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
         for _ in range(given, len(misses)):
             yield errno.EIO
+
+    def _fail(self, count: int) -> None:
+        with self._counting:
+            self.failed += count
 
 
 def _named(task: Callable[[], object]) -> None:

@@ -29,17 +29,17 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_folder_that_others_may_enter_hears_no_names_of_files(sockets: Path, tmp_path: Path) -> None:
     heard: list[Sequence[bytes]] = []
-    with HintListener(str(tmp_path), sockets, lambda _, paths: heard.append(paths) or 0):
+    with HintListener(str(tmp_path), sockets, lambda _, paths: heard.append(paths) or 0, bytes):
         assert hint([tmp_path / "a"]) == 0
         sockets.chmod(0o755)
         assert hint([tmp_path / "b"]) == 1
         with pytest.raises(ConfigError, match="must belong to this user"):
-            HintListener(str(tmp_path), sockets, lambda *_: 0)
+            HintListener(str(tmp_path), sockets, lambda *_: 0, bytes)
     assert heard == [[b"a"]]
 
 
 def test_a_program_that_is_stopped_holds_up_neither_others_nor_the_end(sockets: Path, tmp_path: Path) -> None:
-    with HintListener(str(tmp_path), sockets, lambda *_: 0), socket.socket(socket.AF_UNIX) as stopped:
+    with HintListener(str(tmp_path), sockets, lambda *_: 0, bytes), socket.socket(socket.AF_UNIX) as stopped:
         stopped.connect(str(next(sockets.iterdir())))
         stopped.send(b"name")
         began = time.monotonic()
