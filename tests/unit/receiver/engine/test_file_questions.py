@@ -103,6 +103,18 @@ def test_a_daemon_with_the_same_tree_is_asked_where_one_has_another() -> None:
     assert question.results() == [b"a"]
 
 
+def test_a_range_that_one_daemon_cannot_read_is_asked_of_another() -> None:
+    pool = _Pool(2)
+    question, answer = pool.ranges((1, 0, 1), (2, 0, 1))
+    pool.answer(_CHANGED)
+    pool.answer(_told(b"a"))
+    pool.answer(_CHANGED)
+    assert [number for number, _ in pool.sent] == [0, 1, 0, 1]
+    pool.answer(_CHANGED)
+    answer.result(0)
+    assert question.results() == [b"a", "it was replaced"]
+
+
 def test_where_no_daemon_has_the_tree_that_is_the_error() -> None:
     pool = _Pool(2)
     _, answer = pool.ranges((1, 0, 1))
