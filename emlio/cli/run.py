@@ -56,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Mount, run the command, unmount, and return its status."""
     mounts, words = _split(arguments.words)
     options = options_of(arguments)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, as a parent may have left it, no child is waited for
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where it is ignored, as a parent may have left it, no child is waited for
     enter_own_namespace()
     with tempfile.TemporaryDirectory(prefix="emlio-run-", ignore_cleanup_errors=True) as sockets:
         environment = {**os.environ, _SOCKETS: sockets}

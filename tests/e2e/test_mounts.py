@@ -175,7 +175,9 @@ def test_a_command_may_be_a_file_of_the_dataset_and_begin_among_them(
     """The parent ignores the ends of its children, as some that start services do; that is inherited."""
     (folder / "program").write_text("#!/bin/sh\ncat README\nexit 42\n")
     (folder / "program").chmod(0o755)
-    ignores = "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])"
+    ignores = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
     with _daemon(tmp_path) as daemon:
         words = [*_EMLIO, "run", f"{daemon.address('x')}=.", "--", f"{directory}/program"]
         done = subprocess.run(
