@@ -22,8 +22,20 @@ _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 def enter_own_namespace() -> bool:
     """Give this process, which must have one thread, its own mounts; return whether the system allows it.
 
-    What others mount is still seen. The user stays the same, and may mount until the next exec.
+    What others mount is still seen. The user stays the same, and may mount until the next exec. A child tries it first:
+    where it fails this process stays as it is.
     """
+    child = os.fork()
+    if not child:
+        done = False
+        with suppress(OSError):
+            done = _enter()
+        os._exit(not done)
+    return os.waitpid(child, 0)[1] == 0 and _enter()
+
+
+def _enter() -> bool:
+    """Enter it. Where a part of it is forbidden, such as to name the user, what is left is of no use."""
     uid, gid = os.getuid(), os.getgid()
     if os.geteuid() == 0 and _libc.unshare(_NEW_MOUNTS) == 0:
         return _keep_mounts()

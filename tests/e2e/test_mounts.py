@@ -154,6 +154,7 @@ def test_several_datasets_are_seen_at_directories_of_their_own(tmp_path: Path, f
         (("ADDRESS=DIRno", "--", "true"), 2, "which does not exist"),
         (("ADDRESS=/etc/passwd", "--", "true"), 2, "which is no directory"),
         (("ADDRESS=DIR", "true"), 2, "then -- and a command"),
+        (("ADDRESS=DIR", "ADDRESS=DIR/../seen", "--", "true"), 2, "no DIR may be another one"),
         (("--order", "no-file", "ADDRESS=DIR", "--", "true"), 2, "--order must be a file"),
         (("--window", "1MiB", "ADDRESS=DIR", "--", "true"), 2, "--window must be at least 8MiB"),
     ],
@@ -168,6 +169,42 @@ def test_statuses_and_errors_say_what_was_wrong(
     assert said in done.stderr.decode()
 
 
+def test_a_command_may_be_a_file_of_the_dataset_and_begin_among_them(
+    tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    """The parent ignores the ends of its children, as some that start services do; that is inherited."""
+    (folder / "program").write_text("#!/bin/sh\ncat README\nexit 42\n")
+    (folder / "program").chmod(0o755)
+    ignores = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with _daemon(tmp_path) as daemon:
+        words = [*_EMLIO, "run", f"{daemon.address('x')}=.", "--", f"{directory}/program"]
+        done = subprocess.run(
+            [sys.executable, "-c", ignores, *words], cwd=directory, capture_output=True, timeout=_LIMIT_S, check=False
+        )
+    assert (done.stdout, done.stderr) == ((folder / "README").read_bytes(), b"")
+    assert done.returncode == 42
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user")
+def test_no_namespace_is_entered_where_its_user_cannot_be_named() -> None:
+    """As where AppArmor restricts user namespaces; here since /proc is read-only."""
+    program = "from emlio.cli.own_namespace import enter_own_namespace as enter; import os; print(enter(), os.getuid())"
+    outer = 'mount --bind /proc /proc && mount -o remount,bind,ro /proc && exec "$@"'
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", outer, "sh", *user, sys.executable, "-c", program],
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+        text=True,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "False 65534\n", done
+
+
 def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, directory: Path) -> None:
     with _daemon(tmp_path) as daemon:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,6 +216,17 @@ def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, di
         with _mounted(daemon.address("x"), directory) as mount:
             subprocess.run(["umount", directory], check=True, timeout=_LIMIT_S)
             assert mount.wait(_LIMIT_S) == 0
+
+
+def test_a_mount_ends_at_once_while_reads_wait_for_a_daemon(tmp_path: Path, folder: Path, directory: Path) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory, "--timeout", "80s") as mount:
+        daemon.kill()
+        read = subprocess.Popen(["cat", directory / "big"], stderr=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            read.wait(1.0)
+        mount.send_signal(signal.SIGTERM)
+        assert mount.wait(40.0) == 0
+        assert b"Input/output error" in read.communicate(timeout=_LIMIT_S)[1]
 
 
 def test_reads_wait_for_a_daemon_that_is_killed_and_started_again(
