@@ -13,7 +13,7 @@ from emlio.daemon.control.questions.work import Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import DatasetError, EmlioError
 from emlio.reading.tree_reader import TreeReader
-from emlio.session.questions import RANGE
+from emlio.session.questions import RANGE, SHORT_ANSWER_BYTES, answer_bytes
 from emlio.session.trees import cut_tree
 from emlio.store.folder_store import FolderStore
 from emlio.store.tree_walk import walk_tree
@@ -56,7 +56,8 @@ class FolderTrees:
         if isinstance(about, AskTree):
             place = Place(subject="tree", dataset=served.key)
             return Work(make=partial(_told, served, partial(self._part, served, about)), place=place)
-        place = Place(subject="files", dataset=served.key, threads=_MOST_READING, each=_MOST_EACH)
+        short = answer_bytes(about) <= SHORT_ANSWER_BYTES
+        place = Place(subject="files", dataset=served.key, short=short, threads=_MOST_READING, each=_MOST_EACH)
         return Work(make=partial(_told, served, partial(self._ranges, served, about)), place=place)
 
     def forget(self, served: ServedDataset) -> None:

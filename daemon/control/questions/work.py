@@ -15,6 +15,7 @@ class Place:
 
     Attributes:
         subject: what is asked for.
+        short: whether for short answers, which do not wait until long ones were read.
         dataset: the key of the dataset; empty if it is none.
         threads: how many read it at once, for different clients.
         each: how many of them may be for one client.
@@ -22,6 +23,7 @@ class Place:
 
     subject: str
     dataset: str = ""
+    short: bool = False
     threads: int = 1
     each: int = 1
 
