@@ -10,13 +10,13 @@ _AHEAD_NS = 50_000_000
 """What comes in this time is asked for beyond that of a round trip: neither thread must be prompt, and a queue on the
 path, in which an answer that is waited for stands behind the others, is no longer."""
 
-_LEAST_BYTES = 256 << 10
+_LEAST_BYTES = 128 << 10
 _FIRST_BYTES = 1 << 20
 _MOST_BYTES = 64 << 20
 
-_MESSAGES = 4
+_MESSAGES = 2
 _LEAST_MESSAGE_BYTES = 64 << 10
-"""A window has a few messages, and on a slow path they are small: one takes no longer than the heartbeat's timeout (3 s)
+"""A window has two messages, and on a slow path they are small: one takes no longer than the heartbeat's timeout (3 s)
 even where a path of 10 Mbit/s is shared with sixteen lanes."""
 
 _MOST_QUESTIONS = MOST_RANGE_QUESTIONS - 16

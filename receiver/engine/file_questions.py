@@ -123,10 +123,10 @@ class RangesQuestion(OpenQuestion):
         found: list[bytes | str] = [b""] * self._count
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            good: list[bool] = (checksums_of(memoryview(told.payload), np.array(sizes, np.int64)) == crcs).tolist()
+            good: list[bool] = (checksums_of(told.payload, np.array(sizes, np.int64)) == crcs).tolist()
             at = 0
             for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
-                part, before = told.payload[at : at + size], found[place]
+                part, before = bytes(told.payload[at : at + size]), found[place]
                 found[place] = before + part if before and isinstance(before, bytes) else part
                 at += size
                 if not is_good:

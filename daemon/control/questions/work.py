@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emlio.daemon.control.client import Client
-from emlio.wire.questions import Told
+from emlio.wire.control import encode_in_place
+from emlio.wire.questions import Answer, Told
 
-__all__ = ["Asked", "Place", "Work"]
+__all__ = ["Asked", "InPlace", "Place", "Work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,26 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InPlace:
+    """An answer whose payload stands in memory from `first` on; `told` has none."""
+
+    told: Told
+    memory: memoryview
+    first: int
+
+    def encoded(self, number: int) -> memoryview:
+        """Return the message of the answer to the question with this number."""
+        return encode_in_place(Answer(number=number, told=self.told), self.memory, self.first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Work:
     """Makes the answer, or its encoded message: in a thread if it is read from a place.
 
     `make` may raise `RefusedError` there, which ends the session.
     """
 
-    make: Callable[[], Told | bytes]
+    make: Callable[[], Told | InPlace | bytes]
     place: Place | None = None
 
 

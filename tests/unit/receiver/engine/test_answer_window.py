@@ -36,7 +36,7 @@ def test_the_window_holds_a_round_trip_and_a_little_more(mbit: int, round_trip_m
 def test_messages_are_small_on_a_slow_path() -> None:
     window = AnswerWindow()
     _carried(window, 125_000, 30 * _MS, 200)
-    assert (window.size_bytes, window.message_bytes) == (256 << 10, 64 << 10)
+    assert (window.size_bytes, window.message_bytes) == (128 << 10, 64 << 10)
 
 
 def test_single_answers_say_nothing_about_the_path() -> None:
