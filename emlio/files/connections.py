@@ -59,7 +59,9 @@ class Connections:
             found = mine.all[0]
             if size_bytes > SHORT_ANSWER_BYTES:
                 found = min(mine.all[1:] or mine.all, key=lambda load: load.bytes_under_way)
-                if found.bytes_under_way >= _FULL_BYTES and len(mine.all) < min(1 + engine.connections_wanted(), mine.most):
+                if found.bytes_under_way >= _FULL_BYTES and len(mine.all) < min(
+                    1 + engine.connections_wanted(), mine.most
+                ):
                     found = self._another(mine) or found
             found.bytes_under_way += size_bytes
             return found

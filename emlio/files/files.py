@@ -38,9 +38,6 @@ __all__ = ["Files"]
 Path = str | bytes | PathLike[str]
 Request = Path | tuple[Path | int, int, int]
 
-_MOST_ASKED = 4 * MOST_RANGE_QUESTIONS
-"""Questions of one call: those that one connection does not ask yet wait there."""
-
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
@@ -92,7 +89,9 @@ class Files:
         if not parsed.peers:
             raise ConfigError(f"Files reads from a daemon, emlio://HOST:PORT/DATASET, got {str(address)!r}")
         self._timeout_ns = recovery.timeout_ns
-        self._connections = Connections(ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are"))
+        self._connections = Connections(
+            ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        )
         self._connection = self._connections.first
         self._tree: Tree | None = None
         self._digest = b""
@@ -189,7 +188,7 @@ class Files:
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
-                while len(asked) < _MOST_ASKED and (part := next(parts, None)) is not None:
+                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
                     asked.append(self._ask(tree, part["length"].tolist(), part[part["length"] > 0]))
                 if not asked:
                     return

@@ -391,7 +391,9 @@ def encode_in_place(answer: Answer, memory: memoryview, first: int) -> memoryvie
     kind, digits = (0xC4, 1) if size < 1 << 8 else (0xC5, 2) if size < 1 << 16 else (0xC6, 4)
     head = _ENCODER.encode(answer)
     if head[-2:] != b"\xc4\0":
-        raise LocalProtocolError(f"an answer must end with an empty payload to be encoded in place, got {head[-2:].hex()}")
+        raise LocalProtocolError(
+            f"an answer must end with an empty payload to be encoded in place, got {head[-2:].hex()}"
+        )
     head = head[:-2] + bytes((kind,)) + size.to_bytes(digits, "big")
     begin = first - len(head) - _BODY_AT
     memory[begin + _BODY_AT : first] = head

@@ -21,9 +21,9 @@ from emlio.errors import EmlioError, PeerLostError, TransportError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.open_limits import descriptor_limit
 from emlio.planner.plan import Plan
-from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import NameWatch
+from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.receiver.addresses.path_memory import cache_file, known_paths
 from emlio.receiver.assignment.agreement import questions_of
 from emlio.receiver.batches.prefetch import Prefetch

@@ -113,7 +113,6 @@ class Retry:
         # answer, the next may start at once.
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
 
-
     def _longest_ns(self) -> int:
         """Return the longest delay: what is not understood again and again is not understood the next time, either."""
         again = max(self.misunderstandings - MISUNDERSTANDINGS, 0)
