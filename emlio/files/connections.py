@@ -13,7 +13,8 @@ from emlio.session.questions import SHORT_ANSWER_BYTES
 __all__ = ["Connections", "Load"]
 
 _FULL_BYTES = 4 << 20
-"""Where so much is under way over each connection, another one is made if the path can use it."""
+_FAST_BYTES = 2 << 20
+"""Another connection is made if so much is asked for over each, and the window of one shows that the path is fast."""
 
 _MOST = 8
 """Each is a session at the daemon, and a thread here."""
@@ -54,14 +55,11 @@ class Connections:
     def begin(self, size_bytes: int) -> Load:
         """Return the connection for an answer of so many bytes, which are under way until `end`."""
         mine = self._of.setdefault(os.getpid(), _Of([Load(self.first)]))
-        engine = self.first.connected().shell.engine
         with mine.lock:
             found = mine.all[0]
             if size_bytes > SHORT_ANSWER_BYTES:
                 found = min(mine.all[1:] or mine.all, key=lambda load: load.bytes_under_way)
-                if found.bytes_under_way >= _FULL_BYTES and len(mine.all) < min(
-                    1 + engine.connections_wanted(), mine.most
-                ):
+                if found.bytes_under_way >= _FULL_BYTES and self._uses_more(mine):
                     found = self._another(mine) or found
             found.bytes_under_way += size_bytes
             return found
@@ -70,6 +68,13 @@ class Connections:
         """Take note that an answer has come, or is not wanted any more."""
         with self._of[os.getpid()].lock:
             load.bytes_under_way -= size_bytes
+
+    def _uses_more(self, mine: _Of) -> bool:
+        """Return whether the path can use more connections than there are."""
+        if len(mine.all) >= mine.most or len(mine.all) > self.first.connected().shell.engine.connections_wanted():
+            return False
+        windows = (load.connection.connected().shell.engine.questions.asker.window_bytes for load in mine.all)
+        return max(windows) >= _FAST_BYTES
 
     def _another(self, mine: _Of) -> Load | None:
         made = copy(self.first)

@@ -1,4 +1,4 @@
-"""Which connection an answer comes over: short ones keep the first, long ones take more where the path is long."""
+"""The connection for each answer: short ones keep the first, long ones take more where the path is long."""
 
 from typing import cast
 
@@ -16,7 +16,8 @@ class _Connection:
 
     def __init__(self, wanted: int, most: int, made: "list[_Connection]") -> None:
         self.wanted, self.most, self.made = wanted, most, made
-        self.shell = self.engine = self
+        self.shell = self.engine = self.questions = self.asker = self
+        self.window_bytes = 8 << 20
         self.closed = False
         made.append(self)
 
@@ -53,6 +54,12 @@ def test_long_answers_take_as_many_connections_as_the_path_and_leave_the_first(w
     assert _chosen(connections, made, [1024]) == [0]
     connections.close()
     assert all(one.closed for one in made)
+
+
+def test_a_slow_path_needs_no_other_connection() -> None:
+    connections, made = _connections(14)
+    made[0].window_bytes = 1 << 20
+    assert _chosen(connections, made, [_LONG] * 100) == [0] * 100
 
 
 def test_what_has_come_is_under_way_no_more() -> None:
