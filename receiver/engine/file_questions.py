@@ -8,6 +8,7 @@ from emlio.formats.plain import checksums_of
 from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
+from emlio.session.questions import SHORT_ANSWER_BYTES
 from emlio.session.trees import TreeCollector
 from emlio.store.tree import Tree
 from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
@@ -88,6 +89,7 @@ class RangesQuestion(OpenQuestion):
         self._unable: set[str] = set()  # those that cannot read the first range
         self._heard: list[tuple[int, list[int], Ranges]] = []
         self._failures: dict[int, str] = {}
+        self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
         self.done = not len(ranges)
 
     def source(self) -> Source | None:
@@ -95,8 +97,14 @@ class RangesQuestion(OpenQuestion):
         return next(iter(self._sources()), None)
 
     def about(self) -> AskRanges:
-        """Return the question for the ranges that are left."""
-        return AskRanges(tree=self._tree, ranges=self._left.tobytes())
+        """Return the question for the first ranges that are left, the last one of which may be cut: as much as fits."""
+        ends = np.cumsum(self._left["length"], dtype=np.int64)
+        count = int(np.searchsorted(ends, self.message_bytes)) + 1
+        asked = self._left[:count]
+        if int(ends[len(asked) - 1]) > self.message_bytes:
+            asked = asked.copy()
+            asked["length"][-1] -= int(ends[count - 1]) - self.message_bytes
+        return AskRanges(tree=self._tree, ranges=asked.tobytes())
 
     def hear(self, source: Source, told: Told) -> None:
         """Take what was read.
@@ -116,10 +124,10 @@ class RangesQuestion(OpenQuestion):
         found: list[bytes | str] = [b""] * self._count
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            good: list[bool] = (checksums_of(memoryview(told.payload), np.array(sizes, np.int64)) == crcs).tolist()
+            good: list[bool] = (checksums_of(told.payload, np.array(sizes, np.int64)) == crcs).tolist()
             at = 0
             for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
-                part, before = told.payload[at : at + size], found[place]
+                part, before = bytes(told.payload[at : at + size]), found[place]
                 found[place] = before + part if before and isinstance(before, bytes) else part
                 at += size
                 if not is_good:
