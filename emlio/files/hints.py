@@ -1,4 +1,4 @@
-"""Telling a mount, from another process, in which order its files will be read: `hint`, and the socket that hears it.
+"""Telling a mount, from another process, in which order its files will be read: `hint`, a sampler, and the socket of a mount.
 
 Each mount listens at a Unix socket in a folder that only its user can enter; the socket's name follows from where it is mounted.
 """
@@ -10,18 +10,19 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from operator import index
 from os import PathLike
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from emlio.errors import ConfigError
 from emlio.thread_name import show_thread_name
 
-__all__ = ["SOCKETS_VARIABLE", "HintListener", "hint", "socket_folder"]
+__all__ = ["SOCKETS_VARIABLE", "HintListener", "HintingSampler", "hint", "socket_folder"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,50 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
         else:
             told.setdefault(place[0], []).append(place[1] + last)
     return unknown + sum(_tell(where, name, inside) for where, inside in told.items())
+
+
+class HintingSampler:
+    """A sampler that tells mounts the order of each epoch, by `hint`, before the epoch begins.
+
+    It is iterated once an epoch, as torch's DataLoader does with a sampler and with a batch sampler. Its length and its other
+    attributes, such as set_epoch, are those of the sampler.
+    """
+
+    def __init__(
+        self,
+        sampler: Iterable[Any],
+        paths: Sequence[str | bytes | PathLike[str]],
+        *,
+        name: str = "",
+    ) -> None:
+        """See the class.
+
+        Args:
+            sampler: yields indices, or batches of them, and ends.
+            paths: of the file with each index, as the dataset will open it.
+            name: of the order; see `hint`.
+        """
+        self._sampler, self._paths, self._name = sampler, paths, name
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn = list(self._sampler)
+        hint((self._paths[number] for one in drawn for number in _indices(one)), name=self._name)
+        yield from drawn
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # of those that have a length
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also before it has a sampler: when it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
+
+def _indices(drawn: Any) -> Iterable[int]:
+    try:
+        return (index(drawn),)
+    except TypeError:  # a batch
+        return map(index, drawn)
 
 
 def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
