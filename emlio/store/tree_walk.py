@@ -23,7 +23,7 @@ from emlio.store.tree import Tree
 __all__ = ["WalkedFolder", "walk_tree"]
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_SHOWN_BITS = 0o555
+_SHOWN_BITS = 0o555  # of a link all, as ever: programs that copy it would find a difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +52,7 @@ class _Walk:
         self.leading_out = self.others = self.unreadable = 0
 
     def add(self, path: bytes, name: bytes, mode: int, size: int, status: os.stat_result) -> None:
-        self.modes.append(stat.S_IFMT(mode) | mode & _SHOWN_BITS)
+        self.modes.append(mode if stat.S_ISLNK(mode) else stat.S_IFMT(mode) | mode & _SHOWN_BITS)
         values = (size, status.st_mtime_ns, status.st_ctime_ns, inode_number(status))
         for column, value in zip(self.numbers, values, strict=True):
             column.append(value)

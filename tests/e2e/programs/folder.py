@@ -136,12 +136,11 @@ def _tables(folder: Path, random: np.random.Generator) -> None:
     import pyarrow.feather
     import pyarrow.parquet
 
-    folder.mkdir()
+    (folder / "other").mkdir(parents=True)
     table = pa.table({"id": np.arange(20_000), "value": random.normal(size=20_000), "text": ["row"] * 20_000})
     for part in range(3):
         pa.parquet.write_table(table.slice(part * 6000, 6000), folder / f"part-{part}.parquet", row_group_size=1000)
     pa.feather.write_feather(table, str(folder / "other/table.feather"), compression="uncompressed")
-    (folder / "other").mkdir()
     (folder / "other/table.csv").write_text("id,value\n" + "".join(f"{one},{one * one}\n" for one in range(3000)))
 
 

@@ -52,7 +52,7 @@ PROGRAMS = (
     _shell("find -type, -size, -newer", 'cd "$D" && find . -type d | sort && find . -size +4 -type f | sort | head -50 && find text -newer text/1.txt | wc -l && find . -xtype l && find -L text folder-link -name 3.txt'),
     _shell("find -printf", f'cd "$D" && find . \\( -type f -o -type l \\) -printf "%y %s %T@ %l %P\\n" | LC_ALL=C sort | {_SUM}'),
     _shell("du, wc, ls", 'cd "$D" && du -ab --max-depth=0 text/*.txt | sort && wc -c small/*/* | tail -1 && LC_ALL=C ls -a . small && test -x script && test ! -x empty && echo bits'),
-    _shell("stat", 'cd "$D" && stat -c "%n %s %F %Y" big.bin link empty text/1.txt && stat -L -c "%s %F" link folder-link'),
+    _shell("stat", 'cd "$D" && stat -c "%n %s %F %Y" big.bin link empty text/1.txt && stat -L -c %F link folder-link'),
     _shell("head, tail, less", 'cd "$D" && head -c 100 big.bin | od -c && tail -c 77 big.bin | od -c && tail -n 2 text/9.txt && less text/2.txt | wc -l', "less"),
     _shell("vi -R", 'cp "$D/text/2.txt" . && vim.tiny -es -u NONE -i NONE -n -R -c "%print" -c "qa!" "$D/text/2.txt"', "vim.tiny"),
     _shell("dd iflag=direct", f'for size in 4k 64k 1M; do dd if="$D/big.bin" iflag=direct bs=$size status=none | {_SUM}; done'),
