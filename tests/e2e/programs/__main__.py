@@ -21,7 +21,10 @@ def main() -> int:
         try:
             for name, outcome in matrix.wanted.items():
                 if outcome.status or told.only:
-                    print(f"in the folder: {name}: status {outcome.status}: {outcome.said[-500:]} {outcome.errors[-500:]}", flush=True)
+                    print(
+                        f"in the folder: {name}: status {outcome.status}: {outcome.said[-500:]} {outcome.errors[-500:]}",
+                        flush=True,
+                    )
             for one in CIRCUMSTANCES:
                 if told.circumstance not in one.name:
                     continue

@@ -179,9 +179,10 @@ def _databases(folder: Path) -> None:
         base.executemany("insert into words values (?, ?)", [(one, f"word {one * 7919}") for one in range(20_000)])
     base.close()
     if find_spec("lmdb"):
-        with importlib.import_module("lmdb").open(str(folder / "x.lmdb"), map_size=1 << 24) as base, base.begin(
-            write=True
-        ) as changes:
+        with (
+            importlib.import_module("lmdb").open(str(folder / "x.lmdb"), map_size=1 << 24) as base,
+            base.begin(write=True) as changes,
+        ):
             for number in range(2000):
                 changes.put(b"%06d" % number, b"value %d" % (number * 31))
 

@@ -91,9 +91,15 @@ class Matrix:
         os.chown(self._place / "seen", 65534, 65534)
         places = Places(self._folder, self._place / "seen", scratch, self._daemon.address("x"))
         environment = {"D": str(places.directory), "U": url, "BIN": str(self._place / "programs")}
-        job: dict[str, Any] = {"environment": environment, "scratch": str(scratch), "programs": [asdict(one) for one in self._programs]}
+        job: dict[str, Any] = {
+            "environment": environment,
+            "scratch": str(scratch),
+            "programs": [asdict(one) for one in self._programs],
+        }
         (scratch / "job").write_text(json.dumps(job))
-        inside = shlex.join([sys.executable, str(Path(__file__).with_name("inside.py")), f"{scratch}/job", f"{scratch}/out"])
+        inside = shlex.join(
+            [sys.executable, str(Path(__file__).with_name("inside.py")), f"{scratch}/job", f"{scratch}/out"]
+        )
         done = subprocess.run(
             ["unshare", "-m", "sh", "-c", command(places, inside)],
             env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(filter(os.path.isdir, sys.path))},

@@ -99,7 +99,9 @@ def test_a_copy_has_the_attributes_of_its_sampler(copied: object) -> None:
 
 def test_torch_reads_by_it_with_workers(told: Orders, tmp_path: Path) -> None:
     torch_data = pytest.importorskip("torch.utils.data")
-    loader = torch_data.DataLoader(PATHS, batch_size=8, sampler=HintingSampler(Shuffled(), _seen(tmp_path)), num_workers=2)
+    loader = torch_data.DataLoader(
+        PATHS, batch_size=8, sampler=HintingSampler(Shuffled(), _seen(tmp_path)), num_workers=2
+    )
     assert [path for batch in loader for path in batch] == told[0][1] == [PATHS[index] for index in Shuffled()]
     batches = torch_data.BatchSampler(Shuffled(), 8, drop_last=True)
     loader = torch_data.DataLoader(PATHS, batch_sampler=HintingSampler(batches, _seen(tmp_path)))
