@@ -60,6 +60,8 @@ class Matrix:
         self._folder = place / "data"
         make_folder(self._folder)
         make_binaries(place / "programs")
+        if (place / "programs/c_reader").exists():
+            shutil.copy(place / "programs/c_reader", self._folder)
         self._daemon = DaemonProcess({"x": f"{self._folder}?format=files"}, folder=place)
         self.missing = {one.name: lack for one in programs if (lack := self._lack(one))}
         self._programs = [one for one in programs if one.name not in self.missing]

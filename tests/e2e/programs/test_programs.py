@@ -1,7 +1,6 @@
 """Unmodified programs read the same from a mount as from the folder, whoever mounts it and how."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

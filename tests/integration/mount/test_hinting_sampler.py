@@ -44,7 +44,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Orders]:
         heard.append((owner.partition(" ")[2], [path.decode() for path in paths]))
         return 0
 
-    with HintListener(str(tmp_path / "seen"), tmp_path / "sockets", take):
+    with HintListener(str(tmp_path / "seen"), tmp_path / "sockets", take, lambda: b""):
         yield heard
 
 
