@@ -1,4 +1,4 @@
-"""Who mounts the dataset, with which rights, and by which command."""
+"""The ways in which a dataset is mounted: by whom, with which rights, and by which command."""
 
 import os
 import shlex

@@ -24,7 +24,7 @@ _LIMIT_S = 1500.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a program did.
+    """The end and the output of a program.
 
     Attributes:
         status: of its exit.
