@@ -24,12 +24,14 @@ class Places:
     Attributes:
         folder: the dataset's folder.
         directory: where it is mounted.
+        programs: static ones.
         scratch: anybody may write there.
         address: of the dataset.
     """
 
     folder: Path
     directory: Path
+    programs: Path
     scratch: Path
     address: str
 
@@ -76,7 +78,8 @@ def _in_container(command: Command, *, user: bool = False) -> Command:
 
     def made(places: Places, inside: str) -> str:
         root = places.scratch / "root"
-        seen = {_ROOT, places.scratch, places.directory, Path(sys.base_prefix).resolve(), Path("/usr"), Path("/etc")}
+        seen = {_ROOT, places.scratch, places.directory, places.programs}
+        seen |= {Path(sys.base_prefix).resolve(), Path("/usr"), Path("/etc")}
         seen |= {Path(name) for name in sys.path if os.path.isdir(name)}
         seen = {path for path in seen if not any(other in path.parents for other in seen)}
         binds = "\n".join(f"mkdir -p {root}{path} && mount --rbind {path} {root}{path}" for path in sorted(seen))

@@ -91,7 +91,13 @@ class Matrix:
         scratch.chmod(0o777)
         (self._place / "seen").chmod(0o777)
         os.chown(self._place / "seen", 65534, 65534)
-        places = Places(self._folder, self._place / "seen", scratch, self._daemon.address("x"))
+        places = Places(
+            folder=self._folder,
+            directory=self._place / "seen",
+            programs=self._place / "programs",
+            scratch=scratch,
+            address=self._daemon.address("x"),
+        )
         environment = {"D": str(places.directory), "U": url, "BIN": str(self._place / "programs")}
         job: dict[str, Any] = {
             "environment": environment,
