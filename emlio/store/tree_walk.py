@@ -23,7 +23,7 @@ from emlio.store.tree import Tree
 __all__ = ["WalkedFolder", "walk_tree"]
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_SHOWN_BITS = 0o555
+_SHOWN_BITS = 0o555  # of a link all, as ever: programs that copy it would find a difference
 _CLOSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 """Why a folder cannot be opened that may not be read, was replaced, or lies too deep."""
 
@@ -59,7 +59,7 @@ class _Walk:
             raise DatasetError(
                 f"folder {self.folder.path}: must have at most {self.most_entries:,} entries to be listed, has more"
             )
-        self.modes.append(stat.S_IFMT(mode) | mode & _SHOWN_BITS)
+        self.modes.append(mode if stat.S_ISLNK(mode) else stat.S_IFMT(mode) | mode & _SHOWN_BITS)
         values = (size, status.st_mtime_ns, status.st_ctime_ns, inode_number(status))
         for column, value in zip(self.numbers, values, strict=True):
             column.append(value)
