@@ -30,8 +30,8 @@ __all__ = ["Figures", "MountRun", "RunResult"]
 
 _EMLIO: Final = "import sys; from emlio.cli import main; sys.exit(main(sys.argv[1:]))"
 _READER: Final = Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
-_SPARE_S: Final = 5.0
-"""Beyond the timeout, after which a mount itself gives a read up."""
+_GRACE_S: Final = 1.0
+"""Beyond the timeout, after which a read is given up."""
 
 _BUSY_S: Final = 4.0
 """What a busy machine may add."""
@@ -187,7 +187,7 @@ class MountRun:
             "mount": str(self.directory),
             "truth": str(self._known.files),
             "stop": str(self._folder / "stop"),
-            "limit_s": TIMEOUT_S + _SPARE_S + _BUSY_S,
+            "limit_s": 2 * (TIMEOUT_S + _GRACE_S) + _BUSY_S,  # the kernel asks once more for a page that failed
         }
         process = RankProcess(
             *(_READER, json.dumps(whole)), environment={"EMLIO_FILES_SOCKETS": str(self._folder / "sockets")}
@@ -370,7 +370,7 @@ class MountRun:
     def end(self) -> None:
         """Stop all readers, then the mount, then the daemon."""
         (self._folder / "stop").touch()
-        until = time.monotonic() + TIMEOUT_S + _SPARE_S + _BUSY_S + _BUSY_S
+        until = time.monotonic() + 2 * (TIMEOUT_S + _GRACE_S + _BUSY_S)
         for reading in self._readings:
             if not reading.is_killed and not reading.process.ends(max(until - time.monotonic(), 0.1)):
                 self.troubles.append(f"a reader did not stop: {reading.plan} {_state(reading.process.pid)}")
