@@ -1,5 +1,6 @@
 """`emlio run` and `emlio mount` with unmodified programs, a daemon over loopback, and faults of each of them."""
 
+import ctypes
 import errno
 import os
 import shlex
@@ -179,6 +180,27 @@ def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, di
         with _mounted(daemon.address("x"), directory) as mount:
             subprocess.run(["umount", directory], check=True, timeout=_LIMIT_S)
             assert mount.wait(_LIMIT_S) == 0
+
+
+def test_a_signal_that_another_thread_gets_ends_a_mount(tmp_path: Path, folder: Path, directory: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory) as mount:
+        threads = [int(name) for name in os.listdir(f"/proc/{mount.pid}/task")]
+        assert libc.tgkill(mount.pid, max(threads), signal.SIGTERM) == 0
+        assert mount.wait(_LIMIT_S) == 0
+
+
+def test_a_mount_ends_at_once_while_the_daemon_is_away(tmp_path: Path, folder: Path, directory: Path) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory) as mount:
+        daemon.kill()
+        read = subprocess.Popen(["cat", directory / "big"], stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            read.wait(1.0)
+        begun = time.monotonic()
+        mount.terminate()
+        assert mount.wait(_LIMIT_S) == 0
+        assert time.monotonic() - begun < 20  # the timeout is 60 s
+        assert read.wait(_LIMIT_S) == 1
 
 
 def test_reads_wait_for_a_daemon_that_is_killed_and_started_again(

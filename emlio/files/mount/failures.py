@@ -1,15 +1,16 @@
 """`Failures`, what is logged of a source that fails."""
 
 import logging
-import time
 from threading import Lock
 from typing import Final
+
+from emlio.clock import Clock, SystemClock
 
 __all__ = ["Failures"]
 
 _log = logging.getLogger(__name__)
 
-_AGAIN_S: Final = 10.0
+_AGAIN_NS: Final = 10_000_000_000
 _MOST: Final = 100
 
 
@@ -19,12 +20,12 @@ class Failures:
     An outage ends with the first bytes that come; another one within ten seconds is the same.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, clock: Clock = SystemClock()) -> None:
         """See the class; `directory` is that of the mount."""
-        self._directory = directory
+        self._directory, self._clock = directory, clock
         self._lock = Lock()
         self._said: set[str] = set()
-        self._since = 0.0
+        self._since_ns = 0
 
     def tell(self, reason: object) -> None:
         """Files could not be read, for this reason."""
@@ -33,11 +34,11 @@ class Failures:
             if text in self._said or len(self._said) >= _MOST:
                 return
             self._said.add(text)
-            self._since = time.monotonic()
+            self._since_ns = self._clock.monotonic_ns()
         _log.warning("files at %s cannot be read: %s", self._directory, text)
 
     def end(self) -> None:
         """Bytes have come."""
-        if self._said and time.monotonic() - self._since > _AGAIN_S:
+        if self._said and self._clock.monotonic_ns() - self._since_ns > _AGAIN_NS:
             with self._lock:
                 self._said.clear()
