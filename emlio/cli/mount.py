@@ -17,7 +17,7 @@ from emlio.cli.mount_options import SEQUENTIAL, MountOptions, add_mount_flags, c
 from emlio.errors import ConfigError
 from emlio.files.files import Files
 from emlio.files.hints import HintListener, socket_folder
-from emlio.files.mount import Agent, Orders
+from emlio.files.mount import Agent, Mount, Orders
 from emlio.files.mount.window import LEAST_WINDOW_BYTES
 from emlio.logs import set_up_logging
 from emlio.receiver.addresses.security import Security
@@ -89,11 +89,25 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
                 count = int(np.count_nonzero(tree.are_files(np.arange(len(tree)))))
                 size = format_size(int(tree.sizes[tree.are_files(np.arange(len(tree)))].sum()))
                 say_ready(f"{address} is mounted at {directory}: {counted(count, 'file')}, {size}")
-                waits = select.poll()
-                waits.register(stopped, select.POLLIN)
-                waits.register(agent.mount.ended, select.POLLIN)
-                waits.poll()
+                _wait_for_end(stopped, agent.mount, limit_s)
                 files.close()  # what waits for a daemon that is away must not hold the end up
+
+
+def _wait_for_end(stopped: int, mount: Mount, spare_s: float) -> None:
+    """Wait for a signal, or until the file system is gone.
+
+    One that was unmounted stays while its files are open, or while another mount namespace has a copy: not for longer than this.
+    """
+    waits = select.poll()
+    waits.register(stopped, select.POLLIN)
+    waits.register(mount.ended, select.POLLIN)
+    with open("/proc/self/mountinfo", "rb") as changes:
+        waits.register(changes, select.POLLPRI)
+        while mount.is_mounted:
+            if any(ready != changes.fileno() for ready, _ in waits.poll()):
+                return
+        waits.unregister(changes)
+    waits.poll(int(spare_s * 1000))
 
 
 @contextmanager

@@ -190,6 +190,22 @@ def test_a_signal_that_another_thread_gets_ends_a_mount(tmp_path: Path, folder: 
         assert mount.wait(_LIMIT_S) == 0
 
 
+def test_a_mount_that_was_unmounted_ends_though_another_namespace_has_it(
+    tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory, "--timeout", "1s") as mount:
+        copy = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo here; exec sleep 60"], stdout=subprocess.PIPE)
+        try:
+            assert copy.stdout is not None
+            if copy.stdout.readline() != b"here\n":
+                pytest.skip("mount namespaces are not allowed here")
+            subprocess.run(["umount", directory], check=True, timeout=_LIMIT_S)
+            assert mount.wait(40) == 0
+        finally:
+            copy.kill()
+            copy.communicate()
+
+
 def test_a_mount_ends_at_once_while_the_daemon_is_away(tmp_path: Path, folder: Path, directory: Path) -> None:
     with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory) as mount:
         daemon.kill()
