@@ -20,9 +20,10 @@ class Failures:
     An outage ends with the first bytes that come; another one within ten seconds is the same.
     """
 
-    def __init__(self, directory: str, clock: Clock = SystemClock()) -> None:
+    def __init__(self, directory: str, clock: Clock | None = None) -> None:
         """See the class; `directory` is that of the mount."""
-        self._directory, self._clock = directory, clock
+        self._directory = directory
+        self._clock: Clock = clock if clock is not None else SystemClock()
         self._lock = Lock()
         self._said: set[str] = set()
         self._since_ns = 0

@@ -32,7 +32,7 @@ _LINKS: Final = 40
 Content = Mapping[bytes, "bytes | Link | None"]
 
 
-class Escapes(Exception):
+class EscapeError(Exception):
     """A path leads out of the tree."""
 
 
@@ -55,7 +55,7 @@ class Model:
                 raise OSError(errno.ENOTDIR, path)
             if part == b"..":
                 if not here:
-                    raise Escapes
+                    raise EscapeError
                 here = here.rpartition(b"/")[0]
             elif part not in (b"", b"."):
                 there = here + b"/" + part if here else part
@@ -330,7 +330,7 @@ def _run(world: World, model: Model, calls: list[tuple[Any, ...]]) -> None:
     for call in calls:
         try:
             world.do(model, *call)
-        except Escapes:
+        except EscapeError:
             continue
 
 

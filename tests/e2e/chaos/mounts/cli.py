@@ -30,7 +30,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, action="append", metavar="N", help="only this one; several times")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="one run of so long, with a fault each minute; samples.jsonl has its memory"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="one run of so long, with a fault each minute; samples.jsonl has its memory",
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="runs side by side (default 1)")
     parser.add_argument("--kind", action="append", choices=list(Kind), help="draw only these; several times")
@@ -38,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _runs(seeds: Sequence[int], only: tuple[Kind, ...], jobs: int, known: KnownFiles, logs: Path) -> Iterator[RunResult]:
+def _runs(
+    seeds: Sequence[int], only: tuple[Kind, ...], jobs: int, known: KnownFiles, logs: Path
+) -> Iterator[RunResult]:
     def run(seed: int) -> RunResult:
         return MountRun(draw(seed, only), known, logs / f"seed-{seed}").run()
 

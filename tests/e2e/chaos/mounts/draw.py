@@ -160,7 +160,13 @@ def draw_long(seed: int, minutes: float) -> Scenario:
         is_measured=False,
         readers=tuple(
             Reader(
-                seed=number, way=way, files="all", order="shuffled", hints=hints, threads=1, pause_us=_SOAKING_US[number]
+                seed=number,
+                way=way,
+                files="all",
+                order="shuffled",
+                hints=hints,
+                threads=1,
+                pause_us=_SOAKING_US[number],
             )
             for number, (way, hints) in enumerate(ways)
         ),
@@ -184,6 +190,8 @@ def draw(seed: int, only: tuple[Kind, ...] = ()) -> Scenario:
         order="" if is_measured else chance.choice(["", "", "sequential"]),
         bytes_per_s=chance.choice([0, 0, 0, 24 << 20]),
         is_measured=is_measured,
-        readers=tuple(_reader(chance, is_measured) for _ in range(1 if is_measured else chance.choice([1, 2, 2, 3, 4]))),
+        readers=tuple(
+            _reader(chance, is_measured) for _ in range(1 if is_measured else chance.choice([1, 2, 2, 3, 4]))
+        ),
         faults=tuple(faults),
     )

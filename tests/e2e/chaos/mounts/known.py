@@ -34,8 +34,12 @@ def make_known_files(folder: Path) -> KnownFiles:
         chance = random.Random(name)
         sizes = {f"d{number % 7}/{number:05}": chance.randrange(100, 9000) for number in range(small)}
         sizes |= {f"edges/{size}": size for size in _SIZES}
-        sizes |= {f"middle/{number}": chance.randrange(50_000, 300_000) for number in range(_MIDDLE if small == _SMALL else 3)}
-        sizes |= {f"large/{number}": 3_000_001 + 1_500_000 * number for number in range(_LARGE if small == _SMALL else 1)}
+        sizes |= {
+            f"middle/{number}": chance.randrange(50_000, 300_000) for number in range(_MIDDLE if small == _SMALL else 3)
+        }
+        sizes |= {
+            f"large/{number}": 3_000_001 + 1_500_000 * number for number in range(_LARGE if small == _SMALL else 1)
+        }
         for path, size in sizes.items():
             place = folder / name / path
             place.parent.mkdir(parents=True, exist_ok=True)

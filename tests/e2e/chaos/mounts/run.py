@@ -254,7 +254,9 @@ class MountRun:
         elif "cached_bytes" in line:
             figures.cached_part = max(figures.cached_part, line["cached_bytes"] / self._window_bytes)
             if line["cached_bytes"] > _WITHIN * self._window_bytes + _READ_AHEAD:
-                self.troubles.append(f"{line['cached_bytes']} bytes in the page cache, the window has {self._window_bytes}")
+                self.troubles.append(
+                    f"{line['cached_bytes']} bytes in the page cache, the window has {self._window_bytes}"
+                )
         elif "errno" in line:
             reading.errors.append((line["at"], line["errno"], f"{line['name']} after {line['took_s']} s"))
         elif "end" in line:
@@ -320,7 +322,10 @@ class MountRun:
                 # One by force ends the connection; the mount's process takes away what is in use.
                 is_forced = fault.kind is Kind.UNMOUNT_FORCED
                 subprocess.run(
-                    [*str(fault.kind).split(), self.directory], check=not is_forced, timeout=_END_S, stderr=subprocess.DEVNULL
+                    [*str(fault.kind).split(), self.directory],
+                    check=not is_forced,
+                    timeout=_END_S,
+                    stderr=subprocess.DEVNULL,
                 )
         self.wait(fault.lasts_s)
 
@@ -361,8 +366,15 @@ class MountRun:
         reading = self._read(
             None,
             {
-                **{"way": "read", "files": "all", "order": "shuffled", "hints": "none", "seed": self._scenario.seed},
-                **{"threads": 2, "pause_us": 0, "rounds": 1, "most": 80},
+                "way": "read",
+                "files": "all",
+                "order": "shuffled",
+                "hints": "none",
+                "seed": self._scenario.seed,
+                "threads": 2,
+                "pause_us": 0,
+                "rounds": 1,
+                "most": 80,
             },
         )
         if not reading.process.ends(_END_S):
@@ -386,7 +398,9 @@ class MountRun:
         self.troubles += self._host.troubles
         self._group.close()
         if self.figures.memory_bytes > _WITHIN * _MEMORY:
-            self.troubles.append(f"the mount's process took {self.figures.memory_bytes >> 20} MiB more than at its beginning")
+            self.troubles.append(
+                f"the mount's process took {self.figures.memory_bytes >> 20} MiB more than at its beginning"
+            )
 
     def _end_agent(self, agent: RankProcess) -> None:
         last = {fault.kind for fault in self._scenario.faults if fault.kind.is_last}
@@ -402,7 +416,9 @@ class MountRun:
         if status != expected:
             self.troubles.append(f"the mount's process must end with status {expected}, got {status}")
         if Kind.AGENT_KILL in last:
-            done = subprocess.run(["umount", self.directory], check=False, timeout=_END_S, capture_output=True, text=True)
+            done = subprocess.run(
+                ["umount", self.directory], check=False, timeout=_END_S, capture_output=True, text=True
+            )
             if done.returncode:
                 self.troubles.append(f"umount after a kill failed: {done.stderr}")
         if device_number(str(self.directory)) is not None:
