@@ -1,5 +1,6 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
+import time
 from collections.abc import Sequence
 from os import PathLike
 from threading import Condition, Thread
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError
+from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
@@ -57,6 +59,9 @@ class Agent:
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
+        files = tree.are_files(np.arange(len(tree)))
+        self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
+        self._began_ns = time.monotonic_ns()
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
@@ -84,6 +89,31 @@ class Agent:
         """The bytes of the pages of all windows."""
         with self._changed:
             return self._windows.held_bytes
+
+    def figures(self, address: str) -> MountFigures:
+        """Return what was done until now, for the mount of this dataset."""
+        counts = self.mount.counts()
+        with self._changed:
+            orders = tuple(
+                OrderFigures(pieces=len(window.pieces.entries), read=window.seen, pushed=window.pushed)
+                for window in self._windows.all()
+            )
+            held_bytes = self._windows.held_bytes
+        return MountFigures(
+            address=address,
+            directory=self.mount.directory,
+            up_ns=time.monotonic_ns() - self._began_ns,
+            files=self._tree_files,
+            size_bytes=self._tree_bytes,
+            window_bytes=self._windows.limit_bytes,
+            held_bytes=held_bytes,
+            pushed=counts.stored,
+            pushed_bytes=counts.stored_bytes,
+            on_demand=counts.missed,
+            answered=counts.answered,
+            failed=self.mount.failed + counts.late + counts.refused,
+            orders=orders,
+        )
 
     def close(self) -> None:
         """Take the file system away. A second call does nothing."""

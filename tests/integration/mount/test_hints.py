@@ -30,7 +30,7 @@ class _Told:
         self.directory.mkdir()
         self._sockets = tmp_path / "sockets"
         self._orders: SimpleQueue[tuple[str, list[bytes]]] = SimpleQueue()
-        self.listener = HintListener(str(self.directory), self._sockets, self._take)
+        self.listener = HintListener(str(self.directory), self._sockets, self._take, lambda: b"")
 
     def _take(self, owner: str, paths: Sequence[bytes]) -> int:
         self._orders.put((owner, list(paths)))
