@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -36,6 +37,8 @@ _ANSWERING: Final = 8
 
 _WAIT_MS: Final = 60_000
 _END_S: Final = 30.0
+_UNMOUNTED_S: Final = 3.0
+"""Where it was unmounted before, but is in use, its requests come as long as this process lives."""
 
 
 class Mount:
@@ -76,8 +79,8 @@ class Mount:
         self._source = source
         self.failures = Failures(self.directory)
         self._changed = Condition()
-        self._closed = False
         self._calls = 0
+        self._closed = False
         self._device = attach(self.directory)
         try:
             self._session = FuseSession(
@@ -108,6 +111,11 @@ class Mount:
         """True once it was closed here."""
         return self._closed
 
+    @property
+    def is_mounted(self) -> bool:
+        """True until it is unmounted where this process sees it. Open files, and copies that others see, serve on after that."""
+        return device_number(self.directory) == self._number
+
     def push(
         self,
         memory: npt.NDArray[np.uint8],
@@ -137,11 +145,13 @@ class Mount:
                 return
             self._closed = True
         self._session.stop()
-        if device_number(self.directory) == self._number:
+        was_mounted = self.is_mounted
+        if was_mounted:
             self._session.abort()
             detach(self.directory, self._number)
+        until = time.monotonic() + (_END_S if was_mounted else _UNMOUNTED_S)
         for thread in self._threads:
-            thread.join(_END_S)
+            thread.join(max(until - time.monotonic(), 0))
         left = [thread.name for thread in self._threads if thread.is_alive()]
         with self._changed:
             if not self._changed.wait_for(lambda: not self._calls, _END_S):
