@@ -74,6 +74,7 @@ _SIGNATURES: Final = {
     "emlio_fuse_abort": (_FLAG, _POINTER),
     "emlio_fuse_stop": (None, _POINTER),
     "emlio_fuse_free": (None, _POINTER),
+    "emlio_find_paths": (None, _POINTER, ctypes.c_char_p, _POINTER, _INT, _POINTER),
     "emlio_gather": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _BYTES),
 }
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
-from emlio.files.mount.source import Range, Source
+from emlio.files.mount.source import Source
 from emlio.files.mount.window import Moves, Windows
 from emlio.native.fuse import Miss
 from emlio.store.tree import Tree
@@ -111,7 +111,8 @@ class Agent:
                 entry = miss.inode - 1
                 if not self._windows.read(miss.thread, entry, miss.offset):
                     self._detect(miss, entry)
-            self._changed.notify_all()
+            if self._windows:
+                self._changed.notify()
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -136,6 +137,7 @@ class Agent:
             while not self._closing:
                 moves = self._windows.moves()
                 if moves:
+                    self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()
         return None
@@ -144,16 +146,16 @@ class Agent:
         if moves.drop.size:
             self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
         entries, offsets, sizes, withheld = moves.push
-        ranges = [Range(*row) for row in zip(entries.tolist(), offsets.tolist(), sizes.tolist(), strict=True)]
-        parts = list(self._source.read_each(ranges)) if ranges else []
-        fits = np.array([not isinstance(part, OSError) for part in parts], np.bool_)
-        memory = np.frombuffer(b"".join(part for part in parts if not isinstance(part, OSError)), np.uint8)
-        kept = sizes[fits]
-        if memory.nbytes != kept.sum():
-            raise ValueError(f"the source gave {memory.nbytes} bytes for {int(kept.sum())}")
-        starts = np.cumsum(kept) - kept
-        self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
-        with self._changed:
-            passed = ~self._windows.are_held(entries, offsets)
-        if passed.any():  # the window has moved on meanwhile, or has ended
-            self.mount.drop(entries[passed], offsets[passed], PIECE_BYTES)
+        begin = 0
+        for read in self._source.read_ranges(entries, offsets, sizes) if len(entries) else ():
+            part = slice(begin, begin + len(read.starts))
+            begin = part.stop
+            good = read.sizes == sizes[part]
+            good[list(read.failures)] = False
+            memory = np.frombuffer(read.memory, np.uint8)
+            moved = entries[part][good], offsets[part][good]
+            self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
+            with self._changed:
+                passed = ~self._windows.are_held(*moved)
+            if passed.any():  # the window has moved on meanwhile, or has ended
+                self.mount.drop(moved[0][passed], moved[1][passed], PIECE_BYTES)

@@ -125,9 +125,15 @@ class Window:
         return range(self.pushed, last)
 
     def push(self) -> range:
-        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
+        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
+
+        Few at once would cost as many questions: there are none before there is room for some.
+        """
         ends = self.pieces.ends
-        room = min(int(ends[self.dropped]) + self.limit_bytes, int(ends[self.pushed]) + _MOVE_BYTES)
+        most = int(ends[self.dropped]) + self.limit_bytes
+        if most < min(int(ends[self.pushed]) + min(self.limit_bytes // _PARTS, _MOVE_BYTES), int(ends[-1])):
+            return range(self.pushed, self.pushed)
+        room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
         begin = self.pushed
         self.pushed = max(self.pushed, min(end, self.pushed + _MOVE_FILES))
