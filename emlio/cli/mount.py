@@ -6,6 +6,7 @@ import os
 import select
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +76,11 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     set_up_logging("text")
     logging.getLogger("emlio").setLevel(logging.WARNING)
     security = Security(keys=options.folder)
-    with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
+    recovery = Recovery(timeout=options.timeout_ns / 1e9)
+    with ExitStack() as stack:
+        files = stack.enter_context(Files(address, recovery=recovery, security=security))
         tree, stopped = files.tree, Waker()
+        pushed_from = [stack.enter_context(one) for one in files.beside()]
 
         def stop(*_: object) -> None:
             stopped.wake()
@@ -84,7 +88,10 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, stop)
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent:
+        window_bytes = options.window_bytes
+        with Agent(
+            tree, directory, files, pushed_from=pushed_from, window_bytes=window_bytes, limit_s=limit_s
+        ) as agent:
             orders = Orders(agent, tree)
             with _listener(agent.mount.directory, orders):
                 _begin(orders, tree, options.order)

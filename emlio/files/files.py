@@ -8,6 +8,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice
 from os import PathLike
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.engine.file_questions import RangesQuestion, RangesRead
 from emlio.receiver.process_connection import ProcessConnection
@@ -27,6 +29,7 @@ from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.session.questions import RANGE
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.store.tree import Tree
 from emlio.units import counted, format_duration
 from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
@@ -39,6 +42,9 @@ Request = Path | tuple[Path | int, int, int]
 
 _ALL = 1 << 62
 """More bytes than a file has."""
+
+_MOST_BESIDE = 8
+"""Each has a receive thread."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
@@ -160,6 +166,18 @@ class Files:
             PeerLostError: no daemon answered in time.
         """
         yield from self._answers(self.tree, iter([_ranges(files, offsets, lengths)]))
+
+    def beside(self) -> "list[Files]":
+        """Return others of the same tree for much that is read at once: as many as have connections that fill the path.
+
+        What is read here does not wait for their bytes.
+        """
+        round_trip_ns = self._connection.connected().shell.engine.questions.round_trip_ns() or 0
+        made: list[Files] = []
+        for _ in range(lanes_for(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes(), _MOST_BESIDE)):
+            made.append(copy(self))
+            made[-1]._connection, made[-1]._tree = copy(self._connection), self.tree
+        return made
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
 
 _PUSHING: Final = 4
-"""Threads that push: as many times the bytes of one move are under way."""
+"""Threads that push, or more if there are more sources: as many times the bytes of one move are under way."""
 
 
 class Agent:
@@ -40,6 +40,7 @@ class Agent:
         directory: str | PathLike[str],
         source: Source,
         *,
+        pushed_from: Sequence[Source] = (),
         window_bytes: int = 256 << 20,
         limit_s: float = 60.0,
     ) -> None:
@@ -49,10 +50,10 @@ class Agent:
             tree: the entries.
             directory: where to mount it.
             source: where bytes come from.
+            pushed_from: where those come from that are pushed; by default the same.
             window_bytes: of the page cache, for all readers together.
             limit_s: how long a read may wait for the source.
         """
-        self._source = source
         self._changed = Condition()
         self._windows = Windows(tree.sizes, window_bytes)
         self._detector = SequenceDetector()
@@ -61,8 +62,10 @@ class Agent:
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
+        sources = pushed_from or [source]
         self._threads = [
-            Thread(target=self._push, name=f"emlio-push-{number}", daemon=True) for number in range(_PUSHING)
+            Thread(target=self._push, args=(sources[number % len(sources)],), name=f"emlio-push-{number}", daemon=True)
+            for number in range(max(_PUSHING, len(sources)))
         ]
         for thread in self._threads:
             thread.start()
@@ -123,11 +126,11 @@ class Agent:
         self._detected[miss.thread] = self._windows.begin(self._files[rank:])
         self._windows.read(miss.thread, entry, miss.offset)
 
-    def _push(self) -> None:
+    def _push(self, source: Source) -> None:
         show_thread_name()
         while (moves := self._next()) is not None:
             try:
-                self._carry_out(moves)
+                self._carry_out(moves, source)
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
                 if not self._closing:
                     _log.warning("files at %s were not pushed: %s", self.mount.directory, error)
@@ -142,12 +145,12 @@ class Agent:
                 self._changed.wait()
         return None
 
-    def _carry_out(self, moves: Moves) -> None:
+    def _carry_out(self, moves: Moves, source: Source) -> None:
         if moves.drop.size:
             self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
         entries, offsets, sizes, withheld = moves.push
         begin = 0
-        for read in self._source.read_ranges(entries, offsets, sizes) if len(entries) else ():
+        for read in source.read_ranges(entries, offsets, sizes) if len(entries) else ():
             part = slice(begin, begin + len(read.starts))
             begin = part.stop
             good = read.sizes == sizes[part]
