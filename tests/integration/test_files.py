@@ -277,7 +277,18 @@ def test_many_paths_are_looked_up_as_each_of_them(folder: Path) -> None:
     with _daemon(_source(folder)) as daemon, Files(_address(daemon)) as files:
         tree = files.tree
         known = [tree.path(number) for number in range(len(tree))]
-        odd = [b"link", b"b/up/000.bin", b"a/../a/000.bin", b"a//000.bin", b"/a/000.bin", b"a/", b"no", b"a/no", b"", b"."]
+        odd = [
+            b"link",
+            b"b/up/000.bin",
+            b"a/../a/000.bin",
+            b"a//000.bin",
+            b"/a/000.bin",
+            b"a/",
+            b"no",
+            b"a/no",
+            b"",
+            b".",
+        ]
         paths = [*known, *(path + b"x" for path in known), *(path[:-1] for path in known), *odd, *reversed(known)]
         found = tree.lookup_all(paths)
         for path, number in zip(paths, found.tolist(), strict=True):

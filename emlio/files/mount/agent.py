@@ -123,7 +123,7 @@ class Agent:
             return
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
-        self._detected[miss.thread] = self._windows.begin(self._files[rank:])
+        self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
         self._windows.read(miss.thread, entry, miss.offset)
 
     def _push(self, source: Source) -> None:
