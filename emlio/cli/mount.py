@@ -90,7 +90,13 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
         window_bytes = options.window_bytes
         with Agent(
-            tree, directory, files, pushed_from=pushed_from, window_bytes=window_bytes, limit_s=limit_s
+            tree,
+            directory,
+            files,
+            pushed_from=pushed_from,
+            window_bytes=window_bytes,
+            max_files=options.max_files,
+            limit_s=limit_s,
         ) as agent:
             orders = Orders(agent, tree)
             with _listener(agent.mount.directory, orders):

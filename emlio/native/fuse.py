@@ -52,6 +52,7 @@ class Counts(NamedTuple):
         stored_bytes: their bytes.
         unknown: pushes of files that the kernel had forgotten.
         dropped: files whose pages were freed.
+        forgotten: those that the kernel has forgotten on demand.
         late: reads that got an error because their bytes did not come, or because their thread died.
         refused: answers of a wrong size.
         aborted: whether the watch ended the connection.
@@ -64,6 +65,7 @@ class Counts(NamedTuple):
     stored_bytes: int
     unknown: int
     dropped: int
+    forgotten: int
     late: int
     refused: int
     aborted: int
@@ -195,12 +197,21 @@ class FuseSession:
         self._library.emlio_fuse_push(self._session, len(results), table.ctypes.data)
         return results
 
-    def drop(self, inodes: _Ints, offsets: _Ints, size: int) -> None:
-        """Free pages of files, and take their tripwires away: as many bytes from an offset on."""
+    def drop(self, inodes: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
+        """Free pages of files, and take their tripwires away.
+
+        Args:
+            inodes: (n,) of the files.
+            offsets: (n,) the first byte of each.
+            size: how many bytes from there on.
+            forgotten: (n,) those that the kernel is to forget altogether, if they are not in use.
+        """
         given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets)]
-        if len(given[0]) != len(given[1]) or size < 1:
+        marks = np.zeros(len(inodes), np.uint8) if forgotten is None else np.ascontiguousarray(forgotten, np.uint8)
+        if not len(given[0]) == len(given[1]) == len(marks) or size < 1:
             raise ValueError("each file must have an offset, and the size be at least 1")
-        self._library.emlio_fuse_drop(self._session, len(given[0]), *(each.ctypes.data for each in given), size)
+        pointers = (each.ctypes.data for each in (*given, marks))
+        self._library.emlio_fuse_drop(self._session, len(marks), *pointers, size)
 
     def counts(self) -> Counts:
         """Return what was counted."""

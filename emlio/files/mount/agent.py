@@ -10,6 +10,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
@@ -42,6 +43,7 @@ class Agent:
         *,
         pushed_from: Sequence[Source] = (),
         window_bytes: int = 256 << 20,
+        max_files: int = 2_000_000,
         limit_s: float = 60.0,
     ) -> None:
         """Mount the tree; see `Mount`.
@@ -52,9 +54,11 @@ class Agent:
             source: where bytes come from.
             pushed_from: where those come from that are pushed; by default the same.
             window_bytes: of the page cache, for all readers together.
+            max_files: that the kernel keeps known because their order was told; those of windows come in addition.
             limit_s: how long a read may wait for the source.
         """
         self._changed = Condition()
+        self._sizes = tree.sizes
         self._windows = Windows(tree.sizes, window_bytes)
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
@@ -62,6 +66,7 @@ class Agent:
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
+        self._lister = Lister(tree, self.mount.directory, max_files)
         sources = pushed_from or [source]
         self._threads = [
             Thread(target=self._push, args=(sources[number % len(sources)],), name=f"emlio-push-{number}", daemon=True)
@@ -72,6 +77,7 @@ class Agent:
 
     def hint(self, entries: _Ints) -> int:
         """Tell the order in which files will be read from now on; return its name, for `forget`."""
+        self._lister.list(entries, self.mount.counts().unknown)
         with self._changed:
             name = self._windows.begin(entries)
             self._changed.notify_all()
@@ -95,6 +101,7 @@ class Agent:
             self._closing = True
             self._changed.notify_all()
         self.mount.close()
+        self._lister.close()
         for thread in self._threads:
             thread.join()
 
@@ -114,8 +121,11 @@ class Agent:
                 entry = miss.inode - 1
                 if not self._windows.read(miss.thread, entry, miss.offset):
                     self._detect(miss, entry)
+            late = self._windows.late_drops()
             if self._windows:
                 self._changed.notify()
+        if late.size:
+            self._drop(*late)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -147,7 +157,7 @@ class Agent:
 
     def _carry_out(self, moves: Moves, source: Source) -> None:
         if moves.drop.size:
-            self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
+            self._drop(*moves.drop)
         entries, offsets, sizes, withheld = moves.push
         begin = 0
         for read in source.read_ranges(entries, offsets, sizes) if len(entries) else ():
@@ -161,4 +171,8 @@ class Agent:
             with self._changed:
                 passed = ~self._windows.are_held(*moved)
             if passed.any():  # the window has moved on meanwhile, or has ended
-                self.mount.drop(moved[0][passed], moved[1][passed], PIECE_BYTES)
+                self._drop(moved[0][passed], moved[1][passed])
+
+    def _drop(self, entries: _Ints, offsets: _Ints) -> None:
+        forgotten = (self._sizes[entries] <= PIECE_BYTES) & ~self._lister.are_kept(entries)
+        self.mount.drop(entries, offsets, PIECE_BYTES, forgotten)

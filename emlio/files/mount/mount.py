@@ -115,10 +115,10 @@ class Mount:
         self._check()
         return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
-    def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
-        """Free the pages of files: as many bytes from an offset on."""
+    def drop(self, entries: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
+        """Free the pages of files: see `emlio.native.fuse.FuseSession.drop`, with entries for inodes."""
         self._check()
-        self._session.drop(entries + 1, offsets, size)
+        self._session.drop(entries + 1, offsets, size, forgotten)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""

@@ -243,11 +243,21 @@ class Windows:
         if len(self._followed) > _MOST_THREADS:
             del self._followed[next(iter(self._followed))]
 
-    def moves(self) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn."""
+    def late_drops(self) -> _Ints:
+        """Return what must be dropped now, since readers overtook what is pushed and filled the windows by themselves."""
+        if self.held_bytes <= self._limit_bytes:
+            return np.empty((2, 0), np.int64)
+        self._leave_behind()
+        return self._dropped()
+
+    def _leave_behind(self) -> None:
         for window in self._windows.values():
             self._free(window, window.drop())
             self._free(window, window.shrink())
+
+    def moves(self) -> Moves:
+        """Return what is to be dropped and pushed next. Each window has its turn."""
+        self._leave_behind()
         for name, window in self._windows.items():
             places = window.push()
             if places:
