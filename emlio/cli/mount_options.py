@@ -28,6 +28,7 @@ class MountOptions:
         max_files: that the kernel keeps known.
         timeout_ns: how long reads wait for a daemon that is away.
         folder: the key folder; None for the usual one.
+        metrics: the host and port at which they are served; None for nowhere.
     """
 
     order: str | None
@@ -35,6 +36,7 @@ class MountOptions:
     max_files: int
     timeout_ns: int
     folder: Path | None
+    metrics: tuple[str, int] | None = None
 
 
 def add_mount_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,7 @@
 """Telling a mount, from another process, in which order its files will be read: `hint`, and the socket that hears it.
 
+The socket answers a message without anything with what the mount does: `ask_mounts`.
+
 Each mount listens at a Unix socket in a folder that only its user can enter; the socket's name follows from where it is mounted.
 """
 
@@ -21,7 +23,7 @@ from typing import Final, Self
 from emlio.errors import ConfigError
 from emlio.thread_name import show_thread_name
 
-__all__ = ["SOCKETS_VARIABLE", "HintListener", "hint", "socket_folder"]
+__all__ = ["SOCKETS_VARIABLE", "HintListener", "ask_mounts", "hint", "socket_folder"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,16 +78,32 @@ def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
 
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
+    answer = _send(where, b"\0".join((name.encode().replace(b"\0", b""), *inside)), _ANSWER_S)
+    return int(answer or len(inside))
+
+
+def ask_mounts(directory: str | None = None) -> list[bytes]:
+    """Return what each mount of this user does, or only the one at a directory, as the agent tells it; none if it is gone."""
+    folder = socket_folder(os.environ)
+    if directory is not None:
+        found = [folder / _socket_name(os.fsencode(os.path.realpath(directory)))]
+    else:
+        found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [answer for where in found if (answer := _send(where, b"", _SILENT_S))]
+
+
+def _send(where: Path, message: bytes, patience_s: float) -> bytes:
+    """Return an agent's answer; nothing if it is gone, and its mount with it."""
     try:
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_ANSWER_S)
+            link.settimeout(patience_s)
             with _short_path(where) as path:
                 link.connect(path)
-            link.sendall(b"\0".join((name.encode().replace(b"\0", b""), *inside)))
+            link.sendall(message)
             link.shutdown(socket.SHUT_WR)
-            return int(link.recv(64) or len(inside))
-    except OSError:  # the agent is gone, and its mount with it
-        return len(inside)
+            return b"".join(iter(lambda: link.recv(_CHUNK_BYTES), b""))
+    except OSError:
+        return b""
 
 
 @contextmanager
@@ -113,13 +131,16 @@ def socket_folder(environment: Mapping[str, str]) -> Path:
 class HintListener:
     """The socket of one mount, and the thread that hears it, until `close`."""
 
-    def __init__(self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int]) -> None:
+    def __init__(
+        self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int], figures: Callable[[], bytes]
+    ) -> None:
         """Listen.
 
         Args:
             directory: where the mount is, without links.
             folder: of the sockets; is made if it is not there.
             take: gets the owner and name of an order, and paths; returns how many are no files.
+            figures: returns what the mount does.
 
         Raises:
             ConfigError: the folder is not this user's alone.
@@ -129,7 +150,8 @@ class HintListener:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
-        self._where, self._take = folder / _socket_name(os.fsencode(directory)), take
+        self._where = folder / _socket_name(os.fsencode(directory))
+        self._take, self._figures = take, figures
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             with suppress(FileNotFoundError):
@@ -181,6 +203,9 @@ class HintListener:
             heard += more
             if len(heard) > _MOST_BYTES:
                 raise ConfigError(f"it must have at most {_MOST_BYTES} bytes")
+        if not heard:
+            link.sendall(self._figures())
+            return
         name, *paths = bytes(heard).split(b"\0")
         pid = int.from_bytes(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
         link.sendall(b"%d" % self._take(f"{pid} {os.fsdecode(name)}", paths))

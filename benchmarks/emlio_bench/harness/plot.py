@@ -89,8 +89,10 @@ def _plain(value: float, _: int) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
-def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> None:
+def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str, *, logarithmic: bool = False) -> None:
     """Draw horizontal bars, one below the other: label, subject, spread. A triangle marks a bound."""
+    if logarithmic:
+        axes.set_xscale("log")
     axes.set_ylim(len(bars) - 0.5, -0.5)
     for place, (_, subject, of) in enumerate(bars):
         axes.barh(place, of.median, 0.6, color=colour(subject), zorder=2)
@@ -100,12 +102,17 @@ def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str) -> 
             axes.hlines(place, of.least, of.most, color=INK, linewidth=1.0, alpha=0.75, zorder=3)
     axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
     axes.set_xlabel(axis)
-    axes.set_xlim(left=0)
+    if not logarithmic:
+        axes.set_xlim(left=0)
     dress(axes, grid="x")
 
 
 def bar_panels(
-    results: Results, panels: Sequence[tuple[str, str, Sequence[tuple[str, str, Spread]]]], title: str = ""
+    results: Results,
+    panels: Sequence[tuple[str, str, Sequence[tuple[str, str, Spread]]]],
+    title: str = "",
+    *,
+    logarithmic: bool = False,
 ) -> Any:
     """Return a figure with bars in each panel, as `draw_bars` has them; None without panels.
 
@@ -113,13 +120,14 @@ def bar_panels(
         results: their results, which are named below.
         panels: title, quantity and bars of each panel.
         title: title of the figure.
+        logarithmic: whether the axis of the quantity is.
     """
     if not panels:
         return None
     height = sum(0.9 + 0.26 * len(bars) for _, _, bars in panels)
     figure, axes = blank_figure(8.6, height, title=title, rows=len(panels))
     for panel, (name, quantity, bars) in zip(axes.flat if len(panels) > 1 else [axes], panels, strict=True):
-        draw_bars(panel, bars, quantity)
+        draw_bars(panel, bars, quantity, logarithmic=logarithmic)
         panel.set_title(name, loc="left", fontsize=9)
     stamp(figure, results)
     return figure

@@ -27,6 +27,7 @@ ROLES = {
     "decode-pillow-memory": ("emlio_bench.decode.pillow", "train_on_memory"),
     "disk-transfer": ("emlio_bench.disk.work", "transfer"),
     "energy-train": ("emlio_bench.costs.energy", "train"),
+    "files-library": ("emlio_bench.files.library", "read"),
     "gpu-load": ("emlio_bench.costs.nvml", "load"),
     "loader-measure": ("emlio_bench.subjects.loader", "receive"),
     "paper-receive": ("emlio_bench.subjects.paper", "receive"),

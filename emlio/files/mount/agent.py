@@ -1,6 +1,7 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
 import logging
+import time
 from collections.abc import Sequence
 from os import PathLike
 from threading import Condition, Thread
@@ -10,6 +11,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
@@ -26,7 +28,7 @@ _log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
 
 _PUSHING: Final = 4
-"""Threads that push, or more if there are more sources: as many times the bytes of one move are under way."""
+"""Threads that push: as many times the bytes of one move are under way."""
 
 
 class Agent:
@@ -41,7 +43,6 @@ class Agent:
         directory: str | PathLike[str],
         source: Source,
         *,
-        pushed_from: Sequence[Source] = (),
         window_bytes: int = 256 << 20,
         max_files: int = 2_000_000,
         limit_s: float = 60.0,
@@ -52,7 +53,6 @@ class Agent:
             tree: the entries.
             directory: where to mount it.
             source: where bytes come from.
-            pushed_from: where those come from that are pushed; by default the same.
             window_bytes: of the page cache, for all readers together.
             max_files: that the kernel keeps known because their order was told; those of windows come in addition.
             limit_s: how long a read may wait for the source.
@@ -63,14 +63,16 @@ class Agent:
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
+        files = tree.are_files(np.arange(len(tree)))
+        self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
+        self._began_ns = time.monotonic_ns()
         self._closing = False
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
         self._lister = Lister(tree, self.mount.directory, max_files)
-        sources = pushed_from or [source]
         self._threads = [
-            Thread(target=self._push, args=(sources[number % len(sources)],), name=f"emlio-push-{number}", daemon=True)
-            for number in range(max(_PUSHING, len(sources)))
+            Thread(target=self._push, args=(source,), name=f"emlio-push-{number}", daemon=True)
+            for number in range(_PUSHING)
         ]
         for thread in self._threads:
             thread.start()
@@ -94,6 +96,31 @@ class Agent:
         """The bytes of the pages of all windows."""
         with self._changed:
             return self._windows.held_bytes
+
+    def figures(self, address: str) -> MountFigures:
+        """Return what was done until now, for the mount of this dataset."""
+        counts = self.mount.counts()
+        with self._changed:
+            orders = tuple(
+                OrderFigures(pieces=len(window.pieces.entries), read=window.seen, pushed=window.pushed)
+                for window in self._windows.all()
+            )
+            held_bytes = self._windows.held_bytes
+        return MountFigures(
+            address=address,
+            directory=self.mount.directory,
+            up_ns=time.monotonic_ns() - self._began_ns,
+            files=self._tree_files,
+            size_bytes=self._tree_bytes,
+            window_bytes=self._windows.limit_bytes,
+            held_bytes=held_bytes,
+            pushed=counts.stored,
+            pushed_bytes=counts.stored_bytes,
+            on_demand=counts.missed,
+            answered=counts.answered,
+            failed=self.mount.failed + counts.late + counts.refused,
+            orders=orders,
+        )
 
     def close(self) -> None:
         """Take the file system away. A second call does nothing."""

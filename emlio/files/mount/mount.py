@@ -3,9 +3,10 @@
 import errno
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from os import PathLike
-from threading import Lock, Thread
+from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -45,6 +46,7 @@ class Mount:
     Attributes:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
+        failed: reads that the source did not answer.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -69,8 +71,10 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
+        self.failed = 0
         self._source = source
-        self._closing = Lock()
+        self._calls, self._counting = Condition(), Lock()
+        self._under_way = 0
         self._closed = False
         self._device = attach(self.directory)
         try:
@@ -112,13 +116,13 @@ class Mount:
         withheld: _Ints,
     ) -> npt.NDArray[np.int32]:
         """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
-        self._check()
-        return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+        with self._call():
+            return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
     def drop(self, entries: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
         """Free the pages of files: see `emlio.native.fuse.FuseSession.drop`, with entries for inodes."""
-        self._check()
-        self._session.drop(entries + 1, offsets, size, forgotten)
+        with self._call():
+            self._session.drop(entries + 1, offsets, size, forgotten)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -126,7 +130,7 @@ class Mount:
 
     def close(self) -> None:
         """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
-        with self._closing:
+        with self._calls:
             if self._closed:
                 return
             self._closed = True
@@ -137,6 +141,9 @@ class Mount:
         for thread in self._threads:
             thread.join(_END_S)
         left = [thread.name for thread in self._threads if thread.is_alive()]
+        with self._calls:
+            if not self._calls.wait_for(lambda: not self._under_way, _END_S):
+                left.append("a push")
         if left:  # what they use stays until the process ends
             _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
             return
@@ -152,9 +159,19 @@ class Mount:
     ) -> None:
         self.close()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the mount at {self.directory} was closed")
+    @contextmanager
+    def _call(self) -> Generator[None]:
+        """Keep the session until another thread's call is over."""
+        with self._calls:
+            if self._closed:
+                raise ClosedError(f"the mount at {self.directory} was closed")
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._calls:
+                self._under_way -= 1
+                self._calls.notify_all()
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
 
@@ -179,6 +196,7 @@ class Mount:
         try:
             for read in self._source.read_ranges(misses[:, 1] - 1, misses[:, 2], misses[:, 3]):
                 errors = np.zeros(len(read.starts), np.int32)
+                self._fail(len(read.failures))
                 for place, why in read.failures.items():
                     errors[place] = errno.EIO
                     _log.warning("a read at %s failed: entry %d: %s", self.directory, misses[given + place, 1] - 1, why)
@@ -187,11 +205,16 @@ class Mount:
                 self._session.answer(part[:, 0], part[:, 1], memory, read.starts, read.sizes, errors)
                 given += len(errors)
         except Exception as error:  # noqa: BLE001  # of any source
+            self._fail(len(misses) - given)
             _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
         left = misses[given:]
         nothing = np.zeros(len(left), np.int64)
         failed = np.full(len(left), errno.EIO, np.int32)
         self._session.answer(left[:, 0], left[:, 1], np.zeros(0, np.uint8), nothing, nothing, failed)
+
+    def _fail(self, count: int) -> None:
+        with self._counting:
+            self.failed += count
 
 
 def _named(task: Callable[[], object]) -> None:

@@ -4,6 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -168,7 +169,11 @@ class Window:
 
 
 class Windows:
-    """The windows of all readers of a mount, which share a number of bytes."""
+    """The windows of all readers of a mount, which share a number of bytes.
+
+    Attributes:
+        limit_bytes: of pages, for all together.
+    """
 
     def __init__(self, sizes: _Ints, limit_bytes: int) -> None:
         """See the class.
@@ -179,7 +184,7 @@ class Windows:
         """
         if limit_bytes < LEAST_WINDOW_BYTES:
             raise ValueError(f"a window must have at least {LEAST_WINDOW_BYTES} bytes, got {limit_bytes}")
-        self._sizes, self._limit_bytes = sizes, limit_bytes
+        self._sizes, self.limit_bytes = sizes, limit_bytes
         self._windows: dict[int, Window] = {}
         self._names = count(1)
         self._freed: list[_Ints] = []
@@ -189,6 +194,10 @@ class Windows:
     def held_bytes(self) -> int:
         """The bytes of the pages of all windows."""
         return sum(window.held_bytes for window in self._windows.values())
+
+    def all(self) -> Iterable[Window]:
+        """Return the windows."""
+        return self._windows.values()
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -201,7 +210,7 @@ class Windows:
 
         The one that has been there longest ends if there are too many.
         """
-        if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self._limit_bytes:
+        if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
         self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
@@ -217,7 +226,7 @@ class Windows:
 
     def _share(self) -> None:
         for window in self._windows.values():
-            window.limit_bytes = self._limit_bytes // len(self._windows)
+            window.limit_bytes = self.limit_bytes // len(self._windows)
 
     def read(self, thread: int, entry: int, offset: int) -> bool:
         """Take note of a read that was seen; return whether it belongs to an order.
@@ -245,7 +254,7 @@ class Windows:
 
     def late_drops(self) -> _Ints:
         """Return what must be dropped now, since readers overtook what is pushed and filled the windows by themselves."""
-        if self.held_bytes <= self._limit_bytes:
+        if self.held_bytes <= self.limit_bytes:
             return np.empty((2, 0), np.int64)
         self._leave_behind()
         return self._dropped()

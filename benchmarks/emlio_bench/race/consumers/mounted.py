@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -34,10 +34,13 @@ _LOOK_S = 0.02
 
 
 @contextmanager
-def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+def mounted(
+    order: dict[str, Any], within: Callable[[Sequence[str]], list[str]] = list
+) -> Generator[dict[str, Any], None, None]:
     """Yield the order with its URL replaced by a local folder.
 
-    The mount "none" is an ordinary local folder.
+    The mount "none" is an ordinary local folder. `within` returns the command line that runs sshfs in the right place, such
+    as at one end of a link.
     """
     url = urlsplit(str(order["url"]))
     if url.scheme == "file":
@@ -64,7 +67,7 @@ def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
     # Without SSH there is no login, and a user name would be taken for a part of the host name.
     host = url.hostname if plain else f"{url.username}@{url.hostname}"
     command = ["sshfs", "-f", "-o", ",".join(["ro", "auto_unmount", *options]), f"{host}:{url.path}", point]
-    mount = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    mount = subprocess.Popen(within(command), stdin=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _START_S
         while not os.path.ismount(point):
