@@ -8,7 +8,6 @@ import errno
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice
 from os import PathLike
@@ -20,8 +19,8 @@ import numpy.typing as npt
 
 from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
+from emlio.files.connections import Connections, Load
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.engine.file_questions import RangesQuestion, RangesRead
 from emlio.receiver.process_connection import ProcessConnection
@@ -29,7 +28,6 @@ from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.session.questions import RANGE
-from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.store.tree import Tree
 from emlio.units import counted, format_duration
 from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
@@ -43,8 +41,8 @@ Request = Path | tuple[Path | int, int, int]
 _ALL = 1 << 62
 """More bytes than a file has."""
 
-_MOST_BESIDE = 8
-"""Each has a receive thread."""
+_MOST_ASKED = 4 * MOST_RANGE_QUESTIONS
+"""Questions of one call: those that one connection does not ask yet wait there."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
@@ -67,6 +65,17 @@ class _Found:
     offsets: _Ints
     lengths: _Ints
     errors: Mapping[int, FileError]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A question for pieces, or for those that have bytes, over one of the connections."""
+
+    wanted: npt.NDArray[np.bool_]
+    size_bytes: int
+    load: Load
+    question: RangesQuestion
+    promise: Promise
 
 
 @suggests_arguments
@@ -96,7 +105,10 @@ class Files:
         if not parsed.peers:
             raise ConfigError(f"Files reads from a daemon, emlio://HOST:PORT/DATASET, got {str(address)!r}")
         self._timeout_ns = recovery.timeout_ns
-        self._connection = ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        self._connections = Connections(
+            ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        )
+        self._connection = self._connections.first
         self._tree: Tree | None = None
         self._digest = b""
 
@@ -167,18 +179,6 @@ class Files:
         """
         yield from self._answers(self.tree, iter([_ranges(files, offsets, lengths)]))
 
-    def beside(self) -> "list[Files]":
-        """Return others of the same tree for much that is read at once: as many as have connections that fill the path.
-
-        What is read here does not wait for their bytes.
-        """
-        round_trip_ns = self._connection.connected().shell.engine.questions.round_trip_ns() or 0
-        made: list[Files] = []
-        for _ in range(lanes_for(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes(), _MOST_BESIDE)):
-            made.append(copy(self))
-            made[-1]._connection, made[-1]._tree = copy(self._connection), self.tree
-        return made
-
     # ---- inside ---------------------------------------------------------------------------------------------------
 
     def _listed(self) -> Tree:
@@ -208,26 +208,31 @@ class Files:
 
     def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> Iterator[RangesRead]:
         """Yield what was read of the ranges, in order, many at once; those of no length are not asked for."""
-        questions = self._connection.connected().shell.engine.questions
-        asked: deque[tuple[npt.NDArray[np.bool_], RangesQuestion, Promise]] = deque()
+        asked: deque[_Asked] = deque()
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
-                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
-                    wanted = part["length"] > 0
-                    asked.append((wanted, *questions.ranges(tree.digest, part[wanted])))
+                while len(asked) < _MOST_ASKED and (part := next(parts, None)) is not None:
+                    asked.append(self._ask(tree, part))
                 if not asked:
                     return
-                wanted, question, promise = asked[0]
                 try:
-                    promise.result(self._timeout_ns / 1e9 + _GRACE_S)
+                    asked[0].promise.result(self._timeout_ns / 1e9 + _GRACE_S)
                 except TimeoutError:
                     raise self._lost("a part of a file") from None
-                asked.popleft()
-                yield _with_empty(question.result(), wanted)
+                one = asked.popleft()
+                self._connections.end(one.load, one.size_bytes)
+                yield _with_empty(one.question.result(), one.wanted)
         finally:
-            for _, _, promise in asked:
-                promise.cancel()  # after an interrupt no caller waits for it
+            for one in asked:
+                one.promise.cancel()  # after an interrupt no caller waits for it
+                self._connections.end(one.load, one.size_bytes)
+
+    def _ask(self, tree: Tree, part: npt.NDArray[np.void]) -> "_Asked":
+        wanted, size_bytes = part["length"] > 0, int(part["length"].sum())
+        load = self._connections.begin(size_bytes)
+        questions = load.connection.connected().shell.engine.questions
+        return _Asked(wanted, size_bytes, load, *questions.ranges(tree.digest, part[wanted]))
 
     def _lost(self, what: str) -> PeerLostError:
         return PeerLostError(
@@ -236,8 +241,8 @@ class Files:
         )
 
     def close(self) -> None:
-        """End this process's connection. A second call does nothing."""
-        self._connection.close()
+        """End this process's connections. A second call does nothing."""
+        self._connections.close()
 
     def __repr__(self) -> str:
         """Return the address, and how many entries there are. Never waits."""
@@ -334,7 +339,7 @@ def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:
 def _split(read: RangesRead) -> "Iterator[bytes | str]":
     """Yield the bytes of each range, or why there are none."""
     for place, (begin, size) in enumerate(zip(read.starts.tolist(), read.sizes.tolist(), strict=True)):
-        yield read.failures[place] if place in read.failures else read.memory[begin : begin + size]
+        yield read.failures[place] if place in read.failures else bytes(read.memory[begin : begin + size])
 
 
 def _whole(tree: Tree, found: _Found, parts: "Iterator[bytes | str]") -> "Iterator[bytes | FileError]":

@@ -11,6 +11,7 @@ from emlio.formats.plain import checksums_of
 from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
+from emlio.session.questions import SHORT_ANSWER_BYTES
 from emlio.session.trees import TreeCollector
 from emlio.store.tree import Tree
 from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
@@ -33,7 +34,7 @@ class RangesRead:
         failures: why some could not be read, by their places; what there is of them must not be used.
     """
 
-    memory: bytes
+    memory: bytes | memoryview
     starts: _Ints
     sizes: _Ints
     failures: Mapping[int, str]
@@ -109,6 +110,7 @@ class RangesQuestion(OpenQuestion):
         self._others: set[str] = set()  # daemons with another tree
         self._heard: list[tuple[int, _Ints, Ranges]] = []
         self._failures: dict[int, str] = {}
+        self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
         self.done = not len(ranges)
 
     def source(self) -> Source | None:
@@ -116,8 +118,14 @@ class RangesQuestion(OpenQuestion):
         return next(iter(self._sources()), None)
 
     def about(self) -> AskRanges:
-        """Return the question for the ranges that are left."""
-        return AskRanges(tree=self._tree, ranges=self._left.tobytes())
+        """Return the question for the first ranges that are left, the last one of which may be cut: as much as fits."""
+        ends = np.cumsum(self._left["length"], dtype=np.int64)
+        count = int(np.searchsorted(ends, self.message_bytes)) + 1
+        asked = self._left[:count]
+        if int(ends[len(asked) - 1]) > self.message_bytes:
+            asked = asked.copy()
+            asked["length"][-1] -= int(ends[count - 1]) - self.message_bytes
+        return AskRanges(tree=self._tree, ranges=asked.tobytes())
 
     def hear(self, source: Source, told: Told) -> None:
         """Take what was read.
@@ -137,7 +145,7 @@ class RangesQuestion(OpenQuestion):
         got = np.zeros(self._count, np.int64)
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            bad = np.flatnonzero(checksums_of(memoryview(told.payload), sizes) != crcs)
+            bad = np.flatnonzero(checksums_of(told.payload, sizes) != crcs)
             for place in (bad + first).tolist():
                 self._failures.setdefault(place, _BAD_CHECKSUM)
             got[first : first + len(sizes)] += sizes  # of one that was cut, the rest follows it in the memory

@@ -129,10 +129,6 @@ class DaemonQuestions:
         self._call(lambda: self.asker.ask([question], promise))
         return question, promise
 
-    def round_trip_ns(self) -> int | None:
-        """Return the longest of the daemons' shortest round trips; None before there was one."""
-        return self._pool.sources.round_trip_ns()
-
     def clocks(self) -> dict[str, ClockFit]:
         """Return the daemons' clocks relative to this process's CLOCK_MONOTONIC, by address.
 

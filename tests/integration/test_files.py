@@ -307,13 +307,3 @@ def test_many_paths_are_looked_up_as_each_of_them(folder: Path) -> None:
                 assert number == tree.lookup(path), path
             except FileError:
                 assert number == -1, path
-
-
-def test_files_beside_others_have_the_same_tree_and_a_connection_of_their_own(folder: Path) -> None:
-    with _daemon(_source(folder)) as daemon, Files(_address(daemon)) as files:
-        beside = files.beside()
-        files.read("labels.csv")
-        with beside[0] as other:
-            assert other.tree is files.tree
-            assert other.read("labels.csv") == b"1,cat\n"
-        assert files.read("labels.csv") == b"1,cat\n"

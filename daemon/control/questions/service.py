@@ -20,7 +20,7 @@ from typing import TypeVar
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.questions.subjects import Subjects
-from emlio.daemon.control.questions.work import Asked, Place, Work
+from emlio.daemon.control.questions.work import Asked, InPlace, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_ANSWER_BYTES_EACH, MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
 from emlio.daemon.network.transport import Sent
@@ -129,7 +129,7 @@ class QuestionService:
     def __init__(
         self,
         subjects: Subjects,
-        send: Callable[[Client, bytes], Sent],
+        send: Callable[[Client, bytes | memoryview], Sent],
         call: Callable[[Callable[[], None]], None],
         carry_out: Callable[[Client, Sequence[DaemonInstruction]], None],
         *,
@@ -255,9 +255,11 @@ class QuestionService:
 
     def _look(self, asked: Asked, place: Place) -> None:
         """Make an answer and pass it to the control thread; called in a thread of its own."""
-        found: Told | bytes | RefusedError
+        found: Told | bytes | memoryview | RefusedError
         try:
-            found = asked.work.make()
+            made = asked.work.make()
+            found = made.encoded(asked.number) if isinstance(made, InPlace) else made
+            del made
         except RefusedError as error:
             found = error
         except Exception as error:  # noqa: BLE001  # the client must get an answer
@@ -266,7 +268,7 @@ class QuestionService:
         if not self._closed:
             self._call(partial(self._found, asked, place, found))
 
-    def _found(self, asked: Asked, place: Place, found: Told | bytes | RefusedError) -> None:
+    def _found(self, asked: Asked, place: Place, found: Told | bytes | memoryview | RefusedError) -> None:
         self._has_news = True
         self._workers.ended()
         _count_down(self._busy, (asked.client.owner, place))
@@ -278,15 +280,13 @@ class QuestionService:
         else:
             self._answer(asked, found)
 
-    def _answer(self, asked: Asked, told: Told | bytes) -> None:
+    def _answer(self, asked: Asked, told: Told | bytes | memoryview) -> None:
         client = asked.client
         self._open[client.identity].remove(asked)
         self._quota.give_back(client.owner)
-        if isinstance(told, bytes):
-            data = told
-        else:
+        if asked.number >= 0:
             client.machine.answered(asked.number)
-            data = encode_control(Answer(number=asked.number, told=told))
+        data = told if isinstance(told, bytes | memoryview) else encode_control(Answer(number=asked.number, told=told))
         self._under_way.add(client.owner, self._send(client, data), len(data))
 
     def _refuse(self, client: Client, error: RefusedError) -> None:

@@ -33,7 +33,7 @@ def _results(question: RangesQuestion) -> list[bytes | str]:
     """Return the bytes of each range, or why there are none."""
     read = question.result()
     bounds = zip(read.starts.tolist(), read.sizes.tolist(), strict=True)
-    return [read.failures.get(place, read.memory[at : at + size]) for place, (at, size) in enumerate(bounds)]
+    return [read.failures.get(place, bytes(read.memory[at : at + size])) for place, (at, size) in enumerate(bounds)]
 
 
 class _Pool(AskedDaemons):
@@ -67,16 +67,29 @@ def test_ranges_come_in_one_answer() -> None:
     assert _results(question) == [b"abc", b"de"]
 
 
-def test_an_answer_that_is_full_is_continued_inside_a_range() -> None:
+def test_a_long_range_is_asked_for_in_parts_that_fit_the_path() -> None:
     pool = _Pool()
+    files = {1: b"abc", 2: bytes(7) + bytes(range(256)) * (RECORD_BYTES_PER_REPLY // 128), 3: b"z"}
     question, answer = pool.ranges((1, 0, 3), (2, 7, 2 * RECORD_BYTES_PER_REPLY), (3, 0, 1))
-    first = b"x" * (RECORD_BYTES_PER_REPLY - 3)
-    pool.answer(_told(b"abc", first))
-    assert pool.left() == [(2, 7 + len(first), RECORD_BYTES_PER_REPLY + 3), (3, 0, 1)]
-    pool.answer(_told(b"y" * RECORD_BYTES_PER_REPLY))
-    pool.answer(_told(b"123", b"z"))
-    answer.result(0)
-    assert _results(question) == [b"abc", first + b"y" * RECORD_BYTES_PER_REPLY + b"123", b"z"]
+    while not answer.done():
+        asked = pool.left()
+        assert sum(length for _, _, length in asked) <= RECORD_BYTES_PER_REPLY
+        pool.clock.advance(1_000_000_000)
+        pool.answer(_told(*(files[file][offset : offset + length] for file, offset, length in asked)))
+    assert _results(question) == [b"abc", files[2][7:], b"z"]
+    assert len(pool.sent) >= 5
+
+
+def test_short_answers_are_asked_for_before_long_ones_of_which_a_path_takes_only_some() -> None:
+    pool = _Pool()
+    for file in range(20):
+        pool.ranges((file, 0, RECORD_BYTES_PER_REPLY))
+    assert [about.ranges[0] for _, about in pool.asked() if isinstance(about, AskRanges)] == [0, 1]
+    pool.ranges((99, 0, 1024))
+    assert pool.left() == [(99, 0, 1024)]
+    pool.clock.advance(1_000_000_000)
+    pool.answer_next(_told(bytes(RECORD_BYTES_PER_REPLY // 2)))
+    assert len({about.ranges[0] for _, about in pool.asked() if isinstance(about, AskRanges)}) < 20
 
 
 def test_a_range_that_cannot_be_read_fails_alone() -> None:
