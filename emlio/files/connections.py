@@ -3,7 +3,7 @@
 import os
 from copy import copy
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 from emlio.errors import EmlioError
@@ -34,6 +34,8 @@ class _Of:
     all: list[Load]
     most: int = 1 + _MOST
     lock: Lock = field(default_factory=Lock)
+    making: list[Thread] = field(default_factory=list[Thread])
+    closed: bool = False
 
 
 class Connections:
@@ -59,10 +61,8 @@ class Connections:
             found = mine.all[0]
             if size_bytes > SHORT_ANSWER_BYTES:
                 found = min(mine.all[1:] or mine.all, key=lambda load: load.bytes_under_way)
-                if found.bytes_under_way >= _FULL_BYTES and len(mine.all) < min(
-                    1 + engine.connections_wanted(), mine.most
-                ):
-                    found = self._another(mine) or found
+                if found.bytes_under_way >= _FULL_BYTES and not any(one.is_alive() for one in mine.making):
+                    self._make_more(mine, min(1 + engine.connections_wanted(), mine.most) - len(mine.all))
             found.bytes_under_way += size_bytes
             return found
 
@@ -71,23 +71,38 @@ class Connections:
         with self._of[os.getpid()].lock:
             load.bytes_under_way -= size_bytes
 
-    def _another(self, mine: _Of) -> Load | None:
+    def _make_more(self, mine: _Of, wanted: int) -> None:
+        """Begin to make as many connections as there are, at most: each takes several round trips, for which no read waits."""
+        mine.making = [
+            Thread(target=self._make, args=(mine,), name="emlio-connect", daemon=True)
+            for _ in range(0 if mine.closed else min(wanted, len(mine.all)))
+        ]
+        for thread in mine.making:
+            thread.start()
+
+    def _make(self, mine: _Of) -> None:
         made = copy(self.first)
         try:
             made.connected()
         except EmlioError:  # the daemon has no session for it, or is away: those that are there go on
             made.close()
-            mine.most = len(mine.all)
-            return None
-        mine.all.append(Load(made))
-        return mine.all[-1]
+            with mine.lock:
+                mine.most = len(mine.all)
+            return
+        with mine.lock:
+            mine.all.append(Load(made))
 
     def close(self) -> None:
         """End this process's connections."""
-        self.first.close()
         mine = self._of.get(os.getpid())
-        for load in mine.all[1:] if mine is not None else ():
-            load.connection.close()
+        if mine is not None:
+            with mine.lock:
+                mine.closed = True
+            for thread in mine.making:
+                thread.join()
+            for load in mine.all[1:]:
+                load.connection.close()
+        self.first.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs to connect by itself."""

@@ -41,9 +41,6 @@ Request = Path | tuple[Path | int, int, int]
 _ALL = 1 << 62
 """More bytes than a file has."""
 
-_MOST_ASKED = 4 * MOST_RANGE_QUESTIONS
-"""Questions of one call: those that one connection does not ask yet wait there."""
-
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
@@ -212,7 +209,7 @@ class Files:
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
-                while len(asked) < _MOST_ASKED and (part := next(parts, None)) is not None:
+                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
                     asked.append(self._ask(tree, part))
                 if not asked:
                     return

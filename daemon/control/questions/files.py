@@ -4,6 +4,7 @@ A folder is walked when the first rank asks, once for each generation: the tree 
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 
@@ -111,7 +112,11 @@ class FolderTrees:
         starts = asked["offset"][:count].astype(np.int64)
         room = room_before(count)
         found = reader.read(files[:count], starts, lengths[:count], RECORD_BYTES_PER_REPLY, room_bytes=room)
-        return InPlace(told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=b""), memory=found.memory, first=room)
+        return InPlace(
+            told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=memoryview(b"")),
+            memory=found.memory,
+            first=room,
+        )
 
     def _reader(self, served: ServedDataset) -> TreeReader:
         """Return what reads a dataset's folder; walk it if that was not done."""
@@ -157,7 +162,7 @@ def _walk(served: ServedDataset) -> TreeReader:
     return TreeReader(walked)
 
 
-def _told(served: ServedDataset, make: "partial[Told | InPlace]") -> Told | InPlace:
+def _told(served: ServedDataset, make: Callable[[], Told | InPlace]) -> Told | InPlace:
     """Return the answer, or why there is none."""
     try:
         return make()

@@ -20,7 +20,7 @@ from typing import TypeVar
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.questions.subjects import Subjects
-from emlio.daemon.control.questions.work import Asked, InPlace, Place, Work
+from emlio.daemon.control.questions.work import Asked, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_ANSWER_BYTES_EACH, MOST_OPEN_QUESTIONS, MOST_QUESTIONS_EACH
 from emlio.daemon.network.transport import Sent
@@ -240,7 +240,7 @@ class QuestionService:
             if waiting:
                 self._waiting[turn] = waiting  # as the last one: others come first next time
             if place is None:
-                self._answer(asked, asked.work.make())
+                self._answer(asked, asked.made())
             else:
                 self._read(asked, place)
 
@@ -257,9 +257,7 @@ class QuestionService:
         """Make an answer and pass it to the control thread; called in a thread of its own."""
         found: Told | bytes | memoryview | RefusedError
         try:
-            made = asked.work.make()
-            found = made.encoded(asked.number) if isinstance(made, InPlace) else made
-            del made
+            found = asked.made()
         except RefusedError as error:
             found = error
         except Exception as error:  # noqa: BLE001  # the client must get an answer

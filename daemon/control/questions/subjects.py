@@ -19,8 +19,8 @@ from emlio.energy.recording.excerpt import Stretch, take_excerpt
 from emlio.energy.values.run import boot_id
 from emlio.errors import DatasetError, EmlioError
 from emlio.open_limits import is_used_up
-from emlio.session.questions import SHORT_ANSWER_BYTES, answer_bytes
 from emlio.reading.single_records import find_records
+from emlio.session.questions import SHORT_ANSWER_BYTES, answer_bytes
 from emlio.wire.limits import (
     MAX_ENERGY_DEVICES,
     MAX_REASON,

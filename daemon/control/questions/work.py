@@ -68,3 +68,8 @@ class Asked:
     work: Work
     number: int = -1
     dropped: bool = False
+
+    def made(self) -> Told | bytes | memoryview:
+        """Make the answer, or its message."""
+        made = self.work.make()
+        return made.encoded(self.number) if isinstance(made, InPlace) else made

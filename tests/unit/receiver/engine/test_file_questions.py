@@ -26,7 +26,9 @@ def _array(*ranges: tuple[int, int, int]) -> npt.NDArray[np.void]:
 
 
 def _told(*parts: bytes) -> Ranges:
-    return Ranges(crcs=b"".join(crc32c(part).to_bytes(4, "little") for part in parts), payload=b"".join(parts))
+    return Ranges(
+        crcs=b"".join(crc32c(part).to_bytes(4, "little") for part in parts), payload=memoryview(b"".join(parts))
+    )
 
 
 def _results(question: RangesQuestion) -> list[bytes | str]:
@@ -107,7 +109,7 @@ def test_a_range_that_cannot_be_read_fails_alone() -> None:
 def test_bytes_that_do_not_match_their_checksum_are_not_handed_out() -> None:
     pool = _Pool()
     question, answer = pool.ranges((1, 0, 1), (2, 0, 1))
-    pool.answer(Ranges(crcs=_told(b"a", b"b").crcs, payload=b"ax"))
+    pool.answer(Ranges(crcs=_told(b"a", b"b").crcs, payload=memoryview(b"ax")))
     answer.result(0)
     assert _results(question) == [b"a", "its bytes did not arrive as the daemon read them"]
 
