@@ -13,7 +13,7 @@ from emlio.session.questions import SHORT_ANSWER_BYTES
 __all__ = ["Connections", "Load"]
 
 _FULL_BYTES = 4 << 20
-"""Where so much is under way over each connection, another one is made if the path can use it."""
+"""Bytes under way over each connection at which another one is made if the path can use it."""
 
 _MOST = 8
 """Each is a session at the daemon, and a thread here."""

@@ -210,7 +210,7 @@ class FuseSession:
         marks = np.zeros(len(inodes), np.uint8) if forgotten is None else np.ascontiguousarray(forgotten, np.uint8)
         if not len(given[0]) == len(given[1]) == len(marks) or size < 1:
             raise ValueError("each file must have an offset, and the size be at least 1")
-        pointers = (each.ctypes.data for each in (*given, marks))
+        pointers = [*(each.ctypes.data for each in given), marks.ctypes.data]
         self._library.emlio_fuse_drop(self._session, len(marks), *pointers, size)
 
     def counts(self) -> Counts:

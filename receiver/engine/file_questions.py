@@ -25,7 +25,7 @@ _BAD_CHECKSUM = "its bytes did not arrive as the daemon read them"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangesRead:
-    """What was read of n ranges of files.
+    """The bytes of n ranges of files, as far as they could be read.
 
     Attributes:
         memory: their bytes.
