@@ -97,10 +97,8 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
         tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with (
-            _ending_signals() as stopped,
-            Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent,
-        ):
+        bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
+        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
             orders = Orders(agent, tree)
 
             def figures() -> MountFigures:

@@ -1,5 +1,8 @@
 """Questions of other threads for the files below a dataset's folder: its tree, and ranges of them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,9 +16,28 @@ from emlio.session.trees import TreeCollector
 from emlio.store.tree import Tree
 from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
 
-__all__ = ["RangesQuestion", "TreeQuestion"]
+__all__ = ["RangesQuestion", "RangesRead", "TreeQuestion"]
+
+_Ints = npt.NDArray[np.int64]
 
 _BAD_CHECKSUM = "its bytes did not arrive as the daemon read them"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangesRead:
+    """The bytes of n ranges of files, as far as they could be read.
+
+    Attributes:
+        memory: their bytes.
+        starts: (n,) where each begins in the memory.
+        sizes: (n,) and its bytes there.
+        failures: why some could not be read, by their places; what there is of them must not be used.
+    """
+
+    memory: bytes | memoryview
+    starts: _Ints
+    sizes: _Ints
+    failures: Mapping[int, str]
 
 
 class TreeQuestion(OpenQuestion):
@@ -87,7 +109,7 @@ class RangesQuestion(OpenQuestion):
         self._count = len(ranges)
         self._others: set[str] = set()  # daemons with another tree
         self._unable: set[str] = set()  # those that cannot read the first range
-        self._heard: list[tuple[int, list[int], Ranges]] = []
+        self._heard: list[tuple[int, _Ints, Ranges]] = []
         self._failures: dict[int, str] = {}
         self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
         self.done = not len(ranges)
@@ -119,34 +141,30 @@ class RangesQuestion(OpenQuestion):
             self._take(told)
         self.done = not len(self._left)
 
-    def results(self) -> "list[bytes | str]":
-        """Return the bytes of each range, checked, or why they could not be read. For one thread, once it is done."""
-        found: list[bytes | str] = [b""] * self._count
+    def result(self) -> RangesRead:
+        """Return what was read, checked. For one thread, once it is done."""
+        got = np.zeros(self._count, np.int64)
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            good: list[bool] = (checksums_of(told.payload, np.array(sizes, np.int64)) == crcs).tolist()
-            at = 0
-            for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
-                part, before = bytes(told.payload[at : at + size]), found[place]
-                found[place] = before + part if before and isinstance(before, bytes) else part
-                at += size
-                if not is_good:
-                    self._failures.setdefault(place, _BAD_CHECKSUM)
-        for place, why in self._failures.items():
-            found[place] = why
-        return found
+            bad = np.flatnonzero(checksums_of(told.payload, sizes) != crcs)
+            for place in (bad + first).tolist():
+                self._failures.setdefault(place, _BAD_CHECKSUM)
+            got[first : first + len(sizes)] += sizes  # of one that was cut, the rest follows it in the memory
+        payloads = [told.payload for _, _, told in self._heard]
+        memory = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        return RangesRead(memory, np.cumsum(got) - got, got, self._failures)
 
     def _take(self, told: Ranges) -> None:
         count = len(told.crcs) // 4
-        sizes: list[int] = self._left["length"][:count].tolist()
-        rest = sum(sizes) - len(told.payload)
+        sizes = self._left["length"][:count].astype(np.int64)
+        rest = int(sizes.sum()) - len(told.payload)
         sizes[-1] -= rest
         self._heard.append((self._place, sizes, told))
-        self._drop(count - 1 if rest else count)
         if rest:
             self._left = self._left.copy()
-            self._left["offset"][0] += sizes[-1]
-            self._left["length"][0] = rest
+            self._left["offset"][count - 1] += sizes[-1]
+            self._left["length"][count - 1] = rest
+        self._drop(count - 1 if rest else count)
 
     def _failed(self, source: Source, told: Absent) -> None:
         if told.code not in (NO_TREE, OTHER_TREE):

@@ -112,6 +112,21 @@ def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, e
     assert not windows.held_bytes
 
 
+@given(_MANY_SIZES)
+def test_a_guessed_order_costs_little_before_it_is_confirmed(sizes: list[int]) -> None:
+    windows = Windows(np.array(sizes, np.int64), 4 * LIMIT)
+    cache = Cache(windows, sizes, limit=4 * LIMIT)
+    windows.begin(np.arange(len(sizes)), guessed=True)
+    cache.move()
+    assert len(cache.held) <= 64
+    assert windows.held_bytes <= LEAST_WINDOW_BYTES
+    missed = 0
+    for entry, offset in _cut(np.arange(len(sizes)), sizes):
+        missed += not cache.read(entry, offset)
+        cache.move()
+    assert missed <= 64
+
+
 @given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_a_reader_that_overtakes_the_push_is_overtaken_again(sizes: list[int], seed: int, pause: int) -> None:
     windows = Windows(np.array(sizes, np.int64), LIMIT)
