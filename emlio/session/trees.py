@@ -38,7 +38,12 @@ def cut_tree(tree: Tree, first: int) -> TreePart:
     needed = _ENTRY_BYTES * np.arange(1, end - first + 1) + (bounds[1:] - bounds[0]) + np.cumsum(links)
     count = int(np.searchsorted(needed, CONTENT_PART_BYTES, side="right"))
     part = slice(first, first + count)
-    columns = (tree.modes[part], tree.sizes[part], tree.mtimes_ns[part], np.diff(bounds[: count + 1]))
+    columns: tuple[npt.NDArray[Any], ...] = (
+        tree.modes[part],
+        tree.sizes[part],
+        tree.mtimes_ns[part],
+        np.diff(bounds[: count + 1]),
+    )
     begin = tree.target_begin(first)
     data = b"".join(
         (
