@@ -59,6 +59,7 @@ class Agent:
         self._detected: dict[int, int] = {}
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         self._closing = False
+        self._leaving: list[_Ints] = []  # pieces whose pages are being freed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
         self._threads = [
@@ -134,15 +135,15 @@ class Agent:
     def _next(self) -> Moves | None:
         with self._changed:
             while not self._closing:
-                moves = self._windows.moves()
+                moves = self._windows.moves(self._leaving)
                 if moves:
+                    self._leaving.append(moves.drop)
                     return moves
                 self._changed.wait()
         return None
 
     def _carry_out(self, moves: Moves) -> None:
-        if moves.drop.size:
-            self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
+        self._drop(moves.drop)
         entries, offsets, sizes, withheld = moves.push
         ranges = [Range(*row) for row in zip(entries.tolist(), offsets.tolist(), sizes.tolist(), strict=True)]
         parts = list(self._source.read_each(ranges)) if ranges else []
@@ -154,6 +155,15 @@ class Agent:
         starts = np.cumsum(kept) - kept
         self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
         with self._changed:
-            passed = ~self._windows.are_held(entries, offsets)
-        if passed.any():  # the window has moved on meanwhile, or has ended
-            self.mount.drop(entries[passed], offsets[passed], PIECE_BYTES)
+            passed = moves.push[:2, ~self._windows.are_held(entries, offsets)]
+            self._leaving.append(passed)
+        self._drop(passed)  # the window has moved on meanwhile, or has ended
+
+    def _drop(self, pieces: _Ints) -> None:
+        try:
+            if pieces.size:
+                self.mount.drop(pieces[0], pieces[1], PIECE_BYTES)
+        finally:
+            with self._changed:
+                self._leaving = [other for other in self._leaving if other is not pieces]
+                self._changed.notify_all()

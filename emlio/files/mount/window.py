@@ -4,6 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -217,14 +218,20 @@ class Windows:
         if len(self._followed) > _MOST_THREADS:
             del self._followed[next(iter(self._followed))]
 
-    def moves(self) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn."""
+    def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
+        """Return what is to be dropped and pushed next. Each window has its turn.
+
+        Args:
+            leaving: entries and offsets of pieces that are being dropped. Until they are, they are not pushed: they would be lost.
+        """
         for window in self._windows.values():
             self._free(window, window.drop())
             self._free(window, window.shrink())
         for name, window in self._windows.items():
             places = window.push()
-            if places:
+            if any(window.pieces.are_between(*pieces, places.start, places.stop).any() for pieces in leaving):
+                window.pushed = places.start
+            elif places:
                 self._windows[name] = self._windows.pop(name)  # the others come before it
                 chosen = self._chosen(window, places)
                 wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader
