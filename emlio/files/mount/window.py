@@ -222,14 +222,16 @@ class Windows:
         """Return what is to be dropped and pushed next. Each window has its turn.
 
         Args:
-            leaving: entries and offsets of pieces that are being dropped. Until they are, they are not pushed: they would be lost.
+            leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
         """
         for window in self._windows.values():
             self._free(window, window.drop())
             self._free(window, window.shrink())
         for name, window in self._windows.items():
             places = window.push()
-            if any(window.pieces.are_between(*pieces, places.start, places.stop).any() for pieces in leaving):
+            if any(
+                window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving
+            ):
                 window.pushed = places.start
             elif places:
                 self._windows[name] = self._windows.pop(name)  # the others come before it
