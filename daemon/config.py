@@ -222,6 +222,12 @@ class DaemonConfig:
         parse=parse_path,
         metavar="DIR",
     )
+    records_only: bool = option(
+        False,
+        "let clients read records only, not the other files in datasets' folders: no emlio mount, no emlio.files",
+        parse=_switch,
+        switch=True,
+    )
     encryption: str = option(
         "auto",
         "encryption of records: aead (AES-GCM or ChaCha20-Poly1305, whichever is faster) or off; auto means aead if "

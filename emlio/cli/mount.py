@@ -5,9 +5,14 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable
+import socket
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from emlio.cli.key_folder import add_example
@@ -15,9 +20,13 @@ from emlio.cli.mount_options import SEQUENTIAL, MountOptions, add_mount_flags, c
 from emlio.errors import ConfigError
 from emlio.files.files import Files
 from emlio.files.hints import HintListener, socket_folder
-from emlio.files.mount import Agent, Orders
+from emlio.files.mount import Agent, MountFigures, Orders, mount_families
 from emlio.files.mount.window import LEAST_WINDOW_BYTES
 from emlio.logs import set_up_logging
+from emlio.metrics.address import parse_address
+from emlio.metrics.families import RisingCounters
+from emlio.metrics.server import MetricsServer
+from emlio.progress import Progress
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.setup.recovery import Recovery
 from emlio.store.tree import Tree
@@ -45,6 +54,7 @@ _SPARE_S = 5.0
 """A read that fails says why: the mount's own limit comes after that of the connection."""
 
 _SHOWN = 3
+_REDRAW_MS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,14 +62,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDRESS", help="the dataset: emlio://HOST:PORT[,HOST:PORT...]/DATASET")
     parser.add_argument("directory", metavar="DIR", help="an existing directory")
     add_mount_flags(parser)
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve /metrics for Prometheus over HTTP at this address, without a password (default host: 127.0.0.1; "
+        "default: nothing is served)",
+    )
     add_example(parser, _EXAMPLE)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Mount, say so, and serve it until the end."""
     options = options_of(arguments)
+    metrics = None if arguments.metrics is None else parse_address(arguments.metrics)
     serve_mount(
-        arguments.address, checked_directory(arguments.directory), options, lambda text: print(text, flush=True)
+        arguments.address,
+        checked_directory(arguments.directory),
+        replace(options, metrics=metrics),
+        lambda text: print(text, flush=True),
     )
     return 0
 
@@ -76,33 +96,78 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     logging.getLogger("emlio").setLevel(logging.WARNING)
     security = Security(keys=options.folder)
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
-        tree, stopped = files.tree, Waker()
-
-        def stop(*_: object) -> None:
-            stopped.wake()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, stop)
+        tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent:
+        with (
+            _ending_signals() as stopped,
+            Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent,
+        ):
             orders = Orders(agent, tree)
-            with _listener(agent.mount.directory, orders):
+
+            def figures() -> MountFigures:
+                return agent.figures(address)
+
+            with _listener(agent.mount.directory, orders, figures), _metrics(options, figures):
                 _begin(orders, tree, options.order)
-                count = int(np.count_nonzero(tree.are_files(np.arange(len(tree)))))
-                size = format_size(int(tree.sizes[tree.are_files(np.arange(len(tree)))].sum()))
-                say_ready(f"{address} is mounted at {directory}: {counted(count, 'file')}, {size}")
-                waits = select.poll()
-                waits.register(stopped, select.POLLIN)
-                waits.register(agent.mount.ended, select.POLLIN)
-                waits.poll()
+                now = figures()
+                size = f"{counted(now.files, 'file')}, {format_size(now.size_bytes)}"
+                say_ready(f"{address} is mounted at {directory}: {size}")
+                _wait((stopped, agent.mount.ended), figures)
+                files.close()  # what waits for a daemon that is away must not hold the end up
 
 
-def _listener(directory: str, orders: Orders) -> HintListener:
+def _heard(*_: object) -> None:
+    """Do nothing: the descriptor has told it."""
+
+
+@contextmanager
+def _ending_signals() -> Generator[int]:
+    """Yield a descriptor that has bytes once a signal came, whichever thread it interrupted."""
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _heard)
+        try:
+            yield heard.fileno()
+        finally:
+            signal.set_wakeup_fd(before)
+
+
+def _wait(ends: Sequence[int | Waker], figures: Callable[[], MountFigures]) -> None:
+    """Wait for one of these; show meanwhile on a terminal what is pushed."""
+    waits = select.poll()
+    for end in ends:
+        waits.register(end, select.POLLIN)
+    with Progress("pushed", None, in_bytes=True) as progress:
+        shown_bytes = 0
+        while not waits.poll(_REDRAW_MS if sys.stderr.isatty() else None):
+            pushed_bytes = figures().pushed_bytes
+            progress.add(pushed_bytes - shown_bytes)
+            shown_bytes = pushed_bytes
+
+
+def _listener(directory: str, orders: Orders, figures: Callable[[], MountFigures]) -> HintListener:
     folder = socket_folder(os.environ)
     try:
-        return HintListener(directory, folder, lambda owner, paths: len(orders.take(owner, paths)))
+        return HintListener(
+            directory,
+            folder,
+            lambda owner, paths: len(orders.take(owner, paths)),
+            lambda: msgspec.json.encode(figures()),
+        )
     except OSError as error:
         raise ConfigError(f"no socket for hints can be made in {folder}: {error.strerror or error}") from error
+
+
+def _metrics(options: MountOptions, figures: Callable[[], MountFigures]) -> AbstractContextManager[object]:
+    if options.metrics is None:
+        return nullcontext()
+    rising = RisingCounters()
+    server = MetricsServer(*options.metrics, lambda: rising.apply(mount_families(figures())))
+    _log.warning("metrics are served at %s, without a password", server.url)
+    return server
 
 
 def _begin(orders: Orders, tree: Tree, order: str | None) -> None:

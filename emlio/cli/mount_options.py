@@ -27,12 +27,14 @@ class MountOptions:
         window_bytes: of the page cache.
         timeout_ns: how long reads wait for a daemon that is away.
         folder: the key folder; None for the usual one.
+        metrics: the host and port at which they are served; None for nowhere.
     """
 
     order: str | None
     window_bytes: int
     timeout_ns: int
     folder: Path | None
+    metrics: tuple[str, int] | None = None
 
 
 def add_mount_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,14 @@
 """Telling a mount, from another process, in which order its files will be read: `hint`, and the socket that hears it.
 
+The socket answers a message without anything with what the mount does: `ask_mounts`.
+
 Each mount listens at a Unix socket in a folder that only its user can enter; the socket's name follows from where it is mounted.
 """
 
 import hashlib
 import logging
 import os
+import select
 import socket
 import stat
 import sys
@@ -21,7 +24,7 @@ from typing import Final, Self
 from emlio.errors import ConfigError
 from emlio.thread_name import show_thread_name
 
-__all__ = ["SOCKETS_VARIABLE", "HintListener", "hint", "socket_folder"]
+__all__ = ["SOCKETS_VARIABLE", "HintListener", "ask_mounts", "hint", "socket_folder"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ SOCKETS_VARIABLE: Final = "EMLIO_FILES_SOCKETS"
 """Names the folder of the sockets; `emlio run` sets it for its command."""
 
 _MOST_BYTES: Final = 1 << 30
+_MOST_PROCESSES: Final = 256
 _CHUNK_BYTES: Final = 1 << 20
 _SILENT_S: Final = 30.0
 _ANSWER_S: Final = 600.0
@@ -44,7 +48,7 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Args:
         paths: as the program will open them. One that occurs twice is read twice.
         name: of the order, if this process has several: training and validation, say. An order replaces the one of the
-            same name of this process in the same mount.
+            same name of this process in the same mount, and ends with the process.
 
     Returns:
         How many are no files of a mount that was told.
@@ -76,16 +80,32 @@ def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
 
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
+    answer = _send(where, b"\0".join((name.encode().replace(b"\0", b""), *inside)), _ANSWER_S)
+    return int(answer or len(inside))
+
+
+def ask_mounts(directory: str | None = None) -> list[bytes]:
+    """Return what each mount of this user does, or only the one at a directory, as the agent tells it; none if it is gone."""
+    folder = socket_folder(os.environ)
+    if directory is not None:
+        found = [folder / _socket_name(os.fsencode(os.path.realpath(directory)))]
+    else:
+        found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [answer for where in found if (answer := _send(where, b"", _SILENT_S))]
+
+
+def _send(where: Path, message: bytes, patience_s: float) -> bytes:
+    """Return an agent's answer; nothing if it is gone, and its mount with it."""
     try:
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_ANSWER_S)
+            link.settimeout(patience_s)
             with _short_path(where) as path:
                 link.connect(path)
-            link.sendall(b"\0".join((name.encode().replace(b"\0", b""), *inside)))
+            link.sendall(message)
             link.shutdown(socket.SHUT_WR)
-            return int(link.recv(64) or len(inside))
-    except OSError:  # the agent is gone, and its mount with it
-        return len(inside)
+            return b"".join(iter(lambda: link.recv(_CHUNK_BYTES), b""))
+    except OSError:
+        return b""
 
 
 @contextmanager
@@ -111,15 +131,18 @@ def socket_folder(environment: Mapping[str, str]) -> Path:
 
 
 class HintListener:
-    """The socket of one mount, and the thread that hears it, until `close`."""
+    """The socket of one mount, and the thread that hears it, until `close`. Orders end with the process that told them."""
 
-    def __init__(self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int]) -> None:
+    def __init__(
+        self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int], figures: Callable[[], bytes]
+    ) -> None:
         """Listen.
 
         Args:
             directory: where the mount is, without links.
             folder: of the sockets; is made if it is not there.
-            take: gets the owner and name of an order, and paths; returns how many are no files.
+            take: gets the owner and name of an order, and paths; returns how many are no files. No paths end it.
+            figures: returns what the mount does.
 
         Raises:
             ConfigError: the folder is not this user's alone.
@@ -129,7 +152,8 @@ class HintListener:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
-        self._where, self._take = folder / _socket_name(os.fsencode(directory)), take
+        self._where = folder / _socket_name(os.fsencode(directory))
+        self._take, self._figures = take, figures
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             with suppress(FileNotFoundError):
@@ -140,6 +164,9 @@ class HintListener:
         except BaseException:
             self._socket.close()
             raise
+        self._waits = select.poll()
+        self._handles: dict[int, int] = {}  # of processes that have told orders
+        self._owners: dict[int, set[str]] = {}
         self._thread = Thread(target=self._listen, name="emlio-hints", daemon=True)
         self._thread.start()
 
@@ -152,6 +179,8 @@ class HintListener:
         self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept
         self._thread.join()
         self._socket.close()
+        for handle in self._owners:
+            os.close(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -163,16 +192,26 @@ class HintListener:
 
     def _listen(self) -> None:
         show_thread_name()
+        self._waits.register(self._socket, select.POLLIN)
         while True:
-            try:
-                link, _ = self._socket.accept()
-            except OSError:
-                return
-            with link:
+            for ready, _ in self._waits.poll():
+                if ready != self._socket.fileno():
+                    self._bury(ready)
+                    continue
                 try:
-                    self._hear(link)
-                except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
-                    _log.warning("an order of files was not understood: %s", error)
+                    link, _ = self._socket.accept()
+                except OSError:
+                    return
+                with link:
+                    self._heed(link)
+
+    def _heed(self, link: socket.socket) -> None:
+        try:
+            self._hear(link)
+        except ProcessLookupError:  # it has ended meanwhile, and its order with it
+            return
+        except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
+            _log.warning("an order of files was not understood: %s", error)
 
     def _hear(self, link: socket.socket) -> None:
         link.settimeout(_SILENT_S)
@@ -181,6 +220,31 @@ class HintListener:
             heard += more
             if len(heard) > _MOST_BYTES:
                 raise ConfigError(f"it must have at most {_MOST_BYTES} bytes")
+        if not heard:
+            link.sendall(self._figures())
+            return
         name, *paths = bytes(heard).split(b"\0")
         pid = int.from_bytes(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-        link.sendall(b"%d" % self._take(f"{pid} {os.fsdecode(name)}", paths))
+        owner = f"{pid} {os.fsdecode(name)}"
+        if pid:  # it can be seen from here
+            self._watch(pid, owner)
+        link.sendall(b"%d" % self._take(owner, paths))
+
+    def _watch(self, pid: int, owner: str) -> None:
+        """Wait for the end of an order's process as well."""
+        handle = self._handles.get(pid)
+        if handle is None:
+            handle = self._handles[pid] = os.pidfd_open(pid)
+            self._owners[handle] = set()
+            self._waits.register(handle, select.POLLIN)
+        self._owners[handle].add(owner)
+        if len(self._handles) > _MOST_PROCESSES:
+            self._bury(next(iter(self._owners)))
+
+    def _bury(self, handle: int) -> None:
+        """End the orders of a process."""
+        for owner in self._owners.pop(handle):
+            self._take(owner, ())
+        self._handles = {pid: kept for pid, kept in self._handles.items() if kept != handle}
+        self._waits.unregister(handle)
+        os.close(handle)

@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from emlio import EmlioDataset
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError, DatasetError, FileError, PeerLostError, RefusedError
@@ -45,8 +46,9 @@ def _source(folder: Path, **options: str) -> DatasetSource:
 
 
 @contextmanager
-def _daemon(*data: DatasetSource, port: int = 0) -> Generator[Daemon]:
-    with Daemon(DaemonConfig(data=data, bind=Endpoint(host="127.0.0.1", port=port))) as daemon:
+def _daemon(*data: DatasetSource, port: int = 0, records_only: bool = False) -> Generator[Daemon]:
+    bind = Endpoint(host="127.0.0.1", port=port)
+    with Daemon(DaemonConfig(data=data, bind=bind, records_only=records_only)) as daemon:
         yield daemon
 
 
@@ -218,6 +220,15 @@ def test_a_choice_of_files_shows_none(folder: Path) -> None:
         pytest.raises(RefusedError, match="a choice of the files") as caught,
     ):
         assert files.tree
+    assert caught.value.code == "no-tree"
+
+
+def test_a_daemon_for_records_alone_shows_no_other_file(folder: Path) -> None:
+    with _daemon(_source(folder), records_only=True) as daemon:
+        with Files(_address(daemon)) as files, pytest.raises(RefusedError, match="--records-only") as caught:
+            assert files.tree
+        with EmlioDataset(_address(daemon)) as dataset:
+            assert dataset[0]
     assert caught.value.code == "no-tree"
 
 

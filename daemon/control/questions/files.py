@@ -38,11 +38,15 @@ _MOST_READING = 4
 _MOST_EACH = 2
 """Threads that read files of one dataset, and of them for one client: those of a disk that is slow to answer it are left."""
 
+_RECORDS_ONLY = "the files of datasets cannot be listed: the daemon was started with --records-only"
+
 
 class FolderTrees:
     """The trees of datasets' folders. Any thread may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, records_only: bool) -> None:
+        """Show the folders, or none where clients may read records only."""
+        self._records_only = records_only
         self._lock = Lock()
         self._walking: dict[str, Lock] = {}
         self._readers: dict[str, TreeReader] = {}
@@ -50,7 +54,7 @@ class FolderTrees:
 
     def find(self, served: ServedDataset, about: AskTree | AskRanges) -> Work:
         """Return how a question about a dataset's folder is answered."""
-        why = _why_none(served)
+        why = _RECORDS_ONLY if self._records_only else _why_none(served)
         if why:
             return Work(make=partial(Absent, code=NO_TREE, text=why))
         if isinstance(about, AskTree):

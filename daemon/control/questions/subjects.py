@@ -60,7 +60,7 @@ class Subjects:
         self._boot = boot_id(Path("/proc"))
         self._clock = clock
         self._matches = PredicateMatches(config.cache_dir)
-        self._trees = FolderTrees()
+        self._trees = FolderTrees(records_only=config.records_only)
 
     def find(self, served: ServedDataset, about: Subject) -> Work:
         """Return how a question of a session with this dataset is answered.

@@ -1,4 +1,4 @@
-"""`emlio status`: show what running daemons do, for whom, and what holds them up."""
+"""`emlio status`: show what running daemons and mounts do, for whom, and what holds them up."""
 
 import argparse
 import ipaddress
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from emlio.cli.key_folder import add_example, add_folder_flag
 from emlio.cli.status.document import Found, status_document
 from emlio.cli.status.figures import DaemonFigures, figures_between
+from emlio.cli.status.mounts import MountRates, Mounts, mount_document, mount_lines
 from emlio.cli.status.page import status_page
 from emlio.errors import ConfigError, EmlioError
 from emlio.keys.key import holds_secret
@@ -27,7 +28,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = (
     "Show what running daemons serve, to which jobs and ranks, how fast, who waits for whom, and what failed lately. "
-    "Only datasets that this host may read are shown."
+    "Only datasets that this host may read are shown. Of mounts, how far they are ahead of their readers."
 )
 
 _EXAMPLE = """\
@@ -35,6 +36,7 @@ example:
   emlio status                      # on the daemon's own host, as root or its user: no keys are needed
   emlio status store1 store2:5555
   emlio status emlio://store1/imagenet --watch
+  emlio status /mnt/imagenet        # what emlio mount does there; a path has a / in it
 
 A daemon is asked twice, --over apart, for the rates between. Exit status: 1 if a daemon does not answer.
 """
@@ -49,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "daemons",
-        metavar="HOST[:PORT]",
+        metavar="HOST[:PORT]|DIR",
         nargs="*",
         help="daemon to ask, by its control port (default: 5555), or an address as a loader uses it, whose dataset "
-        "does not matter (default: the daemons of this host)",
+        "does not matter; or where a dataset is mounted (default: the daemons of this host, and what this user mounted)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON; with --watch one line for each interval")
     parser.add_argument(
@@ -73,13 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
     timeout_ns = _duration(arguments.timeout, "--timeout")
     over_ns = _duration(arguments.over, "--over")
     every_ns = _duration(arguments.watch, "--watch") if arguments.watch is not None else None
-    asking = _Asking(_peers(arguments.daemons or _of_this_host()), arguments.folder, timeout_ns)
-    asking.ask()
+    directories = [word for word in arguments.daemons if "/" in word and "://" not in word]
+    mounts = Mounts(directories) if directories or not arguments.daemons else None
+    mounted = mounts.ask() if mounts is not None else []
+    daemons = [word for word in arguments.daemons if word not in directories]
+    if not arguments.daemons:
+        daemons = _of_this_host() or ([] if mounted else ["localhost"])
+    asking = _Asking(_peers(daemons), arguments.folder, timeout_ns) if daemons else None
+    if asking is not None:
+        asking.ask()
     time.sleep((every_ns or over_ns) / 1e9)
     while True:
         began_ns = time.monotonic_ns()
-        found = asking.ask()
-        _show(found, as_json=arguments.json, redraw=every_ns is not None and sys.stdout.isatty())
+        found = asking.ask() if asking is not None else []
+        mounted = mounts.ask() if mounts is not None else []
+        _show(found, mounted, as_json=arguments.json, redraw=every_ns is not None and sys.stdout.isatty())
         if every_ns is None:
             return 1 if any(isinstance(figures, EmlioError) for _, figures in found) else 0
         time.sleep(max(began_ns + every_ns - time.monotonic_ns(), 0) / 1e9)
@@ -121,17 +131,20 @@ class _Asking:
         return found
 
 
-def _show(found: Sequence[Found], *, as_json: bool, redraw: bool) -> None:
+def _show(found: Sequence[Found], mounted: Sequence[MountRates], *, as_json: bool, redraw: bool) -> None:
     if as_json:
-        text = json.dumps(status_document(found, datetime.now(UTC)), ensure_ascii=True) + "\n"
+        document = {**status_document(found, datetime.now(UTC)), "mounts": [mount_document(one) for one in mounted]}
+        text = json.dumps(document, ensure_ascii=True) + "\n"
     else:
-        text = (_CLEAR if redraw else "") + status_page(found)
+        pages = [status_page(found)] if found else []
+        pages += ["\n".join(mount_lines(one)) + "\n" for one in mounted]
+        text = (_CLEAR if redraw else "") + "\n".join(pages)
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _of_this_host() -> list[str]:
-    """Return the daemons that run here; those that are bound to all addresses, or to an interface, by localhost."""
+    """Return the daemons that run here, if any; those that are bound to all addresses, or to an interface, by localhost."""
     found: list[str] = []
     for place in local_daemons():
         host, _, port = place.rpartition(":")
@@ -140,7 +153,7 @@ def _of_this_host() -> list[str]:
         except ValueError:
             is_one = False
         found.append(place if is_one else f"localhost:{port}")
-    return found or ["localhost"]
+    return found
 
 
 def _peers(texts: Sequence[str]) -> list[Peer]:

@@ -4,7 +4,8 @@ The server of the kernel's requests is C (native/fuse_*.c); Python hears only of
 """
 
 from emlio.files.mount.agent import Agent
+from emlio.files.mount.figures import MountFigures, mount_families
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.orders import Orders
 
-__all__ = ["Agent", "Mount", "Orders"]
+__all__ = ["Agent", "Mount", "MountFigures", "Orders", "mount_families"]

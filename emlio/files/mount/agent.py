@@ -1,6 +1,6 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
-import logging
+import time
 from collections.abc import Sequence
 from os import PathLike
 from threading import Condition, Thread
@@ -10,6 +10,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import ClosedError
+from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
@@ -21,7 +23,6 @@ from emlio.thread_name import show_thread_name
 
 __all__ = ["Agent"]
 
-_log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
 
 _PUSHING: Final = 4
@@ -58,6 +59,9 @@ class Agent:
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
+        files = tree.are_files(np.arange(len(tree)))
+        self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
+        self._began_ns = time.monotonic_ns()
         self._closing = False
         self._leaving: list[_Ints] = []  # pieces whose pages are being freed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
@@ -86,6 +90,31 @@ class Agent:
         """The bytes of the pages of all windows."""
         with self._changed:
             return self._windows.held_bytes
+
+    def figures(self, address: str) -> MountFigures:
+        """Return what was done until now, for the mount of this dataset."""
+        counts = self.mount.counts()
+        with self._changed:
+            orders = tuple(
+                OrderFigures(pieces=len(window.pieces.entries), read=window.seen, pushed=window.pushed)
+                for window in self._windows.all()
+            )
+            held_bytes = self._windows.held_bytes
+        return MountFigures(
+            address=address,
+            directory=self.mount.directory,
+            up_ns=time.monotonic_ns() - self._began_ns,
+            files=self._tree_files,
+            size_bytes=self._tree_bytes,
+            window_bytes=self._windows.limit_bytes,
+            held_bytes=held_bytes,
+            pushed=counts.stored,
+            pushed_bytes=counts.stored_bytes,
+            on_demand=counts.missed,
+            answered=counts.answered,
+            failed=self.mount.failures.reads + counts.late + counts.refused,
+            orders=orders,
+        )
 
     def close(self) -> None:
         """Take the file system away. A second call does nothing."""
@@ -128,9 +157,10 @@ class Agent:
         while (moves := self._next()) is not None:
             try:
                 self._carry_out(moves)
+            except ClosedError:  # the source, or the mount: there will be no more to push
+                return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
-                if not self._closing:
-                    _log.warning("files at %s were not pushed: %s", self.mount.directory, error)
+                self.mount.failures.tell(error)
 
     def _next(self) -> Moves | None:
         with self._changed:
@@ -153,6 +183,7 @@ class Agent:
         if memory.nbytes != kept.sum():
             raise ValueError(f"the source gave {memory.nbytes} bytes for {int(kept.sum())}")
         starts = np.cumsum(kept) - kept
+        self.mount.failures.end()
         self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
         with self._changed:
             passed = moves.push[:2, ~self._windows.are_held(entries, offsets)]

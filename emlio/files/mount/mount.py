@@ -3,9 +3,10 @@
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
-from threading import Lock, Thread
+from threading import Condition, Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, FileError
+from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import attach, detach, device_number
 from emlio.files.mount.source import Range, Source
 from emlio.native.fuse import Counts, FuseSession, Miss
@@ -46,6 +48,7 @@ class Mount:
     Attributes:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
+        failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -71,8 +74,10 @@ class Mount:
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
         self._source = source
-        self._closing = Lock()
+        self.failures = Failures(self.directory)
+        self._changed = Condition()
         self._closed = False
+        self._calls = 0
         self._device = attach(self.directory)
         try:
             self._session = FuseSession(
@@ -113,13 +118,13 @@ class Mount:
         withheld: _Ints,
     ) -> npt.NDArray[np.int32]:
         """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
-        self._check()
-        return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+        with self._call() as session:
+            return session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
     def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
         """Free the pages of files: as many bytes from an offset on."""
-        self._check()
-        self._session.drop(entries + 1, offsets, size)
+        with self._call() as session:
+            session.drop(entries + 1, offsets, size)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -127,7 +132,7 @@ class Mount:
 
     def close(self) -> None:
         """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
-        with self._closing:
+        with self._changed:
             if self._closed:
                 return
             self._closed = True
@@ -138,6 +143,9 @@ class Mount:
         for thread in self._threads:
             thread.join(_END_S)
         left = [thread.name for thread in self._threads if thread.is_alive()]
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._calls, _END_S):
+                left.append("a push")
         if left:  # what they use stays until the process ends
             _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
             return
@@ -153,9 +161,19 @@ class Mount:
     ) -> None:
         self.close()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the mount at {self.directory} was closed")
+    @contextmanager
+    def _call(self) -> Generator[FuseSession]:
+        """Yield the session, which is not freed meanwhile."""
+        with self._changed:
+            if self._closed:
+                raise ClosedError(f"the mount at {self.directory} was closed")
+            self._calls += 1
+        try:
+            yield self._session
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
 
@@ -182,10 +200,13 @@ class Mount:
             for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
                 given += 1
                 if isinstance(found, OSError):
-                    _log.warning("a read at %s failed: %s", self.directory, found)
+                    self.failures.tell(found, reads=1)
+                else:
+                    self.failures.end()
                 yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
         except Exception as error:  # noqa: BLE001  # of any source
-            _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
+            if not isinstance(error, ClosedError):
+                self.failures.tell(error, reads=len(misses) - given)
         for _ in range(given, len(misses)):
             yield errno.EIO
 

@@ -4,7 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -146,7 +146,11 @@ class Window:
 
 
 class Windows:
-    """The windows of all readers of a mount, which share a number of bytes."""
+    """The windows of all readers of a mount, which share a number of bytes.
+
+    Attributes:
+        limit_bytes: of pages, for all together.
+    """
 
     def __init__(self, sizes: _Ints, limit_bytes: int) -> None:
         """See the class.
@@ -157,7 +161,7 @@ class Windows:
         """
         if limit_bytes < LEAST_WINDOW_BYTES:
             raise ValueError(f"a window must have at least {LEAST_WINDOW_BYTES} bytes, got {limit_bytes}")
-        self._sizes, self._limit_bytes = sizes, limit_bytes
+        self._sizes, self.limit_bytes = sizes, limit_bytes
         self._windows: dict[int, Window] = {}
         self._names = count(1)
         self._freed: list[_Ints] = []
@@ -168,6 +172,10 @@ class Windows:
         """The bytes of the pages of all windows."""
         return sum(window.held_bytes for window in self._windows.values())
 
+    def all(self) -> Iterable[Window]:
+        """Return the windows."""
+        return self._windows.values()
+
     def __len__(self) -> int:
         return len(self._windows)
 
@@ -176,7 +184,7 @@ class Windows:
 
     def begin(self, order: _Ints) -> int:
         """Begin a reader's order; return the window's name. The one that has been there longest ends if there are too many."""
-        if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self._limit_bytes:
+        if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
         self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0)
@@ -192,7 +200,7 @@ class Windows:
 
     def _share(self) -> None:
         for window in self._windows.values():
-            window.limit_bytes = self._limit_bytes // len(self._windows)
+            window.limit_bytes = self.limit_bytes // len(self._windows)
 
     def read(self, thread: int, entry: int, offset: int) -> bool:
         """Take note of a read that was seen; return whether it belongs to an order.

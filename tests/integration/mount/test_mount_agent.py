@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from emlio.files.mount import Agent
 from emlio.files.mount.mounting import device_number
+from emlio.native.fuse import FuseSession
 from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
 
 _REFUSED = mount_is_refused()
@@ -101,6 +104,23 @@ def test_an_agent_that_is_killed_leaves_errors_and_nothing_that_hangs(more: tupl
         agent.communicate()
         subprocess.run(["umount", "-l", folder], check=True)
     assert os.listdir(folder) == []
+
+
+def test_closing_waits_for_calls_of_threads_that_push(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, real, freed, begun = _many(1000), FuseSession.push, list[bool](), Event()
+
+    def late(session: FuseSession, *given: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        begun.set()
+        time.sleep(0.3)  # as a thread that is not scheduled
+        freed.append(session._session is None)
+        return np.zeros(0, np.int32) if freed[-1] else real(session, *given)
+
+    monkeypatch.setattr(FuseSession, "push", late)
+    with Agent(tree.tree, folder, MemorySource(tree)) as agent:
+        agent.hint(np.array(tree.files))
+        assert begun.wait(10)
+    assert freed
+    assert not any(freed)
 
 
 @pytest.mark.parametrize("window_mib", [8, 16])
