@@ -66,6 +66,7 @@ class Agent:
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
         self._began_ns = time.monotonic_ns()
         self._closing = False
+        self._leaving: list[_Ints] = []  # pieces whose pages are being freed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
         self._lister = Lister(tree, self.mount.directory, max_files)
@@ -148,10 +149,10 @@ class Agent:
                 if not self._windows.read(miss.thread, entry, miss.offset):
                     self._detect(miss, entry)
             late = self._windows.late_drops()
+            self._leaving.append(late)
             if self._windows:
                 self._changed.notify()
-        if late.size:
-            self._drop(*late)
+        self._drop(late)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -175,16 +176,16 @@ class Agent:
     def _next(self) -> Moves | None:
         with self._changed:
             while not self._closing:
-                moves = self._windows.moves()
+                moves = self._windows.moves(self._leaving)
                 if moves:
+                    self._leaving.append(moves.drop)
                     self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()
         return None
 
     def _carry_out(self, moves: Moves, source: Source) -> None:
-        if moves.drop.size:
-            self._drop(*moves.drop)
+        self._drop(moves.drop)
         entries, offsets, sizes, withheld = moves.push
         begin = 0
         for read in source.read_ranges(entries, offsets, sizes) if len(entries) else ():
@@ -200,10 +201,18 @@ class Agent:
             moved = entries[part][good], offsets[part][good]
             self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
             with self._changed:
-                passed = ~self._windows.are_held(*moved)
-            if passed.any():  # the window has moved on meanwhile, or has ended
-                self._drop(moved[0][passed], moved[1][passed])
+                passed = np.stack(moved)[:, ~self._windows.are_held(*moved)]
+                self._leaving.append(passed)
+            self._drop(passed)  # the window has moved on meanwhile, or has ended
 
-    def _drop(self, entries: _Ints, offsets: _Ints) -> None:
-        forgotten = (self._sizes[entries] <= PIECE_BYTES) & ~self._lister.are_kept(entries)
-        self.mount.drop(entries, offsets, PIECE_BYTES, forgotten)
+    def _drop(self, pieces: _Ints) -> None:
+        """Free the pages of pieces that are noted as leaving."""
+        entries, offsets = pieces
+        try:
+            if pieces.size:
+                forgotten = (self._sizes[entries] <= PIECE_BYTES) & ~self._lister.are_kept(entries)
+                self.mount.drop(entries, offsets, PIECE_BYTES, forgotten)
+        finally:
+            with self._changed:
+                self._leaving = [other for other in self._leaving if other is not pieces]
+                self._changed.notify_all()

@@ -4,7 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -264,12 +264,20 @@ class Windows:
             self._free(window, window.drop())
             self._free(window, window.shrink())
 
-    def moves(self) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn."""
+    def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
+        """Return what is to be dropped and pushed next. Each window has its turn.
+
+        Args:
+            leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
+        """
         self._leave_behind()
         for name, window in self._windows.items():
             places = window.push()
-            if places:
+            if any(
+                window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving
+            ):
+                window.pushed = places.start
+            elif places:
                 self._windows[name] = self._windows.pop(name)  # the others come before it
                 chosen = self._chosen(window, places)
                 wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader

@@ -205,6 +205,23 @@ def test_a_reader_of_a_known_order_asks_the_kernel_for_little(folder: Path) -> N
         assert after.requests - before.requests <= len(paths) // 64 + 2  # of tripwires
 
 
+def test_what_an_order_pushes_is_not_freed_with_the_order_before(folder: Path) -> None:
+    """Epoch after epoch has an order of its own, of the same files."""
+    tree, random, name = _many(4000), np.random.default_rng(0), 0
+    with Agent(tree.tree, folder, MemorySource(tree)) as agent:
+        subprocess.run(["find", folder], stdout=subprocess.DEVNULL, check=True)
+        missed: list[int] = []
+        for _ in range(4):
+            order = random.permutation(tree.files)
+            agent.forget(name)
+            name = agent.hint(order)
+            before = agent.mount.counts().missed
+            for number in order.tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            missed.append(agent.mount.counts().missed - before)
+    assert sorted(missed)[2] < 400, missed
+
+
 def test_an_ordinary_user_mounts_in_a_namespace_of_its_own(folder: Path) -> None:
     if subprocess.run(["unshare", "-Urm", "true"], check=False, stderr=subprocess.DEVNULL).returncode:
         pytest.skip("user namespaces are not allowed here")
