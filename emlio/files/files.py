@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
+from emlio.files.connections import Connections, Load
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.engine.file_questions import RangesQuestion
@@ -51,6 +52,16 @@ class _Found:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question for pieces of these lengths, over one of the connections."""
+
+    lengths: list[int]
+    load: Load
+    question: RangesQuestion
+    promise: Promise
+
+
 @suggests_arguments
 class Files:
     """All files below the folder of a dataset, whatever its format, as they were when the daemon listed them.
@@ -78,7 +89,10 @@ class Files:
         if not parsed.peers:
             raise ConfigError(f"Files reads from a daemon, emlio://HOST:PORT/DATASET, got {str(address)!r}")
         self._timeout_ns = recovery.timeout_ns
-        self._connection = ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        self._connections = Connections(
+            ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        )
+        self._connection = self._connections.first
         self._tree: Tree | None = None
         self._digest = b""
 
@@ -170,28 +184,32 @@ class Files:
 
     def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> "Iterator[bytes | str]":
         """Yield the bytes of each piece, or why it cannot be read; those of no length are not asked for."""
-        questions = self._connection.connected().shell.engine.questions
-        asked: deque[tuple[list[int], RangesQuestion, Promise]] = deque()
+        asked: deque[_Asked] = deque()
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
                 while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
-                    wanted = part[part["length"] > 0]
-                    asked.append((part["length"].tolist(), *questions.ranges(tree.digest, wanted)))
+                    asked.append(self._ask(tree, part["length"].tolist(), part[part["length"] > 0]))
                 if not asked:
                     return
-                lengths, question, promise = asked[0]
                 try:
-                    promise.result(self._timeout_ns / 1e9 + _GRACE_S)
+                    asked[0].promise.result(self._timeout_ns / 1e9 + _GRACE_S)
                 except TimeoutError:
                     raise self._lost("a part of a file") from None
-                asked.popleft()
-                results = iter(question.results())
-                for length in lengths:
+                one = asked.popleft()
+                self._connections.end(one.load, sum(one.lengths))
+                results = iter(one.question.results())
+                for length in one.lengths:
                     yield next(results) if length else b""
         finally:
-            for _, _, promise in asked:
-                promise.cancel()  # after an interrupt no caller waits for it
+            for one in asked:
+                one.promise.cancel()  # after an interrupt no caller waits for it
+                self._connections.end(one.load, sum(one.lengths))
+
+    def _ask(self, tree: Tree, lengths: list[int], wanted: npt.NDArray[np.void]) -> "_Asked":
+        load = self._connections.begin(sum(lengths))
+        questions = load.connection.connected().shell.engine.questions
+        return _Asked(lengths, load, *questions.ranges(tree.digest, wanted))
 
     def _lost(self, what: str) -> PeerLostError:
         return PeerLostError(
@@ -200,8 +218,8 @@ class Files:
         )
 
     def close(self) -> None:
-        """End this process's connection. A second call does nothing."""
-        self._connection.close()
+        """End this process's connections. A second call does nothing."""
+        self._connections.close()
 
     def __repr__(self) -> str:
         """Return the address, and how many entries there are. Never waits."""

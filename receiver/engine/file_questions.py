@@ -8,6 +8,7 @@ from emlio.formats.plain import checksums_of
 from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
+from emlio.session.questions import SHORT_ANSWER_BYTES
 from emlio.session.trees import TreeCollector
 from emlio.store.tree import Tree
 from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
@@ -66,7 +67,7 @@ class TreeQuestion(OpenQuestion):
 class RangesQuestion(OpenQuestion):
     """For ranges of files of one tree, by the first daemon that has it.
 
-    A range that cannot be read fails, and the others are read all the same.
+    A range that no daemon can read fails, and the others are read all the same.
     """
 
     kind = AskRanges
@@ -85,8 +86,10 @@ class RangesQuestion(OpenQuestion):
         self._place = 0  # of the first of them
         self._count = len(ranges)
         self._others: set[str] = set()  # daemons with another tree
+        self._unable: set[str] = set()  # those that cannot read the first range
         self._heard: list[tuple[int, list[int], Ranges]] = []
         self._failures: dict[int, str] = {}
+        self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
         self.done = not len(ranges)
 
     def source(self) -> Source | None:
@@ -94,8 +97,14 @@ class RangesQuestion(OpenQuestion):
         return next(iter(self._sources()), None)
 
     def about(self) -> AskRanges:
-        """Return the question for the ranges that are left."""
-        return AskRanges(tree=self._tree, ranges=self._left.tobytes())
+        """Return the question for the first ranges that are left, the last one of which may be cut: as much as fits."""
+        ends = np.cumsum(self._left["length"], dtype=np.int64)
+        count = int(np.searchsorted(ends, self.message_bytes)) + 1
+        asked = self._left[:count]
+        if int(ends[len(asked) - 1]) > self.message_bytes:
+            asked = asked.copy()
+            asked["length"][-1] -= int(ends[count - 1]) - self.message_bytes
+        return AskRanges(tree=self._tree, ranges=asked.tobytes())
 
     def hear(self, source: Source, told: Told) -> None:
         """Take what was read.
@@ -115,10 +124,10 @@ class RangesQuestion(OpenQuestion):
         found: list[bytes | str] = [b""] * self._count
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            good: list[bool] = (checksums_of(memoryview(told.payload), np.array(sizes, np.int64)) == crcs).tolist()
+            good: list[bool] = (checksums_of(told.payload, np.array(sizes, np.int64)) == crcs).tolist()
             at = 0
             for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
-                part, before = told.payload[at : at + size], found[place]
+                part, before = bytes(told.payload[at : at + size]), found[place]
                 found[place] = before + part if before and isinstance(before, bytes) else part
                 at += size
                 if not is_good:
@@ -141,19 +150,24 @@ class RangesQuestion(OpenQuestion):
 
     def _failed(self, source: Source, told: Absent) -> None:
         if told.code not in (NO_TREE, OTHER_TREE):
-            self._failures[self._place] = told.text
-            self._drop(1)
+            self._unable.add(source.peer_name)
+            if not self._sources():
+                self._failures[self._place] = told.text
+                self._drop(1)
             return
         self._others.add(source.peer_name)
-        if not self._sources():
+        if all(one.peer_name in self._others for one in self._pool.sources):  # one that is away may have it
             raise _refusal(source, told)
 
     def _drop(self, count: int) -> None:
+        if count:
+            self._unable.clear()
         self._left = self._left[count:]
         self._place += count
 
     def _sources(self) -> list[Source]:
-        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in self._others]
+        passed_over = self._others | self._unable
+        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in passed_over]
 
 
 def _refusal(source: Source, told: Absent) -> EmlioError:

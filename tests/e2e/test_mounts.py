@@ -1,5 +1,6 @@
 """`emlio run` and `emlio mount` with unmodified programs, a daemon over loopback, and faults of each of them."""
 
+import ctypes
 import errno
 import os
 import shlex
@@ -155,6 +156,7 @@ def test_several_datasets_are_seen_at_directories_of_their_own(tmp_path: Path, f
         (("ADDRESS=DIRno", "--", "true"), 2, "which does not exist"),
         (("ADDRESS=/etc/passwd", "--", "true"), 2, "which is no directory"),
         (("ADDRESS=DIR", "true"), 2, "then -- and a command"),
+        (("ADDRESS=DIR", "ADDRESS=DIR/../seen", "--", "true"), 2, "no DIR may be another one"),
         (("--order", "no-file", "ADDRESS=DIR", "--", "true"), 2, "--order must be a file"),
         (("--window", "1MiB", "ADDRESS=DIR", "--", "true"), 2, "--window must be at least 8MiB"),
     ],
@@ -169,6 +171,42 @@ def test_statuses_and_errors_say_what_was_wrong(
     assert said in done.stderr.decode()
 
 
+def test_a_command_may_be_a_file_of_the_dataset_and_begin_among_them(
+    tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    """The parent ignores the ends of its children, as some that start services do; that is inherited."""
+    (folder / "program").write_text("#!/bin/sh\ncat README\nexit 42\n")
+    (folder / "program").chmod(0o755)
+    ignores = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with _daemon(tmp_path) as daemon:
+        words = [*_EMLIO, "run", f"{daemon.address('x')}=.", "--", f"{directory}/program"]
+        done = subprocess.run(
+            [sys.executable, "-c", ignores, *words], cwd=directory, capture_output=True, timeout=_LIMIT_S, check=False
+        )
+    assert (done.stdout, done.stderr) == ((folder / "README").read_bytes(), b"")
+    assert done.returncode == 42
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user")
+def test_no_namespace_is_entered_where_its_user_cannot_be_named() -> None:
+    """As where AppArmor restricts user namespaces; here since /proc is read-only."""
+    program = "from emlio.cli.own_namespace import enter_own_namespace as enter; import os; print(enter(), os.getuid())"
+    outer = 'mount --bind /proc /proc && mount -o remount,bind,ro /proc && exec "$@"'
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", outer, "sh", *user, sys.executable, "-c", program],
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+        text=True,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "False 65534\n", done
+
+
 def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, directory: Path) -> None:
     with _daemon(tmp_path) as daemon:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,6 +218,43 @@ def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, di
         with _mounted(daemon.address("x"), directory) as mount:
             subprocess.run(["umount", directory], check=True, timeout=_LIMIT_S)
             assert mount.wait(_LIMIT_S) == 0
+
+
+def test_a_signal_that_another_thread_gets_ends_a_mount(tmp_path: Path, folder: Path, directory: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory) as mount:
+        threads = [int(name) for name in os.listdir(f"/proc/{mount.pid}/task")]
+        assert libc.tgkill(mount.pid, max(threads), signal.SIGTERM) == 0
+        assert mount.wait(_LIMIT_S) == 0
+
+
+def test_a_mount_that_was_unmounted_ends_though_another_namespace_has_it(
+    tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory, "--timeout", "1s") as mount:
+        copy = subprocess.Popen(["unshare", "-m", "sh", "-c", "echo here; exec sleep 60"], stdout=subprocess.PIPE)
+        try:
+            assert copy.stdout is not None
+            if copy.stdout.readline() != b"here\n":
+                pytest.skip("mount namespaces are not allowed here")
+            subprocess.run(["umount", directory], check=True, timeout=_LIMIT_S)
+            assert mount.wait(40) == 0
+        finally:
+            copy.kill()
+            copy.communicate()
+
+
+def test_a_mount_ends_at_once_while_the_daemon_is_away(tmp_path: Path, folder: Path, directory: Path) -> None:
+    with _daemon(tmp_path) as daemon, _mounted(daemon.address("x"), directory) as mount:
+        daemon.kill()
+        read = subprocess.Popen(["cat", directory / "big"], stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            read.wait(1.0)
+        begun = time.monotonic()
+        mount.terminate()
+        assert mount.wait(_LIMIT_S) == 0
+        assert time.monotonic() - begun < 20  # the timeout is 60 s
+        assert read.wait(_LIMIT_S) == 1
 
 
 def test_reads_wait_for_a_daemon_that_is_killed_and_started_again(

@@ -3,10 +3,11 @@
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, FileError
+from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import attach, detach, device_number
 from emlio.files.mount.source import Range, Source
 from emlio.native.fuse import Counts, FuseSession, Miss
@@ -35,6 +37,8 @@ _ANSWERING: Final = 8
 
 _WAIT_MS: Final = 60_000
 _END_S: Final = 30.0
+_UNMOUNTED_S: Final = 3.0
+"""Where it was unmounted before, but is in use, its requests come as long as this process lives."""
 
 
 class Mount:
@@ -47,7 +51,7 @@ class Mount:
     Attributes:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
-        failed: reads that the source did not answer.
+        failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -72,10 +76,10 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
-        self.failed = 0
         self._source = source
-        self._calls, self._counting = Condition(), Lock()
-        self._under_way = 0
+        self.failures = Failures(self.directory)
+        self._changed = Condition()
+        self._calls = 0
         self._closed = False
         self._device = attach(self.directory)
         try:
@@ -107,6 +111,11 @@ class Mount:
         """True once it was closed here."""
         return self._closed
 
+    @property
+    def is_mounted(self) -> bool:
+        """True until it is unmounted where this process sees it. Open files, and copies that others see, serve on after that."""
+        return device_number(self.directory) == self._number
+
     def push(
         self,
         memory: npt.NDArray[np.uint8],
@@ -117,13 +126,13 @@ class Mount:
         withheld: _Ints,
     ) -> npt.NDArray[np.int32]:
         """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
-        with self._call():
-            return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+        with self._call() as session:
+            return session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
     def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
         """Free the pages of files: as many bytes from an offset on."""
-        with self._call():
-            self._session.drop(entries + 1, offsets, size)
+        with self._call() as session:
+            session.drop(entries + 1, offsets, size)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -131,19 +140,21 @@ class Mount:
 
     def close(self) -> None:
         """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
-        with self._calls:
+        with self._changed:
             if self._closed:
                 return
             self._closed = True
         self._session.stop()
-        if device_number(self.directory) == self._number:
+        was_mounted = self.is_mounted
+        if was_mounted:
             self._session.abort()
             detach(self.directory, self._number)
+        until = time.monotonic() + (_END_S if was_mounted else _UNMOUNTED_S)
         for thread in self._threads:
-            thread.join(_END_S)
+            thread.join(max(until - time.monotonic(), 0))
         left = [thread.name for thread in self._threads if thread.is_alive()]
-        with self._calls:
-            if not self._calls.wait_for(lambda: not self._under_way, _END_S):
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._calls, _END_S):
                 left.append("a push")
         if left:  # what they use stays until the process ends
             _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
@@ -161,18 +172,18 @@ class Mount:
         self.close()
 
     @contextmanager
-    def _call(self) -> Generator[None]:
-        """Keep the session until another thread's call is over."""
-        with self._calls:
+    def _call(self) -> Generator[FuseSession]:
+        """Yield the session, which is not freed meanwhile."""
+        with self._changed:
             if self._closed:
                 raise ClosedError(f"the mount at {self.directory} was closed")
-            self._under_way += 1
+            self._calls += 1
         try:
-            yield
+            yield self._session
         finally:
-            with self._calls:
-                self._under_way -= 1
-                self._calls.notify_all()
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
 
@@ -199,18 +210,15 @@ class Mount:
             for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
                 given += 1
                 if isinstance(found, OSError):
-                    self._fail(1)
-                    _log.warning("a read at %s failed: %s", self.directory, found)
+                    self.failures.tell(found, reads=1)
+                else:
+                    self.failures.end()
                 yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
         except Exception as error:  # noqa: BLE001  # of any source
-            self._fail(len(misses) - given)
-            _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
+            if not isinstance(error, ClosedError):
+                self.failures.tell(error, reads=len(misses) - given)
         for _ in range(given, len(misses)):
             yield errno.EIO
-
-    def _fail(self, count: int) -> None:
-        with self._counting:
-            self.failed += count
 
 
 def _named(task: Callable[[], object]) -> None:

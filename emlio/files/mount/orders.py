@@ -35,7 +35,10 @@ _LIST_S: Final = 600.0
 
 
 class Orders:
-    """Takes paths, and gives an agent their files' numbers. Each owner has one order. Threads may share it."""
+    """Takes paths, and gives an agent their files' numbers. Each owner has one order. Threads may share it.
+
+    Owners of hints are named by their process and the order's name: what processes left that have ended is replaced.
+    """
 
     def __init__(self, agent: Agent, tree: Tree) -> None:
         """See the class."""
@@ -63,7 +66,8 @@ class Orders:
         if len(files):
             self._list(files)
         with self._lock:
-            self._agent.forget(self._names.pop(owner, 0))
+            for one in [one for one in self._names if one == owner or _has_left(one, owner)]:
+                self._agent.forget(self._names.pop(one))
             if len(files):
                 self._names[owner] = self._agent.hint(files)
             if len(self._names) > _MOST_OWNERS:
@@ -89,3 +93,9 @@ class Orders:
             timeout=_LIST_S,
             check=False,
         )
+
+
+def _has_left(owner: str, next_owner: str) -> bool:
+    """Return whether an order is of a process that has ended, and of the same name as the next one: see `HintListener`."""
+    (process, _, name), next_name = owner.partition(" "), next_owner.partition(" ")[2]
+    return name == next_name and process.isdecimal() and not os.path.exists(f"/proc/{process}")
