@@ -5,9 +5,10 @@ import logging
 import os
 import select
 import signal
+import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,16 +96,10 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     logging.getLogger("emlio").setLevel(logging.WARNING)
     security = Security(keys=options.folder)
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
-        tree, stopped = files.tree, Waker()
-
-        def stop(*_: object) -> None:
-            stopped.wake()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, stop)
+        tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
         bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
-        with Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
+        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
             orders = Orders(agent, tree)
 
             def figures() -> MountFigures:
@@ -116,9 +111,29 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
                 size = f"{counted(now.files, 'file')}, {format_size(now.size_bytes)}"
                 say_ready(f"{address} is mounted at {directory}: {size}")
                 _wait((stopped, agent.mount.ended), figures)
+                files.close()  # what waits for a daemon that is away must not hold the end up
 
 
-def _wait(ends: Sequence[Waker], figures: Callable[[], MountFigures]) -> None:
+def _heard(*_: object) -> None:
+    """Do nothing: the descriptor has told it."""
+
+
+@contextmanager
+def _ending_signals() -> Generator[int]:
+    """Yield a descriptor that has bytes once a signal came, whichever thread it interrupted."""
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _heard)
+        try:
+            yield heard.fileno()
+        finally:
+            signal.set_wakeup_fd(before)
+
+
+def _wait(ends: Sequence[int | Waker], figures: Callable[[], MountFigures]) -> None:
     """Wait for one of these; show meanwhile on a terminal what is pushed."""
     waits = select.poll()
     for end in ends:

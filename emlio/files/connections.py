@@ -3,7 +3,7 @@
 import os
 from copy import copy
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 from emlio.errors import EmlioError
@@ -13,7 +13,8 @@ from emlio.session.questions import SHORT_ANSWER_BYTES
 __all__ = ["Connections", "Load"]
 
 _FULL_BYTES = 4 << 20
-"""Bytes under way over each connection at which another one is made if the path can use it."""
+_FAST_BYTES = 2 << 20
+"""Another connection is made if so much is asked for over each, and the window of one shows that the path is fast."""
 
 _MOST = 8
 """Each is a session at the daemon, and a thread here."""
@@ -34,8 +35,6 @@ class _Of:
     all: list[Load]
     most: int = 1 + _MOST
     lock: Lock = field(default_factory=Lock)
-    making: list[Thread] = field(default_factory=list[Thread])
-    closed: bool = False
 
 
 class Connections:
@@ -56,13 +55,12 @@ class Connections:
     def begin(self, size_bytes: int) -> Load:
         """Return the connection for an answer of so many bytes, which are under way until `end`."""
         mine = self._of.setdefault(os.getpid(), _Of([Load(self.first)]))
-        engine = self.first.connected().shell.engine
         with mine.lock:
             found = mine.all[0]
             if size_bytes > SHORT_ANSWER_BYTES:
                 found = min(mine.all[1:] or mine.all, key=lambda load: load.bytes_under_way)
-                if found.bytes_under_way >= _FULL_BYTES and not any(one.is_alive() for one in mine.making):
-                    self._make_more(mine, min(1 + engine.connections_wanted(), mine.most) - len(mine.all))
+                if found.bytes_under_way >= _FULL_BYTES and self._uses_more(mine):
+                    found = self._another(mine) or found
             found.bytes_under_way += size_bytes
             return found
 
@@ -71,38 +69,30 @@ class Connections:
         with self._of[os.getpid()].lock:
             load.bytes_under_way -= size_bytes
 
-    def _make_more(self, mine: _Of, wanted: int) -> None:
-        """Begin to make as many connections as there are, at most: each takes several round trips, for which no read waits."""
-        mine.making = [
-            Thread(target=self._make, args=(mine,), name="emlio-connect", daemon=True)
-            for _ in range(0 if mine.closed else min(wanted, len(mine.all)))
-        ]
-        for thread in mine.making:
-            thread.start()
+    def _uses_more(self, mine: _Of) -> bool:
+        """Return whether the path can use more connections than there are."""
+        if len(mine.all) >= mine.most or len(mine.all) > self.first.connected().shell.engine.connections_wanted():
+            return False
+        windows = (load.connection.connected().shell.engine.questions.asker.window_bytes for load in mine.all)
+        return max(windows) >= _FAST_BYTES
 
-    def _make(self, mine: _Of) -> None:
+    def _another(self, mine: _Of) -> Load | None:
         made = copy(self.first)
         try:
             made.connected()
         except EmlioError:  # the daemon has no session for it, or is away: those that are there go on
             made.close()
-            with mine.lock:
-                mine.most = len(mine.all)
-            return
-        with mine.lock:
-            mine.all.append(Load(made))
+            mine.most = len(mine.all)
+            return None
+        mine.all.append(Load(made))
+        return mine.all[-1]
 
     def close(self) -> None:
         """End this process's connections."""
-        mine = self._of.get(os.getpid())
-        if mine is not None:
-            with mine.lock:
-                mine.closed = True
-            for thread in mine.making:
-                thread.join()
-            for load in mine.all[1:]:
-                load.connection.close()
         self.first.close()
+        mine = self._of.get(os.getpid())
+        for load in mine.all[1:] if mine is not None else ():
+            load.connection.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs to connect by itself."""

@@ -46,19 +46,20 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Args:
         paths: as the program will open them. One that occurs twice is read twice.
         name: of the order, if this process has several: training and validation, say. An order replaces the one of the
-            same name of this process in the same mount.
+            same name of this process in the same mount, and those of processes that have ended.
 
     Returns:
         How many are no files of a mount that was told.
     """
     folder = socket_folder(os.environ)
+    is_own = _is_own(folder)  # in a shared /tmp another user may have made it
     places: dict[bytes, tuple[Path, bytes] | None] = {}
     told: dict[Path, list[bytes]] = {}
     unknown = 0
     for path in paths:
         head, _, last = os.path.abspath(os.fsencode(path)).rpartition(b"/")
         if head not in places:
-            places[head] = _mount_of(folder, os.path.realpath(head))
+            places[head] = _mount_of(folder, os.path.realpath(head)) if is_own else None
         place = places[head]
         if place is None:
             unknown += 1
@@ -79,16 +80,18 @@ def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
     answer = _send(where, b"\0".join((name.encode().replace(b"\0", b""), *inside)), _ANSWER_S)
-    return int(answer or len(inside))
+    return int(answer) if answer.isdigit() else len(inside)
 
 
 def ask_mounts(directory: str | None = None) -> list[bytes]:
     """Return what each mount of this user does, or only the one at a directory, as the agent tells it; none if it is gone."""
     folder = socket_folder(os.environ)
+    if not _is_own(folder):
+        return []
     if directory is not None:
         found = [folder / _socket_name(os.fsencode(os.path.realpath(directory)))]
     else:
-        found = sorted(folder.iterdir()) if folder.is_dir() else []
+        found = sorted(folder.iterdir())
     return [answer for where in found if (answer := _send(where, b"", _SILENT_S))]
 
 
@@ -114,6 +117,15 @@ def _short_path(where: Path) -> Generator[str]:
         yield f"/proc/self/fd/{folder}/{where.name}"
     finally:
         os.close(folder)
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder is this user's alone."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _socket_name(directory: bytes) -> str:
@@ -147,8 +159,7 @@ class HintListener:
             OSError: the socket cannot be made.
         """
         folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if not _is_own(folder):
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
         self._where = folder / _socket_name(os.fsencode(directory))
         self._take, self._figures = take, figures
@@ -190,13 +201,17 @@ class HintListener:
                 link, _ = self._socket.accept()
             except OSError:
                 return
-            with link:
-                try:
-                    self._hear(link)
-                except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
-                    _log.warning("an order of files was not understood: %s", error)
+            # In a thread: a program may be stopped while it tells its order.
+            Thread(target=self._hear, args=(link,), name="emlio-hint", daemon=True).start()
 
     def _hear(self, link: socket.socket) -> None:
+        with link:
+            try:
+                self._answer(link)
+            except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
+                _log.warning("an order of files was not understood: %s", error)
+
+    def _answer(self, link: socket.socket) -> None:
         link.settimeout(_SILENT_S)
         heard = bytearray()
         while more := link.recv(_CHUNK_BYTES):

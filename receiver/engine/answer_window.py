@@ -1,4 +1,4 @@
-"""How many bytes of answers a daemon is asked for at once. Pure."""
+"""The bytes of answers that a daemon is asked for at once. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from emlio.wire.limits import MOST_RANGE_QUESTIONS, RECORD_BYTES_PER_REPLY
 __all__ = ["AnswerWindow", "Awaited"]
 
 _AHEAD_NS = 50_000_000
-"""What comes in this time is asked for beyond that of a round trip: neither thread must be prompt, and a queue on the
-path, in which an answer that is waited for stands behind the others, is no longer."""
+"""As many bytes as come in this time are asked for beyond those of a round trip: neither thread must be prompt, and a queue
+on the path, in which an answer that is waited for stands behind the others, is no longer."""
 
 _LEAST_BYTES = 128 << 10
 _FIRST_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class AnswerWindow:
 
     @property
     def has_room(self) -> bool:
-        """Whether another long answer may be asked for."""
+        """True if another long answer may be asked for."""
         return self._under_way < self._bytes and self._open < _MOST_QUESTIONS
 
     def ask(self, size_bytes: int, now_ns: int) -> Awaited:

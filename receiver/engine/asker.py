@@ -108,6 +108,11 @@ class Asker:
         self.ended = False
         self.error: EmlioError = PeerLostError("the loader has ended, so no daemon can be asked")
 
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes of long answers that one daemon is asked for at once; for any thread."""
+        return max((window.size_bytes for window in list(self._windows.values())), default=0)
+
     def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
         """Ask these questions when their daemons are there and take more.
 

@@ -89,7 +89,7 @@ class TreeQuestion(OpenQuestion):
 class RangesQuestion(OpenQuestion):
     """For ranges of files of one tree, by the first daemon that has it.
 
-    A range that cannot be read fails, and the others are read all the same.
+    A range that no daemon can read fails, and the others are read all the same.
     """
 
     kind = AskRanges
@@ -108,6 +108,7 @@ class RangesQuestion(OpenQuestion):
         self._place = 0  # of the first of them
         self._count = len(ranges)
         self._others: set[str] = set()  # daemons with another tree
+        self._unable: set[str] = set()  # those that cannot read the first range
         self._heard: list[tuple[int, _Ints, Ranges]] = []
         self._failures: dict[int, str] = {}
         self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
@@ -167,19 +168,24 @@ class RangesQuestion(OpenQuestion):
 
     def _failed(self, source: Source, told: Absent) -> None:
         if told.code not in (NO_TREE, OTHER_TREE):
-            self._failures[self._place] = told.text
-            self._drop(1)
+            self._unable.add(source.peer_name)
+            if not self._sources():
+                self._failures[self._place] = told.text
+                self._drop(1)
             return
         self._others.add(source.peer_name)
-        if not self._sources():
+        if all(one.peer_name in self._others for one in self._pool.sources):  # one that is away may have it
             raise _refusal(source, told)
 
     def _drop(self, count: int) -> None:
+        if count:
+            self._unable.clear()
         self._left = self._left[count:]
         self._place += count
 
     def _sources(self) -> list[Source]:
-        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in self._others]
+        passed_over = self._others | self._unable
+        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in passed_over]
 
 
 def _refusal(source: Source, told: Absent) -> EmlioError:

@@ -148,12 +148,7 @@ def _why_none(served: ServedDataset) -> str:
 
 
 def _walk(served: ServedDataset) -> TreeReader:
-    walked = walk_tree(served.dataset.folder_store.folder)
-    if len(walked.tree) > MAX_TREE_ENTRIES:
-        raise DatasetError(
-            f"the folder of {served.name} must have at most {MAX_TREE_ENTRIES:,} entries to be listed, has "
-            f"{len(walked.tree):,}"
-        )
+    walked = walk_tree(served.dataset.folder_store.folder, MAX_TREE_ENTRIES)
     _LOG.info("dataset %s: its folder has %s", served.name, counted(len(walked.tree) - 1, "entry", "entries"))
     whats = ("links that lead out of it", "entries that are no file, folder or link", "folders that cannot be read")
     left_out = [f"{count:,} {what}" for count, what in zip(walked.left_out, whats, strict=True) if count]

@@ -1,6 +1,5 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
-import logging
 import time
 from collections.abc import Sequence
 from os import PathLike
@@ -11,6 +10,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import ClosedError
 from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
@@ -24,7 +24,6 @@ from emlio.thread_name import show_thread_name
 
 __all__ = ["Agent"]
 
-_log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
 
 _PUSHING: Final = 4
@@ -118,7 +117,7 @@ class Agent:
             pushed_bytes=counts.stored_bytes,
             on_demand=counts.missed,
             answered=counts.answered,
-            failed=self.mount.failed + counts.late + counts.refused,
+            failed=self.mount.failures.reads + counts.late + counts.refused,
             orders=orders,
         )
 
@@ -168,9 +167,10 @@ class Agent:
         while (moves := self._next()) is not None:
             try:
                 self._carry_out(moves, source)
+            except ClosedError:  # the source, or the mount: there will be no more to push
+                return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
-                if not self._closing:
-                    _log.warning("files at %s were not pushed: %s", self.mount.directory, error)
+                self.mount.failures.tell(error)
 
     def _next(self) -> Moves | None:
         with self._changed:
@@ -192,6 +192,8 @@ class Agent:
             begin = part.stop
             good = read.sizes == sizes[part]
             good[list(read.failures)] = False
+            if not read.failures:
+                self.mount.failures.end()
             memory = np.frombuffer(read.memory, np.uint8)
             moved = entries[part][good], offsets[part][good]
             self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, FileError
+from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import attach, detach, device_number
 from emlio.files.mount.source import Source
 from emlio.native.fuse import Counts, FuseSession, Miss
@@ -46,7 +47,7 @@ class Mount:
     Attributes:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
-        failed: reads that the source did not answer.
+        failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -71,11 +72,11 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
-        self.failed = 0
-        self._source = source
-        self._calls, self._counting = Condition(), Lock()
-        self._under_way = 0
+        self._tree, self._source = tree, source
+        self.failures = Failures(self.directory)
+        self._changed = Condition()
         self._closed = False
+        self._calls = 0
         self._device = attach(self.directory)
         try:
             self._session = FuseSession(
@@ -116,13 +117,13 @@ class Mount:
         withheld: _Ints,
     ) -> npt.NDArray[np.int32]:
         """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
-        with self._call():
-            return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+        with self._call() as session:
+            return session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
     def drop(self, entries: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
         """Free the pages of files: see `emlio.native.fuse.FuseSession.drop`, with entries for inodes."""
-        with self._call():
-            self._session.drop(entries + 1, offsets, size, forgotten)
+        with self._call() as session:
+            session.drop(entries + 1, offsets, size, forgotten)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -130,7 +131,7 @@ class Mount:
 
     def close(self) -> None:
         """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
-        with self._calls:
+        with self._changed:
             if self._closed:
                 return
             self._closed = True
@@ -141,8 +142,8 @@ class Mount:
         for thread in self._threads:
             thread.join(_END_S)
         left = [thread.name for thread in self._threads if thread.is_alive()]
-        with self._calls:
-            if not self._calls.wait_for(lambda: not self._under_way, _END_S):
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._calls, _END_S):
                 left.append("a push")
         if left:  # what they use stays until the process ends
             _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
@@ -160,18 +161,18 @@ class Mount:
         self.close()
 
     @contextmanager
-    def _call(self) -> Generator[None]:
-        """Keep the session until another thread's call is over."""
-        with self._calls:
+    def _call(self) -> Generator[FuseSession]:
+        """Yield the session, which is not freed meanwhile."""
+        with self._changed:
             if self._closed:
                 raise ClosedError(f"the mount at {self.directory} was closed")
-            self._under_way += 1
+            self._calls += 1
         try:
-            yield
+            yield self._session
         finally:
-            with self._calls:
-                self._under_way -= 1
-                self._calls.notify_all()
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
 
@@ -196,25 +197,23 @@ class Mount:
         try:
             for read in self._source.read_ranges(misses[:, 1] - 1, misses[:, 2], misses[:, 3]):
                 errors = np.zeros(len(read.starts), np.int32)
-                self._fail(len(read.failures))
                 for place, why in read.failures.items():
                     errors[place] = errno.EIO
-                    _log.warning("a read at %s failed: entry %d: %s", self.directory, misses[given + place, 1] - 1, why)
+                    path = os.fsdecode(self._tree.path(int(misses[given + place, 1]) - 1))
+                    self.failures.tell(f"{path!r} cannot be read: {why}", reads=1)
+                if not read.failures:
+                    self.failures.end()
                 memory = np.frombuffer(read.memory, np.uint8)
                 part = misses[given : given + len(errors)]
                 self._session.answer(part[:, 0], part[:, 1], memory, read.starts, read.sizes, errors)
                 given += len(errors)
         except Exception as error:  # noqa: BLE001  # of any source
-            self._fail(len(misses) - given)
-            _log.warning("%d reads at %s failed: %s", len(misses) - given, self.directory, error)
+            if not isinstance(error, ClosedError):
+                self.failures.tell(error, reads=len(misses) - given)
         left = misses[given:]
         nothing = np.zeros(len(left), np.int64)
         failed = np.full(len(left), errno.EIO, np.int32)
         self._session.answer(left[:, 0], left[:, 1], np.zeros(0, np.uint8), nothing, nothing, failed)
-
-    def _fail(self, count: int) -> None:
-        with self._counting:
-            self.failed += count
 
 
 def _named(task: Callable[[], object]) -> None:

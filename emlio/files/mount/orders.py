@@ -17,7 +17,10 @@ _MOST_OWNERS: Final = 1024
 
 
 class Orders:
-    """Takes paths, and gives an agent their files' numbers. Each owner has one order. Threads may share it."""
+    """Takes paths, and gives an agent their files' numbers. Each owner has one order. Threads may share it.
+
+    Owners of hints are named by their process and the order's name: what processes left that have ended is replaced.
+    """
 
     def __init__(self, agent: Agent, tree: Tree) -> None:
         """See the class."""
@@ -39,8 +42,15 @@ class Orders:
     def take_files(self, owner: str, files: npt.NDArray[np.int64]) -> None:
         """Replace an owner's order by the numbers of files."""
         with self._lock:
-            self._agent.forget(self._names.pop(owner, 0))
+            for one in [one for one in self._names if one == owner or _has_left(one, owner)]:
+                self._agent.forget(self._names.pop(one))
             if len(files):
                 self._names[owner] = self._agent.hint(files)
             if len(self._names) > _MOST_OWNERS:
                 self._agent.forget(self._names.pop(next(iter(self._names))))
+
+
+def _has_left(owner: str, next_owner: str) -> bool:
+    """Return whether an order is of a process that has ended, and of the same name as the next one: see `HintListener`."""
+    (process, _, name), next_name = owner.partition(" "), next_owner.partition(" ")[2]
+    return name == next_name and process.isdecimal() and not os.path.exists(f"/proc/{process}")

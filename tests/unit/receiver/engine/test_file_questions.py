@@ -125,6 +125,18 @@ def test_a_daemon_with_the_same_tree_is_asked_where_one_has_another() -> None:
     assert _results(question) == [b"a"]
 
 
+def test_a_range_that_one_daemon_cannot_read_is_asked_of_another() -> None:
+    pool = _Pool(2)
+    question, answer = pool.ranges((1, 0, 1), (2, 0, 1))
+    pool.answer(_CHANGED)
+    pool.answer(_told(b"a"))
+    pool.answer(_CHANGED)
+    assert [number for number, _ in pool.sent] == [0, 1, 0, 1]
+    pool.answer(_CHANGED)
+    answer.result(0)
+    assert _results(question) == [b"a", "it was replaced"]
+
+
 def test_where_no_daemon_has_the_tree_that_is_the_error() -> None:
     pool = _Pool(2)
     _, answer = pool.ranges((1, 0, 1))
@@ -132,6 +144,19 @@ def test_where_no_daemon_has_the_tree_that_is_the_error() -> None:
     pool.answer(_OTHER)
     with pytest.raises(DatasetError, match=r"the folder has changed\. Connect again"):
         answer.result(0)
+
+
+def test_a_daemon_that_is_away_and_may_have_the_tree_is_waited_for() -> None:
+    pool = _Pool(2)
+    pool.sources.all[0].lost()
+    question, answer = pool.ranges((1, 0, 1))
+    pool.answer(_OTHER)
+    assert not answer.done()
+    pool.sources.all[0].come_back()
+    pool.asker.tick()
+    pool.answer(_told(b"a"))
+    answer.result(0)
+    assert _results(question) == [b"a"]
 
 
 def test_what_is_left_is_asked_again_after_a_daemon_was_lost() -> None:

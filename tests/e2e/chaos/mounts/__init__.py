@@ -1,0 +1,1 @@
+"""Mounts read through faults, drawn from seeds, every byte compared (scripts/chaos mounts)."""
