@@ -193,9 +193,7 @@ class Agent:
             begin = part.stop
             good = read.sizes == sizes[part]
             good[list(read.failures)] = False
-            for why in read.failures.values():
-                self.mount.failures.tell(why)
-            if good.any():
+            if not read.failures:
                 self.mount.failures.end()
             memory = np.frombuffer(read.memory, np.uint8)
             moved = entries[part][good], offsets[part][good]

@@ -42,7 +42,7 @@ class Lister:
             directory: where they are mounted.
             max_files: of the folders that are listed: each takes about 1 kB of the kernel's memory.
         """
-        self._tree, self._directory, self._most = tree, directory, max_files
+        self._tree, self._directory = tree, directory
         self._parents = tree.parents()
         self._lock = Lock()
         self._listed = np.zeros(len(tree), np.bool_)
@@ -62,18 +62,18 @@ class Lister:
             forgotten: how many were not known to the kernel when they were pushed, since the beginning.
         """
         with self._lock:
-            if forgotten - self._forgotten > _FORGOTTEN:
-                self._listed[:] = False
-                self._left, self._forgotten = self._most, forgotten
+            again = forgotten - self._forgotten > _FORGOTTEN
+            self._forgotten = forgotten if again else self._forgotten
             folders, first = np.unique(self._parents[files], return_index=True)
-            new = folders[np.argsort(first)]
-            new = new[~self._listed[new]]
-            new = new[np.cumsum(self._tree.sizes[new]) <= self._left]
+            wanted = folders[np.argsort(first)]
+            known = self._listed[wanted]
+            fits = np.cumsum(np.where(known, 0, self._tree.sizes[wanted])) <= self._left
+            self._left -= int(self._tree.sizes[wanted[fits & ~known]].sum())
+            self._listed[wanted[fits]] = True
+            new = wanted[fits & (~known | again)]
             self._running = [one for one in self._running if one.poll() is None]
             if not len(new):
                 return
-            self._left -= int(self._tree.sizes[new].sum())
-            self._listed[new] = True
             with TemporaryFile() as paths:
                 paths.write(b"\0".join(self._tree.path(folder) for folder in new.tolist()))
                 paths.seek(0)

@@ -75,7 +75,7 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
-        self._source = source
+        self._tree, self._source = tree, source
         self.failures = Failures(self.directory)
         self._changed = Condition()
         self._calls = 0
@@ -209,8 +209,9 @@ class Mount:
                 errors = np.zeros(len(read.starts), np.int32)
                 for place, why in read.failures.items():
                     errors[place] = errno.EIO
-                    self.failures.tell(why, reads=1)
-                if len(read.failures) < len(errors):
+                    path = os.fsdecode(self._tree.path(int(misses[given + place, 1]) - 1))
+                    self.failures.tell(f"{path!r} cannot be read: {why}", reads=1)
+                if not read.failures:
                     self.failures.end()
                 memory = np.frombuffer(read.memory, np.uint8)
                 part = misses[given : given + len(errors)]
