@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from emlio.cli.mount_options import SEQUENTIAL, MountOptions, add_mount_flags, c
 from emlio.errors import ConfigError
 from emlio.files.files import Files
 from emlio.files.hints import HintListener, socket_folder
-from emlio.files.mount import Agent, MountFigures, Orders, mount_families
+from emlio.files.mount import Agent, Mount, MountFigures, Orders, mount_families
 from emlio.files.mount.window import LEAST_WINDOW_BYTES
 from emlio.logs import set_up_logging
 from emlio.metrics.address import parse_address
@@ -31,7 +31,6 @@ from emlio.receiver.addresses.security import Security
 from emlio.receiver.setup.recovery import Recovery
 from emlio.store.tree import Tree
 from emlio.units import counted, format_size
-from emlio.waker import Waker
 
 __all__ = ["HELP", "add_arguments", "run", "serve_mount"]
 
@@ -98,10 +97,8 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
         tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with (
-            _ending_signals() as stopped,
-            Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent,
-        ):
+        bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
+        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
             orders = Orders(agent, tree)
 
             def figures() -> MountFigures:
@@ -112,8 +109,29 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
                 now = figures()
                 size = f"{counted(now.files, 'file')}, {format_size(now.size_bytes)}"
                 say_ready(f"{address} is mounted at {directory}: {size}")
-                _wait((stopped, agent.mount.ended), figures)
+                _wait_for_end(stopped, agent.mount, limit_s, figures)
                 files.close()  # what waits for a daemon that is away must not hold the end up
+
+
+def _wait_for_end(stopped: int, mount: Mount, spare_s: float, figures: Callable[[], MountFigures]) -> None:
+    """Wait for a signal, or until the file system is gone; show meanwhile on a terminal what is pushed.
+
+    One that was unmounted stays while its files are open, or while another mount namespace has a copy: not for longer than this.
+    """
+    waits = select.poll()
+    waits.register(stopped, select.POLLIN)
+    waits.register(mount.ended, select.POLLIN)
+    with open("/proc/self/mountinfo", "rb") as changes, Progress("pushed", None, in_bytes=True) as progress:
+        waits.register(changes, select.POLLPRI)
+        shown_bytes = 0
+        while mount.is_mounted:
+            if any(ready != changes.fileno() for ready, _ in waits.poll(_REDRAW_MS if sys.stderr.isatty() else None)):
+                return
+            pushed_bytes = figures().pushed_bytes
+            progress.add(pushed_bytes - shown_bytes)
+            shown_bytes = pushed_bytes
+        waits.unregister(changes)
+    waits.poll(int(spare_s * 1000))
 
 
 def _heard(*_: object) -> None:
@@ -133,19 +151,6 @@ def _ending_signals() -> Generator[int]:
             yield heard.fileno()
         finally:
             signal.set_wakeup_fd(before)
-
-
-def _wait(ends: Sequence[int | Waker], figures: Callable[[], MountFigures]) -> None:
-    """Wait for one of these; show meanwhile on a terminal what is pushed."""
-    waits = select.poll()
-    for end in ends:
-        waits.register(end, select.POLLIN)
-    with Progress("pushed", None, in_bytes=True) as progress:
-        shown_bytes = 0
-        while not waits.poll(_REDRAW_MS if sys.stderr.isatty() else None):
-            pushed_bytes = figures().pushed_bytes
-            progress.add(pushed_bytes - shown_bytes)
-            shown_bytes = pushed_bytes
 
 
 def _listener(directory: str, orders: Orders, figures: Callable[[], MountFigures]) -> HintListener:

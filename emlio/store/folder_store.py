@@ -301,12 +301,16 @@ def _walk_one(
 
 
 def _target(folder: Folder, name: str) -> os.stat_result | None:
-    """Return the status of a link's target; None if it is a folder or does not exist."""
+    """Return the status of a link's target; None if it is a folder or does not exist, as at the end of a loop of links."""
     try:
         status = folder.stat(name)
         must_be_file(folder.path / name, status)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
     return status
 
 

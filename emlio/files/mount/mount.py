@@ -3,7 +3,8 @@
 import errno
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from threading import Condition, Thread
@@ -12,12 +13,11 @@ from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import attach, detach, device_number
-from emlio.files.mount.source import Range, Source
+from emlio.files.mount.source import Source
 from emlio.native.fuse import Counts, FuseSession, Miss
 from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
@@ -36,6 +36,8 @@ _ANSWERING: Final = 8
 
 _WAIT_MS: Final = 60_000
 _END_S: Final = 30.0
+_UNMOUNTED_S: Final = 3.0
+"""Where it was unmounted before, but is in use, its requests come as long as this process lives."""
 
 
 class Mount:
@@ -76,8 +78,8 @@ class Mount:
         self._source = source
         self.failures = Failures(self.directory)
         self._changed = Condition()
-        self._closed = False
         self._calls = 0
+        self._closed = False
         self._device = attach(self.directory)
         try:
             self._session = FuseSession(
@@ -108,6 +110,11 @@ class Mount:
         """True once it was closed here."""
         return self._closed
 
+    @property
+    def is_mounted(self) -> bool:
+        """True until it is unmounted where this process sees it. Open files, and copies that others see, serve on after that."""
+        return device_number(self.directory) == self._number
+
     def push(
         self,
         memory: npt.NDArray[np.uint8],
@@ -121,10 +128,10 @@ class Mount:
         with self._call() as session:
             return session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
-    def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
-        """Free the pages of files: as many bytes from an offset on."""
+    def drop(self, entries: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
+        """Free the pages of files: see `emlio.native.fuse.FuseSession.drop`, with entries for inodes."""
         with self._call() as session:
-            session.drop(entries + 1, offsets, size)
+            session.drop(entries + 1, offsets, size, forgotten)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -137,11 +144,13 @@ class Mount:
                 return
             self._closed = True
         self._session.stop()
-        if device_number(self.directory) == self._number:
+        was_mounted = self.is_mounted
+        if was_mounted:
             self._session.abort()
             detach(self.directory, self._number)
+        until = time.monotonic() + (_END_S if was_mounted else _UNMOUNTED_S)
         for thread in self._threads:
-            thread.join(_END_S)
+            thread.join(max(until - time.monotonic(), 0))
         left = [thread.name for thread in self._threads if thread.is_alive()]
         with self._changed:
             if not self._changed.wait_for(lambda: not self._calls, _END_S):
@@ -188,27 +197,32 @@ class Mount:
                     self.on_reads(told)
             except Exception:  # noqa: BLE001  # the reads must be answered all the same
                 _log.exception("reads at %s were not looked at", self.directory)
-            misses = [miss for miss in told if miss.unique]  # a tripwire's read was answered
-            for miss, found in zip(misses, self._bytes_of(misses), strict=True):
-                self._session.answer([(miss, found)])
+            misses = np.array([miss for miss in told if miss.unique], np.int64)  # a tripwire's read was answered
+            if len(misses):
+                self._fetch(misses)
 
-    def _bytes_of(self, misses: list[Miss]) -> Iterator[Buffer | int]:
-        """Yield the bytes of each read, or an error of the system."""
+    def _fetch(self, misses: _Ints) -> None:
+        """Answer reads with bytes of the source, or with errors."""
         given = 0
-        ranges = [Range(miss.inode - 1, miss.offset, miss.size) for miss in misses]
         try:
-            for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
-                given += 1
-                if isinstance(found, OSError):
-                    self.failures.tell(found, reads=1)
-                else:
+            for read in self._source.read_ranges(misses[:, 1] - 1, misses[:, 2], misses[:, 3]):
+                errors = np.zeros(len(read.starts), np.int32)
+                for place, why in read.failures.items():
+                    errors[place] = errno.EIO
+                    self.failures.tell(why, reads=1)
+                if len(read.failures) < len(errors):
                     self.failures.end()
-                yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
+                memory = np.frombuffer(read.memory, np.uint8)
+                part = misses[given : given + len(errors)]
+                self._session.answer(part[:, 0], part[:, 1], memory, read.starts, read.sizes, errors)
+                given += len(errors)
         except Exception as error:  # noqa: BLE001  # of any source
             if not isinstance(error, ClosedError):
                 self.failures.tell(error, reads=len(misses) - given)
-        for _ in range(given, len(misses)):
-            yield errno.EIO
+        left = misses[given:]
+        nothing = np.zeros(len(left), np.int64)
+        failed = np.full(len(left), errno.EIO, np.int32)
+        self._session.answer(left[:, 0], left[:, 1], np.zeros(0, np.uint8), nothing, nothing, failed)
 
 
 def _named(task: Callable[[], object]) -> None:

@@ -14,8 +14,11 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+from emlio.errors import ClosedError
 from emlio.files.mount import Mount
+from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import device_number
+from emlio_testing.clock import ManualClock
 from emlio_testing.file_reader import FileReader
 from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
 
@@ -226,6 +229,57 @@ def test_a_mount_in_use_is_taken_away(folder: Path) -> None:
     with suppress(OSError):  # it is closed all the same
         os.close(held)
     assert os.listdir(folder) == []
+
+
+class _Late(np.ndarray[tuple[int], np.dtype[np.int64]]):
+    """Entries with which a push begins, and goes on once another thread has tried to close the mount."""
+
+    closes: Thread
+
+    def __add__(self, other: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:  # type: ignore[override]
+        self.closes.start()
+        self.closes.join(1.5)
+        return np.asarray(self) + other
+
+
+@pytest.mark.parametrize("call", ["push", "drop"])
+def test_a_mount_that_is_closed_waits_for_a_push(call: str, folder: Path) -> None:
+    tree = _many(3)
+    mount = Mount(tree.tree, folder, MemorySource(tree))
+    entries = np.array(tree.files).view(_Late)
+    entries.closes = Thread(target=mount.close)
+    zeros, sizes = np.zeros(3, np.int64), np.full(3, 1000)
+    if call == "push":
+        memory = np.zeros(3000, np.uint8)
+        assert mount.push(memory, entries, zeros, np.arange(3) * 1000, sizes, zeros).tolist() == [errno.ENODEV] * 3
+    else:
+        mount.drop(entries, zeros, PAGE)
+    entries.closes.join(20)
+    assert not entries.closes.is_alive()
+    with pytest.raises(ClosedError):
+        mount.drop(np.array(tree.files), zeros, PAGE)
+
+
+def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    failures = Failures("/mounted", clock)
+    for _ in range(50):
+        failures.tell(OSError("no daemon"))
+        failures.end()  # a read beside it
+    failures.tell("another reason")
+    assert [record.getMessage() for record in caplog.records] == [
+        "files at /mounted cannot be read: no daemon",
+        "files at /mounted cannot be read: another reason",
+    ]
+    clock.advance(11_000_000_000)
+    failures.tell("no daemon")
+    assert len(caplog.records) == 2  # it is the same outage still
+    failures.end()
+    failures.tell("no daemon")
+    assert len(caplog.records) == 3
+    for number in range(1000):
+        failures.tell(f"reason {number}")
+    assert len(caplog.records) < 200
 
 
 def test_a_mount_that_others_unmounted_closes(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 
 from emlio_testing.mounted_trees import mount_is_refused
 from emlio_testing.processes import fork_server
@@ -45,9 +47,14 @@ def _runs(
     def run(seed: int) -> RunResult:
         return MountRun(draw(seed, only), known, logs / f"seed-{seed}").run()
 
+    stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
     with ThreadPoolExecutor(jobs) as pool:
         running: set[Future[RunResult]] = set()
         for seed in seeds:
+            if stopped.is_set():  # those that are under way end well
+                break
             running.add(pool.submit(run, seed))
             if len(running) >= jobs:
                 done, running = wait(running, return_when=FIRST_COMPLETED)

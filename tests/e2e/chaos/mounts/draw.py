@@ -42,7 +42,7 @@ class Kind(StrEnum):
         return self in _GONE or self in (Kind.DAEMON_OTHER, Kind.LINK_LOST)
 
 
-_SOAKING_US: Final = (5_000, 8_000, 200_000)
+_SOAKING_US: Final = (30_000, 50_000, 1_000_000)
 """Between two files: a run of an hour leaves the machine to others."""
 
 _GONE: Final = (Kind.AGENT_KILL, Kind.AGENT_END, Kind.UNMOUNT_LAZY, Kind.UNMOUNT_HELPED, Kind.UNMOUNT_FORCED)
