@@ -28,7 +28,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader has read in an epoch; `sum` is that of the first eight bytes of each file, modulo 2^64."""
+    """The files that a reader has read in an epoch; `sum` is that of the first eight bytes of each file, modulo 2^64."""
 
     elapsed_ns: int
     cpu_ns: int
@@ -38,7 +38,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LibraryOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader of EMLIO reads, and how: lists have names, one a line, or all files' for the loader."""
+    """The order for a reader of EMLIO: lists have names, one a line, or all files' for the loader."""
 
     library: str
     address: str

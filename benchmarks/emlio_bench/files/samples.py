@@ -86,7 +86,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What the samples of a scenario share.
+    """The surroundings that the samples of a scenario share.
 
     Attributes:
         folder: the files.

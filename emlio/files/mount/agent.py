@@ -204,13 +204,13 @@ class Agent:
             self._drop(passed)  # the window has moved on meanwhile, or has ended
 
     def _drop(self, pieces: _Ints) -> None:
-        """Free the pages of pieces that are noted as leaving."""
-        entries, offsets = pieces
+        """Free the pages of pieces that are in `_leaving`."""
         try:
             if pieces.size:
-                forgotten = (self._sizes[entries] <= PIECE_BYTES) & ~self._lister.are_kept(entries)
-                self.mount.drop(entries, offsets, PIECE_BYTES, forgotten)
+                forgotten = (self._sizes[pieces[0]] <= PIECE_BYTES) & ~self._lister.are_kept(pieces[0])
+                self.mount.drop(pieces[0], pieces[1], PIECE_BYTES, forgotten)
         finally:
             with self._changed:
                 self._leaving = [other for other in self._leaving if other is not pieces]
-                self._changed.notify_all()
+                if pieces.size:
+                    self._changed.notify_all()
