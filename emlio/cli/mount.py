@@ -136,6 +136,10 @@ def _wait_for_end(stopped: int, mount: Mount, spare_s: float, figures: Callable[
     waits.poll(int(spare_s * 1000))
 
 
+def _heed(*_: object) -> None:
+    """Do nothing: the wait ends by the descriptor."""
+
+
 @contextmanager
 def _ending_signals() -> Generator[int]:
     """Yield a descriptor that has bytes once a signal came, whichever thread it interrupted."""
@@ -144,7 +148,7 @@ def _ending_signals() -> Generator[int]:
         told.setblocking(False)
         before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _heed)
         try:
             yield heard.fileno()
         finally:
