@@ -22,7 +22,7 @@ enum {
     ACCESS = 34, CREATE, INTERRUPT, BMAP, DESTROY, IOCTL, BATCH_FORGET = 42, FALLOCATE, READDIRPLUS, RENAME2,
     COPY_FILE_RANGE = 47, TMPFILE = 51
 };
-enum { NOTIFY_STORE = 4 };
+enum { NOTIFY_INVAL_ENTRY = 3, NOTIFY_STORE };
 
 typedef struct {
     uint32_t size, opcode;
@@ -89,6 +89,12 @@ typedef struct {
     uint32_t size, padding;
 } store_notice;
 
+typedef struct {
+    uint64_t parent;
+    uint32_t name_bytes, flags;
+} entry_notice; /* the name follows, and a NUL */
+
+_Static_assert(sizeof(entry_notice) == 16, "struct fuse_notify_inval_entry_out");
 _Static_assert(sizeof(request) == 40, "struct fuse_in_header");
 _Static_assert(sizeof(response) == 16, "struct fuse_out_header");
 _Static_assert(sizeof(attributes) == 88, "struct fuse_attr");
@@ -167,8 +173,8 @@ typedef struct notifying {
     _Atomic int64_t since_ns;
 } notifying;
 
-enum { COUNT_REQUESTS, COUNT_ANSWERED, COUNT_MISSED, COUNT_STORED, COUNT_STORED_BYTES, COUNT_UNKNOWN, COUNT_DROPPED, COUNT_LATE,
-       COUNT_REFUSED, COUNTS };
+enum { COUNT_REQUESTS, COUNT_ANSWERED, COUNT_MISSED, COUNT_STORED, COUNT_STORED_BYTES, COUNT_UNKNOWN, COUNT_DROPPED,
+       COUNT_FORGOTTEN, COUNT_LATE, COUNT_REFUSED, COUNTS };
 
 #define BUCKETS (1u << 14)
 

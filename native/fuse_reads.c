@@ -417,31 +417,64 @@ EXPORTED void emlio_fuse_push(session *of, int64_t n, const pushed *all) {
     free(held);
 }
 
-/* Free the pages of `size` bytes, from an offset on, of each of `n` files, and take their tripwires away.
+/* Take the tripwires of a file away whose bytes begin in a range. */
+static void take_tripwires(session *of, uint64_t inode, uint64_t offset, uint64_t size) {
+    pthread_mutex_lock(&of->lock);
+    for (holding **link = &of->held[BUCKET(inode)]; *link;) {
+        holding *one = *link;
+        if (one->inode != inode || !one->is_wire || one->offset < offset || one->offset - offset >= size) {
+            link = &one->next;
+            continue;
+        }
+        *link = one->next;
+        free(one);
+    }
+    pthread_mutex_unlock(&of->lock);
+}
+
+/* Let the kernel forget an entry, its attributes and its pages, once it is not in use. It may wait for those who look into the
+   folder: the threads that serve them do not come here. */
+static int forget(const session *of, uint64_t inode) {
+    size_t bytes;
+    const uint8_t *name = name_at(&of->files, (int64_t)inode - 1, &bytes);
+    const entry_notice notice = {(uint64_t)of->files.of.parents[inode - 1] + 1, (uint32_t)bytes, 0};
+    const response head = {(uint32_t)(sizeof head + sizeof notice + bytes + 1), NOTIFY_INVAL_ENTRY, 0};
+    const struct iovec parts[] = {{(void *)(uintptr_t)&head, sizeof head},
+                                  {(void *)(uintptr_t)&notice, sizeof notice},
+                                  {(void *)(uintptr_t)name, bytes},
+                                  {(void *)(uintptr_t)"", 1}};
+    return writev(of->device, parts, 4) >= 0;
+}
+
+/* Free the pages of `size` bytes, from an offset on, of each of `n` files, and take their tripwires away. The kernel forgets
+   those that are marked, if it can.
 
    With an advice, not with FUSE_NOTIFY_INVAL_INODE, which makes the kernel ask for the attributes again, and waits for pages. */
-EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes, const int64_t *offsets, int64_t size) {
+EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes, const int64_t *offsets, const uint8_t *forgotten,
+                              int64_t size) {
     const int root = open_root(of);
     char path[PATH_MAX];
+    notifying call;
+    pthread_mutex_lock(&of->lock);
+    begin_call(of, &call);
+    pthread_mutex_unlock(&of->lock);
     for (int64_t i = 0; i < n; i++) {
         if (inodes[i] < 1 || !is_kind(&of->files, (uint64_t)inodes[i], S_IFREG) || offsets[i] < 0) continue;
-        const uint64_t inode = (uint64_t)inodes[i], offset = (uint64_t)offsets[i];
-        pthread_mutex_lock(&of->lock);
-        for (holding **link = &of->held[BUCKET(inode)]; *link;) {
-            holding *one = *link;
-            if (one->inode != inode || !one->is_wire || one->offset < offset || one->offset - offset >= (uint64_t)size) {
-                link = &one->next;
-                continue;
-            }
-            *link = one->next;
-            free(one);
+        const uint64_t inode = (uint64_t)inodes[i];
+        take_tripwires(of, inode, (uint64_t)offsets[i], (uint64_t)size);
+        atomic_store(&call.since_ns, now_ns());
+        if (forgotten[i] && forget(of, inode)) {
+            count_one(of, COUNT_FORGOTTEN);
+            continue;
         }
-        pthread_mutex_unlock(&of->lock);
         if (root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) continue;
         const int file = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (file < 0) continue;
         if (!posix_fadvise(file, offsets[i], size, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
         close(file);
     }
+    pthread_mutex_lock(&of->lock);
+    end_call(of, &call);
+    pthread_mutex_unlock(&of->lock);
     if (root >= 0) close(root);
 }

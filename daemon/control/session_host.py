@@ -349,7 +349,7 @@ class SessionHost:
         """Send a message; return whether the peer is connected."""
         return self._socket.send(identity, encode_control(message)).reached
 
-    def _send_to(self, client: Client, data: bytes) -> Sent:
+    def _send_to(self, client: Client, data: bytes | memoryview) -> Sent:
         sent = self._socket.send(client.identity, data)
         client.reached = sent.reached
         if sent.reached and not sent.taken:

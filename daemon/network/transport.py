@@ -119,7 +119,7 @@ class ControlSocket:
             key=bytes.fromhex(_told(identity, "User-Id")) if self._asks_keys else b"",
         )
 
-    def send(self, identity: bytes, data: bytes) -> Sent:
+    def send(self, identity: bytes, data: bytes | memoryview) -> Sent:
         """Send to a peer; the message is dropped if the peer does not read, or is gone."""
         try:
             tracker = self.socket.send_multipart((identity, data), zmq.DONTWAIT, copy=False, track=True)

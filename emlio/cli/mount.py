@@ -97,10 +97,8 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
         tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
-        with (
-            _ending_signals() as stopped,
-            Agent(tree, directory, files, window_bytes=options.window_bytes, limit_s=limit_s) as agent,
-        ):
+        bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
+        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
             orders = Orders(agent, tree)
 
             def figures() -> MountFigures:
@@ -136,8 +134,8 @@ def _wait_for_end(stopped: int, mount: Mount, spare_s: float, figures: Callable[
     waits.poll(int(spare_s * 1000))
 
 
-def _heed(*_: object) -> None:
-    """Do nothing: the wait ends by the descriptor."""
+def _heard(*_: object) -> None:
+    """Do nothing: the descriptor has told it."""
 
 
 @contextmanager
@@ -148,7 +146,7 @@ def _ending_signals() -> Generator[int]:
         told.setblocking(False)
         before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _heed)
+            signal.signal(number, _heard)
         try:
             yield heard.fileno()
         finally:

@@ -25,6 +25,7 @@ class MountOptions:
     Attributes:
         order: a file with paths, "sequential", or None if it is not known.
         window_bytes: of the page cache.
+        max_files: that the kernel keeps known.
         timeout_ns: how long reads wait for a daemon that is away.
         folder: the key folder; None for the usual one.
         metrics: the host and port at which they are served; None for nowhere.
@@ -32,6 +33,7 @@ class MountOptions:
 
     order: str | None
     window_bytes: int
+    max_files: int
     timeout_ns: int
     folder: Path | None
     metrics: tuple[str, int] | None = None
@@ -53,6 +55,14 @@ def add_mount_flags(parser: argparse.ArgumentParser) -> None:
         help="page cache for files that are read ahead, at least 8MiB (default: 256MiB)",
     )
     parser.add_argument(
+        "--max-files",
+        metavar="N",
+        type=int,
+        default=2_000_000,
+        help="files of known orders that the kernel keeps in mind after they were read, with about 1 kB for each; others "
+        "are looked up again (default: 2000000)",
+    )
+    parser.add_argument(
         "--timeout",
         metavar="TIME",
         default="60s",
@@ -66,9 +76,12 @@ def options_of(arguments: argparse.Namespace) -> MountOptions:
     order: str | None = arguments.order
     if order not in (None, SEQUENTIAL) and not os.path.isfile(order):
         raise ConfigError(f"--order must be a file with paths, or {SEQUENTIAL}, got {order!r}, which is no file")
+    if arguments.max_files < 0:
+        raise ConfigError(f"--max-files must be at least 0, got {arguments.max_files}")
     return MountOptions(
         order=None if order is None else order if order == SEQUENTIAL else os.path.abspath(order),
         window_bytes=parsed("--window", parse_size, arguments.window),
+        max_files=arguments.max_files,
         timeout_ns=parsed("--timeout", parse_duration_ns, arguments.timeout),
         folder=arguments.folder,
     )

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from emlio.cli.key_folder import add_example
 from emlio.cli.mount_options import MountOptions, add_mount_flags, checked_directory, options_of
@@ -55,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Mount, run the command, unmount, and return its status."""
     mounts, words = _split(arguments.words)
     options = options_of(arguments)
-    if shutil.which(words[0]) is None:
-        print(f"emlio run: error: the command is not an executable program: {words[0]}", file=sys.stderr)
-        return _NOT_FOUND
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where it is ignored, as a parent may have left it, no child is waited for
     enter_own_namespace()
     with tempfile.TemporaryDirectory(prefix="emlio-run-", ignore_cleanup_errors=True) as sockets:
         environment = {**os.environ, _SOCKETS: sockets}
@@ -67,6 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
                 _start(address, directory, options, environment, agents)
             if not all(os.read(ready, 1) for ready in agents.values()):
                 return 2  # the agent has told why
+            with suppress(OSError):
+                os.chdir(os.getcwd())  # what is mounted over it
+            if shutil.which(words[0]) is None:  # now: it may be one of the files
+                print(f"emlio run: error: the command is not an executable program: {words[0]}", file=sys.stderr)
+                return _NOT_FOUND
             status = run_command(words, environment)
         finally:
             _end(agents)
@@ -84,6 +90,10 @@ def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
         if not address or word.startswith("-"):
             raise ConfigError(f"expected ADDRESS=DIR after all options and before --, got {word!r}")
         mounts.append((address, checked_directory(directory)))
+    places = sorted(os.path.join(os.path.realpath(directory), "") for _, directory in mounts)
+    for place, below in pairwise(places):
+        if below.startswith(place):
+            raise ConfigError(f"no DIR may be another one or lie below it, got {place} and {below}")
     return mounts, list(words[mark + 1 :])
 
 

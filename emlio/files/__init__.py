@@ -11,7 +11,8 @@ docs/reference/files.md says what each call does. The file system for fsspec is 
 """
 
 from emlio.files.files import Files
+from emlio.files.hinting_sampler import HintingSampler
 from emlio.files.hints import hint
 from emlio.store.tree import Entry, Tree
 
-__all__ = ["Entry", "Files", "Tree", "hint"]
+__all__ = ["Entry", "Files", "HintingSampler", "Tree", "hint"]

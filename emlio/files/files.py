@@ -7,9 +7,9 @@ Covers: the public methods, cutting what is wanted into questions, many of which
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -19,36 +19,60 @@ import numpy.typing as npt
 
 from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
+from emlio.files.connections import Connections, Load
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
-from emlio.receiver.engine.file_questions import RangesQuestion
+from emlio.receiver.engine.file_questions import RangesQuestion, RangesRead
 from emlio.receiver.process_connection import ProcessConnection
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.session.questions import RANGE
-from emlio.store.folder import Kind
 from emlio.store.tree import Tree
 from emlio.units import counted, format_duration
 from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Files"]
 
+_Ints = npt.NDArray[np.int64]
 Path = str | bytes | PathLike[str]
 Request = Path | tuple[Path | int, int, int]
+
+_ALL = 1 << 62
+"""More bytes than a file has."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """A range of a file that there is; none of it may be left behind the file's end."""
+    """Requests as ranges of files, none of which ends behind its file; (n,) each.
 
-    path: Path | int
-    file: int
-    offset: int
-    length: int
+    Attributes:
+        paths: as they were asked for.
+        files: their numbers.
+        offsets: the first byte of each.
+        lengths: its bytes; none where there is an error.
+        errors: of paths where no file is, by place.
+    """
+
+    paths: Sequence[Path | int]
+    files: _Ints
+    offsets: _Ints
+    lengths: _Ints
+    errors: Mapping[int, FileError]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A question for pieces, or for those that have bytes, over one of the connections."""
+
+    wanted: npt.NDArray[np.bool_]
+    size_bytes: int
+    load: Load
+    question: RangesQuestion
+    promise: Promise
 
 
 @suggests_arguments
@@ -78,7 +102,10 @@ class Files:
         if not parsed.peers:
             raise ConfigError(f"Files reads from a daemon, emlio://HOST:PORT/DATASET, got {str(address)!r}")
         self._timeout_ns = recovery.timeout_ns
-        self._connection = ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        self._connections = Connections(
+            ProcessConnection(parsed, recovery, security, kind="Files", noun="the files are")
+        )
+        self._connection = self._connections.first
         self._tree: Tree | None = None
         self._digest = b""
 
@@ -101,7 +128,7 @@ class Files:
             PeerLostError: no daemon answered in time.
         """
         return self.read_many(
-            [path if length is None and not offset else (path, offset, 1 << 62 if length is None else length)]
+            [path if length is None and not offset else (path, offset, _ALL if length is None else length)]
         )[0]
 
     @raises_interrupts
@@ -123,23 +150,31 @@ class Files:
 
     def read_each(self, requests: Iterable[Request]) -> "Iterator[bytes | FileError]":
         """Yield what `read_many` returns, in order, or the error of a file that cannot be read; the others are read."""
-        tree, folders, left = self.tree, dict[bytes, int](), iter(requests)
-        found: deque[_Found | FileError] = deque()
+        tree, left = self.tree, iter(requests)
+        asked: deque[_Found] = deque()
 
         def pieces() -> Iterator[npt.NDArray[np.void]]:
             """Look up as many as fill a question, while those before are under way."""
-            while some := [_find(tree, request, folders) for request in islice(left, RANGES_PER_REQUEST)]:
-                found.extend(some)
-                yield _cut(some)
+            while some := list(islice(left, RANGES_PER_REQUEST)):
+                asked.append(_find(tree, some))
+                yield _cut(asked[-1])
 
-        answers = self._answers(tree, pieces())
-        for first in answers:
-            one = found.popleft()
-            if isinstance(one, FileError):
-                yield one
-            else:
-                more = range(RECORD_BYTES_PER_REPLY, one.length, RECORD_BYTES_PER_REPLY)
-                yield _joined(tree, one, [first, *(next(answers) for _ in more)])
+        parts = (part for read in self._answers(tree, pieces()) for part in _split(read))
+        for first in parts:
+            yield from _whole(tree, asked.popleft(), chain([first], parts))
+
+    def read_ranges(self, files: _Ints, offsets: _Ints, lengths: _Ints) -> Iterator[RangesRead]:
+        """Yield the bytes of ranges of files, in order, many in one memory: see `emlio.files.mount.source.Source`.
+
+        Args:
+            files: (n,) their numbers in the tree.
+            offsets: (n,) the first byte of each.
+            lengths: (n,) at most 1 MiB of each, all inside the file.
+
+        Raises:
+            PeerLostError: no daemon answered in time.
+        """
+        yield from self._answers(self.tree, iter([_ranges(files, offsets, lengths)]))
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -168,30 +203,33 @@ class Files:
             self._tree, self._digest = tree, tree.digest
             return tree
 
-    def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> "Iterator[bytes | str]":
-        """Yield the bytes of each piece, or why it cannot be read; those of no length are not asked for."""
-        questions = self._connection.connected().shell.engine.questions
-        asked: deque[tuple[list[int], RangesQuestion, Promise]] = deque()
+    def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> Iterator[RangesRead]:
+        """Yield what was read of the ranges, in order, many at once; those of no length are not asked for."""
+        asked: deque[_Asked] = deque()
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
                 while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
-                    wanted = part[part["length"] > 0]
-                    asked.append((part["length"].tolist(), *questions.ranges(tree.digest, wanted)))
+                    asked.append(self._ask(tree, part))
                 if not asked:
                     return
-                lengths, question, promise = asked[0]
                 try:
-                    promise.result(self._timeout_ns / 1e9 + _GRACE_S)
+                    asked[0].promise.result(self._timeout_ns / 1e9 + _GRACE_S)
                 except TimeoutError:
                     raise self._lost("a part of a file") from None
-                asked.popleft()
-                results = iter(question.results())
-                for length in lengths:
-                    yield next(results) if length else b""
+                one = asked.popleft()
+                self._connections.end(one.load, one.size_bytes)
+                yield _with_empty(one.question.result(), one.wanted)
         finally:
-            for _, _, promise in asked:
-                promise.cancel()  # after an interrupt no caller waits for it
+            for one in asked:
+                one.promise.cancel()  # after an interrupt no caller waits for it
+                self._connections.end(one.load, one.size_bytes)
+
+    def _ask(self, tree: Tree, part: npt.NDArray[np.void]) -> "_Asked":
+        wanted, size_bytes = part["length"] > 0, int(part["length"].sum())
+        load = self._connections.begin(size_bytes)
+        questions = load.connection.connected().shell.engine.questions
+        return _Asked(wanted, size_bytes, load, *questions.ranges(tree.digest, part[wanted]))
 
     def _lost(self, what: str) -> PeerLostError:
         return PeerLostError(
@@ -200,8 +238,8 @@ class Files:
         )
 
     def close(self) -> None:
-        """End this process's connection. A second call does nothing."""
-        self._connection.close()
+        """End this process's connections. A second call does nothing."""
+        self._connections.close()
 
     def __repr__(self) -> str:
         """Return the address, and how many entries there are. Never waits."""
@@ -223,41 +261,54 @@ class Files:
         return {**self.__dict__, "_tree": None}
 
 
-def _find(tree: Tree, request: Request, folders: dict[bytes, int]) -> _Found | FileError:
-    """Return what a request means, or the error of its path; `folders` are those that were looked up before."""
-    path, offset, length = request if isinstance(request, tuple) else (request, 0, 1 << 62)
-    if offset < 0 or length < 0:
-        raise ConfigError(f"offset and length must be at least 0, got {offset} and {length}")
+def _find(tree: Tree, requests: Sequence[Request]) -> _Found:
+    """Return what requests mean."""
+    paths, begins, most = zip(*(one if isinstance(one, tuple) else (one, 0, _ALL) for one in requests), strict=True)
+    if min(begins) < 0 or min(most) < 0:
+        raise ConfigError(f"offset and length must be at least 0, got {min(begins)} and {min(most)}")
+    offsets, lengths = np.array([[min(one, _ALL) for one in column] for column in (begins, most)], np.int64)
+    files = np.array([path if isinstance(path, int) else -1 for path in paths], np.int64)
+    named = np.flatnonzero([not isinstance(path, int) for path in paths])
+    files[named] = tree.lookup_all([os.fsencode(path) for path in paths if not isinstance(path, int)])
+    good = files >= 0
+    good[good] = tree.are_files(files[good])
+    errors = {place: _error(tree, paths[place], int(offsets[place])) for place in np.flatnonzero(~good).tolist()}
+    sizes = np.where(good, tree.sizes[np.where(good, files, 0)], 0)
+    return _Found(paths, files, np.minimum(offsets, sizes), np.minimum(lengths, np.maximum(sizes - offsets, 0)), errors)
+
+
+def _error(tree: Tree, path: Path | int, offset: int) -> FileError:
+    """Return why there is no file at a path."""
+    number = errno.EISDIR
     try:
-        file = path if isinstance(path, int) else _number(tree, os.fsencode(path), folders)
+        if not isinstance(path, int):
+            tree.lookup(path)
     except FileError as error:
-        return _failed(_shown(tree, path), os.strerror(error.errno or errno.EIO), error.errno or errno.EIO, offset)
-    if tree.kind(file) is not Kind.FILE:
-        return _failed(_shown(tree, path), os.strerror(errno.EISDIR), errno.EISDIR, offset)
-    size = int(tree.sizes[file])
-    return _Found(path, file, min(offset, size), min(length, max(size - offset, 0)))
+        number = error.errno or errno.EIO
+    return _failed(_shown(tree, path), os.strerror(number), number, offset)
 
 
-def _number(tree: Tree, path: bytes, folders: dict[bytes, int]) -> int:
-    head, _, name = path.rpartition(b"/")
-    folder = folders.get(head)
-    if folder is None:
-        folder = folders[head] = tree.folder(head)
-    return tree.lookup(name, start=folder)
+def _counts(lengths: _Ints) -> _Ints:
+    """Return into how many pieces ranges are cut, of which one fits an answer; one for those of no length."""
+    counts: _Ints = np.maximum(-(-lengths // RECORD_BYTES_PER_REPLY), 1)
+    return counts
 
 
-def _cut(found: "Sequence[_Found | FileError]") -> npt.NDArray[np.void]:
-    """Return what is wanted in pieces of which one fits an answer; one of no length for what needs none."""
-    rows = [(one.file, one.offset, one.length) if isinstance(one, _Found) else (0, 0, 0) for one in found]
-    files, offsets, lengths = np.array(rows, np.int64).T
-    counts = np.maximum(-(-lengths // RECORD_BYTES_PER_REPLY), 1)
-    which = np.repeat(np.arange(len(found)), counts)
+def _cut(found: _Found) -> npt.NDArray[np.void]:
+    """Return what is wanted in pieces."""
+    counts = _counts(found.lengths)
+    if len(counts) == counts.sum():
+        return _ranges(found.files, found.offsets, found.lengths)
+    which = np.repeat(np.arange(len(counts)), counts)
     behind = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * RECORD_BYTES_PER_REPLY
-    pieces = np.empty(len(which), RANGE)
-    pieces["file"] = files[which]
-    pieces["offset"] = offsets[which] + behind
-    pieces["length"] = np.minimum(lengths[which] - behind, RECORD_BYTES_PER_REPLY)
-    return pieces
+    lengths = np.minimum(found.lengths[which] - behind, RECORD_BYTES_PER_REPLY)
+    return _ranges(found.files[which], found.offsets[which] + behind, lengths)
+
+
+def _ranges(files: _Ints, offsets: _Ints, lengths: _Ints) -> npt.NDArray[np.void]:
+    made = np.empty(len(files), RANGE)
+    made["file"], made["offset"], made["length"] = files, offsets, lengths
+    return made
 
 
 def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
@@ -272,12 +323,32 @@ def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
         begin = end
 
 
-def _joined(tree: Tree, found: _Found, parts: "list[bytes | str]") -> bytes | FileError:
-    good = [part for part in parts if isinstance(part, bytes)]
-    for part in parts:
-        if isinstance(part, str):
-            return _failed(_shown(tree, found.path), part, errno.EIO, found.offset)
-    return good[0] if len(good) == 1 else b"".join(good)
+def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:
+    """Return what was read with ranges of no length among those that were wanted."""
+    if wanted.all():
+        return read
+    starts, sizes = np.zeros((2, len(wanted)), np.int64)
+    starts[wanted], sizes[wanted] = read.starts, read.sizes
+    places = np.flatnonzero(wanted).tolist()
+    return RangesRead(read.memory, starts, sizes, {places[one]: why for one, why in read.failures.items()})
+
+
+def _split(read: RangesRead) -> "Iterator[bytes | str]":
+    """Yield the bytes of each range, or why there are none."""
+    for place, (begin, size) in enumerate(zip(read.starts.tolist(), read.sizes.tolist(), strict=True)):
+        yield read.failures[place] if place in read.failures else bytes(read.memory[begin : begin + size])
+
+
+def _whole(tree: Tree, found: _Found, parts: "Iterator[bytes | str]") -> "Iterator[bytes | FileError]":
+    """Yield the bytes of each request, of which there are one or more parts, or its error."""
+    for place, count in enumerate(_counts(found.lengths).tolist()):
+        pieces = [next(parts) for _ in range(count)]
+        error = found.errors.get(place)
+        good = [piece for piece in pieces if isinstance(piece, bytes)]
+        if error is None and len(good) < count:
+            why = next(piece for piece in pieces if isinstance(piece, str))
+            error = _failed(_shown(tree, found.paths[place]), why, errno.EIO, int(found.offsets[place]))
+        yield (good[0] if count == 1 else b"".join(good)) if error is None else error
 
 
 def _shown(tree: Tree, path: Path | int) -> Path:

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from threading import Lock
 from typing import Any, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -54,7 +53,6 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         super().__init__(**options)
         self._security = Security(keys=keys, daemon_key=daemon_key, encryption=encryption)
         self._recovery = Recovery(timeout=timeout)
-        self._lock = Lock()
         self._files: dict[str, Files] = {}
 
     @classmethod
@@ -74,18 +72,18 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         if not host or not dataset:
             raise FileNotFoundError(errno.ENOENT, "a path must be emlio://HOST:PORT/DATASET/PATH", path)
         place = f"{host}/{dataset}"
-        with self._lock:
-            if place not in self._files:
-                try:
-                    self._files[place] = Files(f"emlio://{place}", recovery=self._recovery, security=self._security)
-                except ConfigError as error:
-                    raise FileNotFoundError(errno.ENOENT, str(error), path) from error
-            return self._files[place], place, inside
+        found = self._files.get(place)
+        if found is None:
+            try:
+                made = Files(f"emlio://{place}", recovery=self._recovery, security=self._security)
+            except ConfigError as error:
+                raise FileNotFoundError(errno.ENOENT, str(error), path) from error
+            found = self._files.setdefault(place, made)  # without a lock, which a fork could leave held
+        return found, place, inside
 
     def close(self) -> None:
         """End the connections to all daemons; they are made again when they are needed."""
-        with self._lock:
-            closed, self._files = self._files, {}
+        closed, self._files = self._files, {}
         for files in closed.values():
             files.close()
 
@@ -200,15 +198,14 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         begins = starts if alike[0] else [starts] * len(paths)
         stops = ends if alike[1] else [ends] * len(paths)
         found: list[Any] = [None] * len(paths)
-        wanted: dict[str, list[tuple[int, Request]]] = {}
+        wanted: dict[str, tuple[Files, list[tuple[int, Request]]]] = {}
         for place, (path, begin, stop) in enumerate(zip(paths, begins, stops, strict=True)):
             try:
                 files, where, inside = self.files(path)
-                wanted.setdefault(where, []).append((place, _request(files, inside, begin, stop)))
+                wanted.setdefault(where, (files, []))[1].append((place, _request(files, inside, begin, stop)))
             except (FileError, FileNotFoundError) as error:
                 found[place] = _own(error, path) if isinstance(error, FileError) else error
-        for where, requests in wanted.items():
-            files = self._files[where]
+        for files, requests in wanted.values():
             answers = files.read_each([request for _, request in requests])
             for (place, _request_of), one in zip(requests, answers, strict=True):
                 found[place] = _own(one, paths[place]) if isinstance(one, FileError) else one

@@ -8,7 +8,6 @@ Each mount listens at a Unix socket in a folder that only its user can enter; th
 import hashlib
 import logging
 import os
-import select
 import socket
 import stat
 import sys
@@ -32,7 +31,6 @@ SOCKETS_VARIABLE: Final = "EMLIO_FILES_SOCKETS"
 """Names the folder of the sockets; `emlio run` sets it for its command."""
 
 _MOST_BYTES: Final = 1 << 30
-_MOST_PROCESSES: Final = 256
 _CHUNK_BYTES: Final = 1 << 20
 _SILENT_S: Final = 30.0
 _ANSWER_S: Final = 600.0
@@ -48,19 +46,20 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Args:
         paths: as the program will open them. One that occurs twice is read twice.
         name: of the order, if this process has several: training and validation, say. An order replaces the one of the
-            same name of this process in the same mount, and ends with the process.
+            same name of this process in the same mount, and those of processes that have ended.
 
     Returns:
         How many are no files of a mount that was told.
     """
     folder = socket_folder(os.environ)
+    is_own = _is_own(folder)  # in a shared /tmp another user may have made it
     places: dict[bytes, tuple[Path, bytes] | None] = {}
     told: dict[Path, list[bytes]] = {}
     unknown = 0
     for path in paths:
         head, _, last = os.path.abspath(os.fsencode(path)).rpartition(b"/")
         if head not in places:
-            places[head] = _mount_of(folder, os.path.realpath(head))
+            places[head] = _mount_of(folder, os.path.realpath(head)) if is_own else None
         place = places[head]
         if place is None:
             unknown += 1
@@ -81,16 +80,18 @@ def _mount_of(folder: Path, directory: bytes) -> tuple[Path, bytes] | None:
 
 def _tell(where: Path, name: str, inside: Sequence[bytes]) -> int:
     answer = _send(where, b"\0".join((name.encode().replace(b"\0", b""), *inside)), _ANSWER_S)
-    return int(answer or len(inside))
+    return int(answer) if answer.isdigit() else len(inside)
 
 
 def ask_mounts(directory: str | None = None) -> list[bytes]:
     """Return what each mount of this user does, or only the one at a directory, as the agent tells it; none if it is gone."""
     folder = socket_folder(os.environ)
+    if not _is_own(folder):
+        return []
     if directory is not None:
         found = [folder / _socket_name(os.fsencode(os.path.realpath(directory)))]
     else:
-        found = sorted(folder.iterdir()) if folder.is_dir() else []
+        found = sorted(folder.iterdir())
     return [answer for where in found if (answer := _send(where, b"", _SILENT_S))]
 
 
@@ -118,6 +119,15 @@ def _short_path(where: Path) -> Generator[str]:
         os.close(folder)
 
 
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder is this user's alone."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
 def _socket_name(directory: bytes) -> str:
     return hashlib.blake2b(directory, digest_size=12).hexdigest()
 
@@ -131,7 +141,7 @@ def socket_folder(environment: Mapping[str, str]) -> Path:
 
 
 class HintListener:
-    """The socket of one mount, and the thread that hears it, until `close`. Orders end with the process that told them."""
+    """The socket of one mount, and the thread that hears it, until `close`."""
 
     def __init__(
         self, directory: str, folder: Path, take: Callable[[str, Sequence[bytes]], int], figures: Callable[[], bytes]
@@ -141,7 +151,7 @@ class HintListener:
         Args:
             directory: where the mount is, without links.
             folder: of the sockets; is made if it is not there.
-            take: gets the owner and name of an order, and paths; returns how many are no files. No paths end it.
+            take: gets the owner and name of an order, and paths; returns how many are no files.
             figures: returns what the mount does.
 
         Raises:
@@ -149,8 +159,7 @@ class HintListener:
             OSError: the socket cannot be made.
         """
         folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if not _is_own(folder):
             raise ConfigError(f"the folder of sockets {folder} must belong to this user, with mode 0700. Remove it")
         self._where = folder / _socket_name(os.fsencode(directory))
         self._take, self._figures = take, figures
@@ -164,9 +173,6 @@ class HintListener:
         except BaseException:
             self._socket.close()
             raise
-        self._waits = select.poll()
-        self._handles: dict[int, int] = {}  # of processes that have told orders
-        self._owners: dict[int, set[str]] = {}
         self._thread = Thread(target=self._listen, name="emlio-hints", daemon=True)
         self._thread.start()
 
@@ -179,8 +185,6 @@ class HintListener:
         self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept
         self._thread.join()
         self._socket.close()
-        for handle in self._owners:
-            os.close(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -192,28 +196,22 @@ class HintListener:
 
     def _listen(self) -> None:
         show_thread_name()
-        self._waits.register(self._socket, select.POLLIN)
         while True:
-            for ready, _ in self._waits.poll():
-                if ready != self._socket.fileno():
-                    self._bury(ready)
-                    continue
-                try:
-                    link, _ = self._socket.accept()
-                except OSError:
-                    return
-                with link:
-                    self._heed(link)
-
-    def _heed(self, link: socket.socket) -> None:
-        try:
-            self._hear(link)
-        except ProcessLookupError:  # it has ended meanwhile, and its order with it
-            return
-        except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
-            _log.warning("an order of files was not understood: %s", error)
+            try:
+                link, _ = self._socket.accept()
+            except OSError:
+                return
+            # In a thread: a program may be stopped while it tells its order.
+            Thread(target=self._hear, args=(link,), name="emlio-hint", daemon=True).start()
 
     def _hear(self, link: socket.socket) -> None:
+        with link:
+            try:
+                self._answer(link)
+            except Exception as error:  # noqa: BLE001  # of a peer: the next one may be right
+                _log.warning("an order of files was not understood: %s", error)
+
+    def _answer(self, link: socket.socket) -> None:
         link.settimeout(_SILENT_S)
         heard = bytearray()
         while more := link.recv(_CHUNK_BYTES):
@@ -225,26 +223,4 @@ class HintListener:
             return
         name, *paths = bytes(heard).split(b"\0")
         pid = int.from_bytes(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-        owner = f"{pid} {os.fsdecode(name)}"
-        if pid:  # it can be seen from here
-            self._watch(pid, owner)
-        link.sendall(b"%d" % self._take(owner, paths))
-
-    def _watch(self, pid: int, owner: str) -> None:
-        """Wait for the end of an order's process as well."""
-        handle = self._handles.get(pid)
-        if handle is None:
-            handle = self._handles[pid] = os.pidfd_open(pid)
-            self._owners[handle] = set()
-            self._waits.register(handle, select.POLLIN)
-        self._owners[handle].add(owner)
-        if len(self._handles) > _MOST_PROCESSES:
-            self._bury(next(iter(self._owners)))
-
-    def _bury(self, handle: int) -> None:
-        """End the orders of a process."""
-        for owner in self._owners.pop(handle):
-            self._take(owner, ())
-        self._handles = {pid: kept for pid, kept in self._handles.items() if kept != handle}
-        self._waits.unregister(handle)
-        os.close(handle)
+        link.sendall(b"%d" % self._take(f"{pid} {os.fsdecode(name)}", paths))

@@ -6,12 +6,10 @@ Nothing here mounts, starts threads or knows where bytes come from.
 import errno
 import os
 import stat
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
 
 from emlio.native.library import guard_library, library_for, why_not
 from emlio.store.tree import Tree
@@ -54,6 +52,7 @@ class Counts(NamedTuple):
         stored_bytes: their bytes.
         unknown: pushes of files that the kernel had forgotten.
         dropped: files whose pages were freed.
+        forgotten: those that the kernel has forgotten on demand.
         late: reads that got an error because their bytes did not come, or because their thread died.
         refused: answers of a wrong size.
         aborted: whether the watch ended the connection.
@@ -66,6 +65,7 @@ class Counts(NamedTuple):
     stored_bytes: int
     unknown: int
     dropped: int
+    forgotten: int
     late: int
     refused: int
     aborted: int
@@ -135,27 +135,38 @@ class FuseSession:
         count = int(self._library.emlio_fuse_wait(self._session, rows.ctypes.data, len(rows), timeout_ms))
         return None if count < 0 else [Miss(*row) for row in rows[:count].tolist()]
 
-    def answer(self, answers: Sequence[tuple[Miss, Buffer | int]]) -> list[int]:
-        """Answer reads with bytes, or with an error of the system.
+    def answer(
+        self,
+        uniques: _Ints,
+        inodes: _Ints,
+        memory: npt.NDArray[np.uint8],
+        starts: _Ints,
+        sizes: _Ints,
+        errors: npt.NDArray[np.int32],
+    ) -> npt.NDArray[np.int32]:
+        """Answer reads with bytes, or with errors of the system.
+
+        Args:
+            uniques: (n,) the numbers of the requests.
+            inodes: (n,) of their files.
+            memory: holds the bytes; free again after the call.
+            starts: (n,) where those of each begin.
+            sizes: (n,) and how many they are.
+            errors: (n,) 0 for bytes.
 
         Returns:
-            For each 0; ENOENT if it did not wait any more; EINVAL if the bytes were too few or too many, and it got EIO.
+            (n,) 0; ENOENT if it did not wait any more; EINVAL if the bytes were too few or too many, and it got EIO.
         """
-        count = len(answers)
-        views = [np.frombuffer(b"" if isinstance(given, int) else memoryview(given), np.uint8) for _, given in answers]
-        columns = np.array(
-            [
-                (miss.unique, miss.inode, view.ctypes.data, len(view))
-                for (miss, _), view in zip(answers, views, strict=True)
-            ],
-            np.int64,
-        ).reshape(count, 4)
-        uniques, inodes, addresses, sizes = np.ascontiguousarray(columns.T)
-        errors = np.array([given if isinstance(given, int) else 0 for _, given in answers], np.int32)
-        results = np.empty(count, np.int32)
-        arrays = (uniques, inodes, addresses, sizes, errors, results)
-        self._library.emlio_fuse_answer(self._session, count, *(array.ctypes.data for array in arrays))
-        return [int(result) for result in results]
+        given = _checked(memory, starts, sizes, uniques, inodes)
+        results = np.empty(len(uniques), np.int32)
+        kept = np.ascontiguousarray(errors, np.int32)
+        if len(kept) != len(results):
+            raise ValueError("each read must have an error, or 0")
+        table = np.array(
+            [*(given[place].ctypes.data for place in (2, 3, 0, 1)), kept.ctypes.data, results.ctypes.data], np.int64
+        )
+        self._library.emlio_fuse_answer(self._session, len(results), *table.tolist())
+        return results
 
     def push(
         self,
@@ -180,24 +191,27 @@ class FuseSession:
             (n,) 0; ENOENT if the kernel does not know the file; EBUSY if a read waits for other bytes of these pages;
             EINVAL if these are not pages of the file.
         """
-        count = len(inodes)
-        results = np.empty(count, np.int32)
-        given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets, starts, sizes, withheld)]
-        if any(len(each) != count for each in given) or not memory.flags.c_contiguous:
-            raise ValueError("the memory must be contiguous, and each file have a place there")
-        if count and (given[2].min() < 0 or given[3].min() < 0 or (given[2] + given[3]).max() > memory.nbytes):
-            raise ValueError("bytes must lie in the memory")
-        given[2] = given[2] + memory.ctypes.data
-        table = np.array([*(each.ctypes.data for each in given), results.ctypes.data], np.int64)
-        self._library.emlio_fuse_push(self._session, count, table.ctypes.data)
+        given = _checked(memory, starts, sizes, inodes, offsets, withheld)
+        results = np.empty(len(inodes), np.int32)
+        table = np.array([*(given[place].ctypes.data for place in (2, 3, 0, 1, 4)), results.ctypes.data], np.int64)
+        self._library.emlio_fuse_push(self._session, len(results), table.ctypes.data)
         return results
 
-    def drop(self, inodes: _Ints, offsets: _Ints, size: int) -> None:
-        """Free pages of files, and take their tripwires away: as many bytes from an offset on."""
+    def drop(self, inodes: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
+        """Free pages of files, and take their tripwires away.
+
+        Args:
+            inodes: (n,) of the files.
+            offsets: (n,) the first byte of each.
+            size: how many bytes from there on.
+            forgotten: (n,) those that the kernel is to forget altogether, if they are not in use.
+        """
         given = [np.ascontiguousarray(each, np.int64) for each in (inodes, offsets)]
-        if len(given[0]) != len(given[1]) or size < 1:
+        marks = np.zeros(len(inodes), np.uint8) if forgotten is None else np.ascontiguousarray(forgotten, np.uint8)
+        if not len(given[0]) == len(given[1]) == len(marks) or size < 1:
             raise ValueError("each file must have an offset, and the size be at least 1")
-        self._library.emlio_fuse_drop(self._session, len(given[0]), *(each.ctypes.data for each in given), size)
+        pointers = [*(each.ctypes.data for each in given), marks.ctypes.data]
+        self._library.emlio_fuse_drop(self._session, len(marks), *pointers, size)
 
     def counts(self) -> Counts:
         """Return what was counted."""
@@ -219,3 +233,14 @@ class FuseSession:
         if self._session is not None:
             self._library.emlio_fuse_free(self._session)
         self._session = None
+
+
+def _checked(memory: npt.NDArray[np.uint8], starts: _Ints, sizes: _Ints, *others: _Ints) -> list[_Ints]:
+    """Return addresses, sizes and other columns as C takes them."""
+    given = [np.ascontiguousarray(each, np.int64) for each in (starts, sizes, *others)]
+    if any(len(each) != len(starts) for each in given) or not memory.flags.c_contiguous:
+        raise ValueError("the memory must be contiguous, and each file have a place there")
+    if len(starts) and (given[0].min() < 0 or given[1].min() < 0 or (given[0] + given[1]).max() > memory.nbytes):
+        raise ValueError("bytes must lie in the memory")
+    given[0] = given[0] + memory.ctypes.data
+    return given

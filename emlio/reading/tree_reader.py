@@ -7,14 +7,20 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.formats.plain import checksums_of
+from emlio.reading.buffers import BufferPool
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.tree_walk import WalkedFolder
+from emlio.wire.limits import RECORD_BYTES_PER_REPLY
 
 __all__ = ["FoundRanges", "TreeReader"]
 
 _Ints = npt.NDArray[np.int64]
+
+_PIECE_BYTES = RECORD_BYTES_PER_REPLY + (16 << 10)
+_KEPT_BYTES = 16 * _PIECE_BYTES
+"""Memory that is mapped anew costs as much as reading into it: so many answers' is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,11 +28,13 @@ class FoundRanges:
     """The first bytes of some ranges.
 
     Attributes:
-        payload: the bytes, one range after the other.
+        memory: the bytes, one range after the other, behind the room that was asked for.
+        payload: the bytes alone.
         crcs: the CRC32C of those of each range, the last of which may have more.
     """
 
-    payload: npt.NDArray[np.uint8]
+    memory: memoryview
+    payload: memoryview
     crcs: npt.NDArray[np.uint32]
 
 
@@ -43,8 +51,9 @@ class TreeReader:
     def __init__(self, walked: WalkedFolder) -> None:
         self.tree = walked.tree
         self._files = OpenFiles(walked.store, read_whole=True)
+        self._pool = BufferPool(_PIECE_BYTES, _KEPT_BYTES)
 
-    def read(self, files: _Ints, starts: _Ints, sizes: _Ints, most_bytes: int) -> FoundRanges:
+    def read(self, files: _Ints, starts: _Ints, sizes: _Ints, most_bytes: int, *, room_bytes: int = 0) -> FoundRanges:
         """Read ranges, which lie in files of the tree: as many bytes as fit.
 
         A range that cannot be read ends the answer before it; as the first one it is the error.
@@ -54,6 +63,7 @@ class TreeReader:
             starts: (n,) where it begins.
             sizes: (n,) its length, not 0.
             most_bytes: the most bytes to read.
+            room_bytes: room in memory before them.
 
         Raises:
             DatasetError: the first range cannot be read, or its file is not the one in the tree.
@@ -62,29 +72,34 @@ class TreeReader:
         count = min(int(np.searchsorted(ends, most_bytes)) + 1, len(ends))
         cut = sizes[:count].copy()
         cut[-1] = min(int(cut[-1]), most_bytes - int(ends[count - 2] if count > 1 else 0))
+        memory = self._pool.take(room_bytes + int(cut.sum()), _nothing_else).data
+        payload = memory[room_bytes:]
         try:
-            payload = self._read(files[:count], starts[:count], cut)
+            self._read(files[:count], starts[:count], cut, payload)
         except DatasetError:
             if len(cut) == 1:
                 raise
-            payload, cut = self._read_good(files, starts, cut)
-        return FoundRanges(payload=payload, crcs=checksums_of(payload.data, cut))
+            cut = cut[: self._read_good(files, starts, cut, payload)]
+            memory = memory[: room_bytes + int(cut.sum())]
+            payload = memory[room_bytes:]
+        return FoundRanges(memory=memory, payload=payload, crcs=checksums_of(payload, cut))
 
-    def _read_good(self, files: _Ints, starts: _Ints, sizes: _Ints) -> tuple[npt.NDArray[np.uint8], _Ints]:
-        """Return the ranges before the first one that cannot be read, and their sizes."""
-        found: list[npt.NDArray[np.uint8]] = []
-        for place in range(len(sizes)):
+    def _read_good(self, files: _Ints, starts: _Ints, sizes: _Ints, payload: memoryview) -> int:
+        """Read the ranges before the first one that cannot be read; return how many there are."""
+        at = 0
+        for place, size in enumerate(sizes.tolist()):
             one = slice(place, place + 1)
             try:
-                found.append(self._read(files[one], starts[one], sizes[one]))
+                self._read(files[one], starts[one], sizes[one], payload[at : at + size])
             except DatasetError:
-                if not found:
+                if not place:
                     raise
-                break
-        return np.concatenate(found), sizes[: len(found)]
+                return place
+            at += size
+        return len(sizes)
 
-    def _read(self, files: _Ints, starts: _Ints, sizes: _Ints) -> npt.NDArray[np.uint8]:
-        out = np.empty(int(sizes.sum()), np.uint8)
+    def _read(self, files: _Ints, starts: _Ints, sizes: _Ints, payload: memoryview) -> None:
+        out = np.frombuffer(payload, np.uint8)
         wanted = RangeRead(shard=files, record=files, file=files, starts=starts, sizes=sizes, size_bytes=out.nbytes)
         try:
             Gatherer().read(self._files, wanted, out)
@@ -93,8 +108,11 @@ class TreeReader:
             self._files.confirm(files[place : place + 1])
             raise DatasetError(f"{self._files.store.path(int(files[place]))}: has become shorter") from short
         self._files.confirm(files)  # now: what was read before a change is found by that, too
-        return out
 
     def close(self) -> None:
         """Close all files; what a thread is still using is closed when it is done."""
         self._files.close()
+
+
+def _nothing_else(_: int) -> None:
+    """Do nothing: the pool alone needs to know what was returned."""

@@ -44,8 +44,23 @@ from emlio.wire.questions import (
     TreePart,
 )
 
-__all__ = ["RANGE", "MatchesAsked", "QuestionsAnswered", "QuestionsAsked", "fault_in", "misfit"]
+__all__ = [
+    "RANGE",
+    "SHORT_ANSWER_BYTES",
+    "MatchesAsked",
+    "QuestionsAnswered",
+    "QuestionsAsked",
+    "answer_bytes",
+    "fault_in",
+    "misfit",
+]
 
+SHORT_ANSWER_BYTES = 128 << 10
+"""An answer of at most so many bytes goes before longer ones: a program waits for it, as for a page or a record. It is what
+the kernel reads ahead of a file."""
+
+_RECORD_BYTES = 16 << 10
+"""A single record is taken to have so many bytes: its size is not known before."""
 
 RANGE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 """A range of a file, by its number in the tree, as a question for ranges has it."""
@@ -78,6 +93,17 @@ def fault_in(about: Subject) -> str | None:
             )
         case _:
             return None
+
+
+def answer_bytes(about: Subject) -> int:
+    """Return about how many bytes the answer to a question has, if it is one for bytes."""
+    match about:
+        case AskRanges():
+            return int(_lengths(about).sum())
+        case AskRecords():
+            return RECORD_BYTES_PER_REPLY if about.offset else _RECORD_BYTES * len(about.records)
+        case _:
+            return 0
 
 
 def misfit(about: Subject, told: Told) -> str | None:

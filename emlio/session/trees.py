@@ -24,6 +24,9 @@ __all__ = ["TreeCollector", "cut_tree"]
 
 _COLUMNS = ("<u2", "<i8", "<i8", "<u2")
 _ENTRY_BYTES = 20
+_MOST_NAME, _MOST_TARGET = 1024, 4095
+"""Names of some file systems have 255 characters, not bytes. Longer ones would only take memory."""
+
 _AT_ONCE = CONTENT_PART_BYTES // _ENTRY_BYTES
 
 
@@ -35,7 +38,12 @@ def cut_tree(tree: Tree, first: int) -> TreePart:
     needed = _ENTRY_BYTES * np.arange(1, end - first + 1) + (bounds[1:] - bounds[0]) + np.cumsum(links)
     count = int(np.searchsorted(needed, CONTENT_PART_BYTES, side="right"))
     part = slice(first, first + count)
-    columns = (tree.modes[part], tree.sizes[part], tree.mtimes_ns[part], np.diff(bounds[: count + 1]))
+    columns: tuple[npt.NDArray[Any], ...] = (
+        tree.modes[part],
+        tree.sizes[part],
+        tree.mtimes_ns[part],
+        np.diff(bounds[: count + 1]),
+    )
     begin = tree.target_begin(first)
     data = b"".join(
         (
@@ -87,6 +95,11 @@ class TreeCollector:
         targets = len(data) - at - names
         if targets < 0 or (links < 0).any() or (links > targets).any() or int(links.sum()) != targets:
             raise RemoteProtocolError(f"a part of a tree must have its names and targets, got {len(data)} bytes")
+        if lengths.max() > _MOST_NAME or (links > _MOST_TARGET).any():
+            raise RemoteProtocolError(
+                f"a name must have at most {_MOST_NAME} bytes and a link {_MOST_TARGET}, got {lengths.max()} and "
+                f"{links.max(initial=0)}"
+            )
         self._names.append(data[at : at + names])
         self._targets.append(data[at + names :])
         self._count += count

@@ -13,7 +13,8 @@ import hashlib
 import os
 import stat
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError, FileError
+from emlio.native.paths import find_paths
 from emlio.store.file_table import NameTable
 from emlio.store.folder import Kind
 
@@ -203,6 +205,15 @@ class Tree:
             else:
                 here = found
         return here
+
+    def lookup_all(self, paths: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Return the numbers of the entries at paths; -1 where there is none, of which `lookup` says why."""
+        columns = np.asarray(self._folders), np.asarray(self._firsts)
+        found = find_paths(self.modes, self.sizes, (self.names.text, self.names.bounds), columns, paths)
+        for place in np.flatnonzero(found < 0).tolist():
+            with suppress(FileError):
+                found[place] = self.lookup(paths[place])
+        return found
 
     def listdir(self, path: "str | bytes | PathLike[str]" = "") -> list[str]:
         """Return the names in a folder, in their order.

@@ -1,7 +1,7 @@
 """Walking all that lies below a served folder, whatever its dataset's format: hidden files and empty folders, too.
 
-Left out, and counted, are links that lead out of the folder or are absolute, and what is no file, folder or link. A
-folder that cannot be read has no entries.
+Left out, and counted, are links that lead out of the folder, are absolute, or lead where the daemon may not look, and
+what is no file, folder or link. A folder that may not be read has no entries.
 """
 
 import errno
@@ -23,7 +23,9 @@ from emlio.store.tree import Tree
 __all__ = ["WalkedFolder", "walk_tree"]
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_SHOWN_BITS = 0o555
+_SHOWN_BITS = 0o555  # of a link all, as ever: programs that copy it would find a difference
+_CLOSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""Why a folder cannot be opened that may not be read, was replaced, or lies too deep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,8 +44,9 @@ class WalkedFolder:
 
 
 class _Walk:
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, most_entries: int) -> None:
         self.folder = folder
+        self.most_entries = most_entries
         self.modes = array("H")
         self.numbers = [array("q") for _ in range(4)]  # sizes, mtimes, ctimes, inodes
         self.names, self.name_bounds = bytearray(), array("q", [0])
@@ -52,7 +55,11 @@ class _Walk:
         self.leading_out = self.others = self.unreadable = 0
 
     def add(self, path: bytes, name: bytes, mode: int, size: int, status: os.stat_result) -> None:
-        self.modes.append(stat.S_IFMT(mode) | mode & _SHOWN_BITS)
+        if len(self.modes) == self.most_entries:
+            raise DatasetError(
+                f"folder {self.folder.path}: must have at most {self.most_entries:,} entries to be listed, has more"
+            )
+        self.modes.append(mode if stat.S_ISLNK(mode) else stat.S_IFMT(mode) | mode & _SHOWN_BITS)
         values = (size, status.st_mtime_ns, status.st_ctime_ns, inode_number(status))
         for column, value in zip(self.numbers, values, strict=True):
             column.append(value)
@@ -69,7 +76,7 @@ class _Walk:
         try:
             descriptor = self.folder.beneath(os.fsdecode(path) or ".", _FOLDER_FLAGS)
         except OSError as error:
-            if is_used_up(error):
+            if error.errno not in _CLOSED:  # such as EIO: a folder that only could not be read just now is not empty
                 raise
             self.unreadable += 1
             return
@@ -78,6 +85,8 @@ class _Walk:
                 names = sorted(os.fsencode(entry.name) for entry in found)
             for name in names:
                 self._look(descriptor, path + b"/" + name if path else name, name)
+        except PermissionError:  # it may be listed, but not entered
+            self.unreadable += 1
         finally:
             os.close(descriptor)
         self.numbers[0][number] = len(self.modes) - before
@@ -109,17 +118,18 @@ class _Walk:
         except OSError as error:
             if is_used_up(error):
                 raise
-            return error.errno != errno.EXDEV
+            # Another reason, such as EACCES, hides where it leads: at a mount it could lead out of it.
+            return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
         return True
 
 
-def walk_tree(folder: Folder) -> WalkedFolder:
+def walk_tree(folder: Folder, most_entries: int = 1 << 62) -> WalkedFolder:
     """Walk a folder.
 
     Raises:
-        DatasetError: it cannot be read, or the system has no descriptor left.
+        DatasetError: it cannot be read, has too many entries, or the system has no descriptor left.
     """
-    walk = _Walk(folder)
+    walk = _Walk(folder, most_entries)
     try:
         status = os.fstat(folder.descriptor)
         walk.add(b"", b"", status.st_mode, 0, status)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from emlio.checksum import crc32c
-from emlio.errors import RemoteProtocolError
+from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.formats.contents import Contents, FieldType
 from emlio.wire.contents import ContentPart
 from emlio.wire.credit import Credit
@@ -63,6 +63,8 @@ __all__ = [
     "Welcome",
     "decode_control",
     "encode_control",
+    "encode_in_place",
+    "room_before",
 ]
 
 PROTOCOL_VERSION = 4
@@ -373,6 +375,31 @@ def encode_control(message: ControlMessage) -> bytes:
     """Return the bytes of a control message."""
     body = _ENCODER.encode(message)
     return b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), crc32c(body).to_bytes(4, "little"), body))
+
+
+def room_before(crcs: int) -> int:
+    """Return how many bytes `encode_in_place` needs at most for an answer with so many checksums."""
+    return 128 + 4 * crcs
+
+
+def encode_in_place(answer: Answer, memory: memoryview, first: int) -> memoryview:
+    """Return the bytes of an answer with an empty payload as its last field, which stands in memory from `first` on.
+
+    What comes before the payload is written there before it, so that long answers are not copied.
+    """
+    size = len(memory) - first
+    kind, digits = (0xC4, 1) if size < 1 << 8 else (0xC5, 2) if size < 1 << 16 else (0xC6, 4)
+    head = _ENCODER.encode(answer)
+    if head[-2:] != b"\xc4\0":
+        raise LocalProtocolError(
+            f"an answer must end with an empty payload to be encoded in place, got {head[-2:].hex()}"
+        )
+    head = head[:-2] + bytes((kind,)) + size.to_bytes(digits, "big")
+    begin = first - len(head) - _BODY_AT
+    memory[begin + _BODY_AT : first] = head
+    crc = crc32c(memory[begin + _BODY_AT :]).to_bytes(4, "little")
+    memory[begin : begin + _BODY_AT] = b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), crc))
+    return memory[begin:]
 
 
 def decode_control(data: bytes | memoryview) -> ControlMessage:

@@ -217,7 +217,7 @@ class Ranges(_Body, frozen=True, kw_only=True):
     """
 
     crcs: Annotated[bytes, msgspec.Meta(min_length=4, max_length=4 * RANGES_PER_REQUEST)]
-    payload: Annotated[bytes, msgspec.Meta(min_length=1, max_length=RECORD_BYTES_PER_REPLY)]
+    payload: Annotated[memoryview, msgspec.Meta(min_length=1, max_length=RECORD_BYTES_PER_REPLY)]  # of the message
 
 
 class Absent(_Body, frozen=True, kw_only=True):

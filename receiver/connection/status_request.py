@@ -184,7 +184,7 @@ def _listen(asked: _Asked, trust: Trust, ready: Sequence[Waited]) -> StatusReply
     return None
 
 
-def _answer(peer: Peer, data: bytes) -> StatusReply | EmlioError | None:
+def _answer(peer: Peer, data: bytes | memoryview) -> StatusReply | EmlioError | None:
     try:
         message = decode_control(data)
     except RemoteProtocolError as error:

@@ -10,10 +10,13 @@ from typing import Any
 
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
+from emlio.receiver.engine.answer_window import AnswerWindow, Awaited
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, Send
+from emlio.session.questions import answer_bytes
+from emlio.wire.limits import RECORD_BYTES_PER_REPLY
 from emlio.wire.questions import Subject, Told
 
 __all__ = ["Asker", "OpenQuestion"]
@@ -24,12 +27,16 @@ class OpenQuestion(ABC):
 
     Attributes:
         kind: of its messages' subjects.
+        is_long: its answers are long: they come after short ones, and only as many as the path takes.
+        message_bytes: how many bytes of a long answer the next message may ask for.
         done: nothing more is wanted.
         until_ns: when it is given up; None if only the waiting thread watches the time.
         not_before_ns: when it may be asked again; None if it may be now.
     """
 
     kind: type[Subject]
+    is_long = False
+    message_bytes = RECORD_BYTES_PER_REPLY
     done = False
     until_ns: int | None = None
     not_before_ns: int | None = None
@@ -93,11 +100,18 @@ class Asker:
         """Begin without questions to these daemons."""
         self._pool = pool
         self._clock = clock
-        self._waiting: deque[_Entry] = deque()
-        self._sent: dict[tuple[int, int, int], _Entry] = {}  # by stream, session, number
+        self._short: deque[_Entry] = deque()
+        self._long: deque[_Entry] = deque()  # they wait for the short ones
+        self._sent: dict[tuple[int, int, int], tuple[_Entry, Awaited]] = {}  # by stream, session, number
+        self._windows: dict[tuple[int, int], AnswerWindow] = {}  # by stream, session
         self._timed: list[_Entry] = []
         self.ended = False
         self.error: EmlioError = PeerLostError("the loader has ended, so no daemon can be asked")
+
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes of long answers that one daemon is asked for at once; for any thread."""
+        return max((window.size_bytes for window in list(self._windows.values())), default=0)
 
     def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
         """Ask these questions when their daemons are there and take more.
@@ -106,7 +120,8 @@ class Asker:
         """
         wanted = _Wanted(questions, answer, made)
         entries = [(question, wanted) for question in questions if not question.done]
-        self._waiting += entries
+        for entry in entries:
+            self._queue(entry).append(entry)
         self._timed += [entry for entry in entries if entry[0].until_ns is not None]
         wanted.settle()
         if self.ended:
@@ -115,39 +130,36 @@ class Asker:
 
     def hear(self, number: int, came: AnswerCame) -> None:
         """Take an answer of the daemon with this stream."""
-        entry = self._sent.pop((number, came.session, came.number), None)
+        entry, awaited = self._sent.pop((number, came.session, came.number), (None, None))
         source = self._pool.sources.number(number)
+        window = self._windows.get((number, came.session))
+        if window is not None and awaited is not None:
+            round_trip_ns = 0 if source is None else source.conversation.round_trip_ns or 0
+            window.take(awaited, self._clock.monotonic_ns(), round_trip_ns)
         if entry is not None and _is_open(entry):
             question, wanted = entry
             wanted.do(lambda: question.lost() if source is None else question.hear(source, came.told))
             if _is_open(entry):
-                self._waiting.appendleft(entry)
+                self._queue(entry).appendleft(entry)
         self.tick()
 
     def tick(self) -> None:
         """Ask what is due, and again where a daemon was lost."""
-        if not self._waiting and not self._sent:
+        if not self._short and not self._long and not self._sent:
             return
-        for key, entry in list(self._sent.items()):
+        for key, (entry, _) in list(self._sent.items()):
             if not self._is_current(*key[:2]):
                 del self._sent[key]
+                self._windows.pop(key[:2], None)
                 entry[0].lost()
-                self._waiting.append(entry)
+                self._queue(entry).append(entry)
         self._timed = [entry for entry in self._timed if _is_open(entry)]
         now_ns = self._clock.monotonic_ns() if self._timed else 0
         for question, wanted in self._timed:
             if question.until_ns is not None and now_ns >= question.until_ns:
                 wanted.do(question.expire)
-        kept: list[_Entry] = []
-        taken = {kind for kind in {entry[0].kind for entry in self._waiting} if self._takes_more(kind)}
-        while self._waiting and taken:
-            entry = self._waiting.popleft()
-            kind = entry[0].kind
-            if _is_open(entry) and (kind not in taken or not self._send(entry, now_ns)):
-                kept.append(entry)
-            if not self._takes_more(kind):
-                taken.discard(kind)
-        self._waiting.extendleft(reversed(kept))
+        for waiting in (self._short, self._long):
+            self._send_all(waiting, now_ns)
 
     def deadline_ns(self) -> int | None:
         """The latest time at which `tick` must be called."""
@@ -158,9 +170,9 @@ class Asker:
     def end(self, error: EmlioError | None = None) -> None:
         """End all questions: no daemon can be asked any more, because of this error if there is one."""
         self.ended, self.error = True, error or self.error
-        entries = [*self._waiting, *self._sent.values()]
-        self._waiting.clear()
-        self._sent.clear()
+        entries = [*self._short, *self._long, *(entry for entry, _ in self._sent.values())]
+        for one in (self._short, self._long, self._sent, self._windows):
+            one.clear()
         self._timed.clear()
         for question, wanted in entries:
             if _is_open((question, wanted)):
@@ -170,8 +182,26 @@ class Asker:
         source = self._pool.sources.number(number)
         return source is not None and source.is_heard and source.conversation.session == session
 
-    def _takes_more(self, kind: type[Subject]) -> bool:
-        return any(source.conversation.takes_question(kind) for source in self._pool.sources)
+    def _takes_more(self, kind: type[Subject], is_long: bool) -> bool:
+        return any(self._takes(source, kind, is_long) for source in self._pool.sources)
+
+    def _takes(self, source: Source, kind: type[Subject], is_long: bool) -> bool:
+        return source.conversation.takes_question(kind) and (not is_long or self._window(source).has_room)
+
+    def _window(self, source: Source) -> AnswerWindow:
+        return self._windows.setdefault((source.number, source.conversation.session), AnswerWindow())
+
+    def _queue(self, entry: _Entry) -> "deque[_Entry]":
+        return self._long if entry[0].is_long else self._short
+
+    def _send_all(self, waiting: "deque[_Entry]", now_ns: int) -> None:
+        kept: list[_Entry] = []
+        taken = {entry[0].kind for entry in waiting}
+        while waiting and (taken := {kind for kind in taken if self._takes_more(kind, waiting[0][0].is_long)}):
+            entry = waiting.popleft()
+            if _is_open(entry) and (entry[0].kind not in taken or not self._send(entry, now_ns)):
+                kept.append(entry)
+        waiting.extendleft(reversed(kept))
 
     def _send(self, entry: _Entry, now_ns: int) -> bool:
         question, wanted = entry
@@ -179,14 +209,17 @@ class Asker:
             return False
         source = question.source()
         wanted.settle()
-        if source is None or not source.conversation.takes_question(question.kind):
+        if source is None or not self._takes(source, question.kind, question.is_long):
             return False
+        window = self._window(source)
+        question.message_bytes = window.message_bytes
         try:
             message = source.conversation.ask(question.about())
         except LocalProtocolError:
             return False  # the session has just ended; it or another daemon is asked later
         question.not_before_ns = None
-        self._sent[source.number, message.session, message.number] = entry
+        awaited = window.ask(answer_bytes(message.about), self._clock.monotonic_ns())
+        self._sent[source.number, message.session, message.number] = entry, awaited
         self._pool.carry_out(source, [Send(message=message)])
         return True
 

@@ -23,6 +23,7 @@ from emlio.open_limits import descriptor_limit
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import NameWatch
+from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.receiver.addresses.path_memory import cache_file, known_paths
 from emlio.receiver.assignment.agreement import questions_of
 from emlio.receiver.batches.prefetch import Prefetch
@@ -269,6 +270,11 @@ class Engine:
             return answer.get(timeout=_ANSWER_S)
         except Empty:
             return "the receive thread does not answer"
+
+    def connections_wanted(self) -> int:
+        """Return how many TCP connections fill the path to the daemons, see `lanes_for`."""
+        round_trip_ns = self._machine.pool.sources.round_trip_ns() or 0
+        return lanes_for(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes())
 
     @property
     def worked_ns(self) -> int:

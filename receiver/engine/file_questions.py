@@ -1,5 +1,8 @@
 """Questions of other threads for the files below a dataset's folder: its tree, and ranges of them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,13 +11,33 @@ from emlio.formats.plain import checksums_of
 from emlio.receiver.engine.asker import OpenQuestion
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
+from emlio.session.questions import SHORT_ANSWER_BYTES
 from emlio.session.trees import TreeCollector
 from emlio.store.tree import Tree
 from emlio.wire.questions import NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges, Told, TreePart
 
-__all__ = ["RangesQuestion", "TreeQuestion"]
+__all__ = ["RangesQuestion", "RangesRead", "TreeQuestion"]
+
+_Ints = npt.NDArray[np.int64]
 
 _BAD_CHECKSUM = "its bytes did not arrive as the daemon read them"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangesRead:
+    """The bytes of n ranges of files, as far as they could be read.
+
+    Attributes:
+        memory: their bytes.
+        starts: (n,) where each begins in the memory.
+        sizes: (n,) and its bytes there.
+        failures: why some could not be read, by their places; what there is of them must not be used.
+    """
+
+    memory: bytes | memoryview
+    starts: _Ints
+    sizes: _Ints
+    failures: Mapping[int, str]
 
 
 class TreeQuestion(OpenQuestion):
@@ -66,7 +89,7 @@ class TreeQuestion(OpenQuestion):
 class RangesQuestion(OpenQuestion):
     """For ranges of files of one tree, by the first daemon that has it.
 
-    A range that cannot be read fails, and the others are read all the same.
+    A range that no daemon can read fails, and the others are read all the same.
     """
 
     kind = AskRanges
@@ -85,8 +108,10 @@ class RangesQuestion(OpenQuestion):
         self._place = 0  # of the first of them
         self._count = len(ranges)
         self._others: set[str] = set()  # daemons with another tree
-        self._heard: list[tuple[int, list[int], Ranges]] = []
+        self._unable: set[str] = set()  # those that cannot read the first range
+        self._heard: list[tuple[int, _Ints, Ranges]] = []
         self._failures: dict[int, str] = {}
+        self.is_long = int(ranges["length"].sum()) > SHORT_ANSWER_BYTES
         self.done = not len(ranges)
 
     def source(self) -> Source | None:
@@ -94,8 +119,14 @@ class RangesQuestion(OpenQuestion):
         return next(iter(self._sources()), None)
 
     def about(self) -> AskRanges:
-        """Return the question for the ranges that are left."""
-        return AskRanges(tree=self._tree, ranges=self._left.tobytes())
+        """Return the question for the first ranges that are left, the last one of which may be cut: as much as fits."""
+        ends = np.cumsum(self._left["length"], dtype=np.int64)
+        count = int(np.searchsorted(ends, self.message_bytes)) + 1
+        asked = self._left[:count]
+        if int(ends[len(asked) - 1]) > self.message_bytes:
+            asked = asked.copy()
+            asked["length"][-1] -= int(ends[count - 1]) - self.message_bytes
+        return AskRanges(tree=self._tree, ranges=asked.tobytes())
 
     def hear(self, source: Source, told: Told) -> None:
         """Take what was read.
@@ -110,50 +141,51 @@ class RangesQuestion(OpenQuestion):
             self._take(told)
         self.done = not len(self._left)
 
-    def results(self) -> "list[bytes | str]":
-        """Return the bytes of each range, checked, or why they could not be read. For one thread, once it is done."""
-        found: list[bytes | str] = [b""] * self._count
+    def result(self) -> RangesRead:
+        """Return what was read, checked. For one thread, once it is done."""
+        got = np.zeros(self._count, np.int64)
         for first, sizes, told in self._heard:
             crcs = np.frombuffer(told.crcs, "<u4")
-            good: list[bool] = (checksums_of(memoryview(told.payload), np.array(sizes, np.int64)) == crcs).tolist()
-            at = 0
-            for place, (size, is_good) in enumerate(zip(sizes, good, strict=True), first):
-                part, before = told.payload[at : at + size], found[place]
-                found[place] = before + part if before and isinstance(before, bytes) else part
-                at += size
-                if not is_good:
-                    self._failures.setdefault(place, _BAD_CHECKSUM)
-        for place, why in self._failures.items():
-            found[place] = why
-        return found
+            bad = np.flatnonzero(checksums_of(told.payload, sizes) != crcs)
+            for place in (bad + first).tolist():
+                self._failures.setdefault(place, _BAD_CHECKSUM)
+            got[first : first + len(sizes)] += sizes  # of one that was cut, the rest follows it in the memory
+        payloads = [told.payload for _, _, told in self._heard]
+        memory = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        return RangesRead(memory, np.cumsum(got) - got, got, self._failures)
 
     def _take(self, told: Ranges) -> None:
         count = len(told.crcs) // 4
-        sizes: list[int] = self._left["length"][:count].tolist()
-        rest = sum(sizes) - len(told.payload)
+        sizes = self._left["length"][:count].astype(np.int64)
+        rest = int(sizes.sum()) - len(told.payload)
         sizes[-1] -= rest
         self._heard.append((self._place, sizes, told))
-        self._drop(count - 1 if rest else count)
         if rest:
             self._left = self._left.copy()
-            self._left["offset"][0] += sizes[-1]
-            self._left["length"][0] = rest
+            self._left["offset"][count - 1] += sizes[-1]
+            self._left["length"][count - 1] = rest
+        self._drop(count - 1 if rest else count)
 
     def _failed(self, source: Source, told: Absent) -> None:
         if told.code not in (NO_TREE, OTHER_TREE):
-            self._failures[self._place] = told.text
-            self._drop(1)
+            self._unable.add(source.peer_name)
+            if not self._sources():
+                self._failures[self._place] = told.text
+                self._drop(1)
             return
         self._others.add(source.peer_name)
-        if not self._sources():
+        if all(one.peer_name in self._others for one in self._pool.sources):  # one that is away may have it
             raise _refusal(source, told)
 
     def _drop(self, count: int) -> None:
+        if count:
+            self._unable.clear()
         self._left = self._left[count:]
         self._place += count
 
     def _sources(self) -> list[Source]:
-        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in self._others]
+        passed_over = self._others | self._unable
+        return [source for source in self._pool.sources if source.is_agreed and source.peer_name not in passed_over]
 
 
 def _refusal(source: Source, told: Absent) -> EmlioError:

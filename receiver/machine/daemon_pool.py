@@ -218,7 +218,7 @@ class DaemonPool:
         """TCP has connected the control connection."""
         source.stream.path_found(round_trip_ns, daemons=len(self.sources), ranks=self._config.world_size)
 
-    def hear(self, source: Source, data: bytes) -> None:
+    def hear(self, source: Source, data: bytes | memoryview) -> None:
         """Handle a control message from the daemon."""
         try:
             message = decode_control(data)

@@ -132,7 +132,7 @@ class Said:
     """A daemon's next control message."""
 
     source: int
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,16 @@ class Retry:
         self.agreed = False
         self.since = error if self.attempts else None
         self.misunderstandings += bool(self.attempts) and is_misunderstanding(error)
-        longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
+        longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), self._longest_ns())
         # Between half and all of the delay: ranks that lost the daemon together come back one by
         # one. The delay counts from the start of the attempt: after one that waited long for an
         # answer, the next may start at once.
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
+
+    def _longest_ns(self) -> int:
+        """Return the longest delay: what is not understood again and again is not understood the next time, either."""
+        again = max(self.misunderstandings - MISUNDERSTANDINGS, 0)
+        return min(_LONGEST_NS << min(again, 10), _SLOW_NS)
 
 
 def may_pass(error: EmlioError, before: Retry | None, *, reopens: bool) -> bool:

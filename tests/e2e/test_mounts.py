@@ -17,6 +17,7 @@ import pytest
 
 from emlio.files.mount.mounting import device_number
 from emlio_testing.mounted_trees import mount_is_refused
+from emlio_testing.ordinary_user import USER, as_user, cannot_become_user, prepare
 from emlio_testing.ports import free_ports
 from emlio_testing.processes import DaemonProcess, settles
 
@@ -155,6 +156,7 @@ def test_several_datasets_are_seen_at_directories_of_their_own(tmp_path: Path, f
         (("ADDRESS=DIRno", "--", "true"), 2, "which does not exist"),
         (("ADDRESS=/etc/passwd", "--", "true"), 2, "which is no directory"),
         (("ADDRESS=DIR", "true"), 2, "then -- and a command"),
+        (("ADDRESS=DIR", "ADDRESS=DIR/../seen", "--", "true"), 2, "no DIR may be another one"),
         (("--order", "no-file", "ADDRESS=DIR", "--", "true"), 2, "--order must be a file"),
         (("--window", "1MiB", "ADDRESS=DIR", "--", "true"), 2, "--window must be at least 8MiB"),
     ],
@@ -167,6 +169,42 @@ def test_statuses_and_errors_say_what_was_wrong(
         done = _run("run", *given)
     assert done.returncode == status, done
     assert said in done.stderr.decode()
+
+
+def test_a_command_may_be_a_file_of_the_dataset_and_begin_among_them(
+    tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    """The parent ignores the ends of its children, as some that start services do; that is inherited."""
+    (folder / "program").write_text("#!/bin/sh\ncat README\nexit 42\n")
+    (folder / "program").chmod(0o755)
+    ignores = (
+        "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with _daemon(tmp_path) as daemon:
+        words = [*_EMLIO, "run", f"{daemon.address('x')}=.", "--", f"{directory}/program"]
+        done = subprocess.run(
+            [sys.executable, "-c", ignores, *words], cwd=directory, capture_output=True, timeout=_LIMIT_S, check=False
+        )
+    assert (done.stdout, done.stderr) == ((folder / "README").read_bytes(), b"")
+    assert done.returncode == 42
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user")
+def test_no_namespace_is_entered_where_its_user_cannot_be_named() -> None:
+    """As where AppArmor restricts user namespaces; here since /proc is read-only."""
+    program = "from emlio.cli.own_namespace import enter_own_namespace as enter; import os; print(enter(), os.getuid())"
+    outer = 'mount --bind /proc /proc && mount -o remount,bind,ro /proc && exec "$@"'
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", outer, "sh", *user, sys.executable, "-c", program],
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+        text=True,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "False 65534\n", done
 
 
 def test_a_mount_ends_by_a_signal_and_by_umount(tmp_path: Path, folder: Path, directory: Path) -> None:
@@ -281,29 +319,66 @@ def test_a_command_goes_on_without_its_files_when_emlio_run_is_killed(
         assert settles(lambda: not list(tmp_path.glob("emlio-run-*")), _LIMIT_S)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user")
-def test_an_ordinary_user_needs_no_more_than_a_namespace(tmp_path: Path, folder: Path, directory: Path) -> None:
-    """The device is opened to all in a namespace only, as where fuse3 is installed."""
-    private = tmp_path / "fuse"
+def _as_ordinary_user(
+    tmp_path: Path, program: str, *, device_mode: int = 666, user_namespaces: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell program as another user; {emlio} in it is the command. What is mounted meanwhile only it sees."""
+    if cannot_become_user():
+        pytest.skip(cannot_become_user())
     for path in (tmp_path, *tmp_path.parents):
         if os.stat(path).st_uid == os.getuid() and path != path.parent:
             path.chmod(path.stat().st_mode | 0o055)
-    with _daemon(tmp_path) as daemon:
-        inner = shlex.join(
-            [
-                *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"),
-                *(*_EMLIO, "run", f"{daemon.address('x')}={directory}", "--"),
-                *("sh", "-c", f"id -u; cat {directory}/README; touch {directory}/new; umount {directory}; exit 3"),
-            ]
-        )
-        outer = f"mknod -m 666 {private} c 10 229 && mount --bind {private} /dev/fuse && HOME={tmp_path} exec {inner}"
-        done = subprocess.run(
-            ["unshare", "-m", "sh", "-c", outer], capture_output=True, timeout=_LIMIT_S, check=False, text=True
-        )
-    if "unshare" in done.stderr or "Permission denied: '/proc" in done.stderr:
+    os.chown(tmp_path / "seen", USER, USER)
+    (tmp_path / "own").mkdir()
+    before = prepare(tmp_path / "own", device_mode=device_mode, user_namespaces=user_namespaces)
+    inner = as_user(program.format(emlio=shlex.join(_EMLIO)))
+    words = ["unshare", "-m", "sh", "-c", f"{before} && cd {tmp_path} && HOME={tmp_path} TMPDIR={tmp_path} {inner}"]
+    done = subprocess.run(words, capture_output=True, timeout=_LIMIT_S, check=False, text=True)
+    if "unshare:" in done.stderr or "Permission denied: '/proc" in done.stderr:
         pytest.skip(done.stderr)
-    assert done.stdout == "65534\n" + (folder / "README").read_text(), done
-    assert done.returncode == 3
+    return done
+
+
+@pytest.mark.parametrize("user_namespaces", [True, False])
+def test_an_ordinary_user_needs_no_more_than_a_namespace_or_fusermount3(
+    user_namespaces: bool, tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    """The device is opened to all in a namespace only, as where fuse3 is installed."""
+    if not user_namespaces and not shutil.which("fusermount3"):
+        pytest.skip("fusermount3 is not installed")
+    with _daemon(tmp_path) as daemon:
+        program = f"id -u; cat {directory}/README; touch {directory}/new; exit 3"
+        run = f"{{emlio}} run {daemon.address('x')}={directory} -- sh -c {shlex.quote(program)}"
+        done = _as_ordinary_user(tmp_path, f"{run}; echo $?; ls -A {directory}", user_namespaces=user_namespaces)
+    assert done.stdout == "65534\n" + (folder / "README").read_text() + "3\n", done
+    assert "Read-only file system" in done.stderr
+
+
+def test_an_ordinary_user_mounts_by_fusermount3(tmp_path: Path, folder: Path, directory: Path) -> None:
+    if not shutil.which("fusermount3"):
+        pytest.skip("fusermount3 is not installed")
+    os.mkfifo(tmp_path / "said")
+    with _daemon(tmp_path) as daemon:
+        mount = f"{{emlio}} mount {daemon.address('x')} {directory}"
+        program = f"""
+            {mount} > said & read line < said; cat {directory}/README
+            kill -INT $!; wait $!; echo $?; ls -A {directory}
+            {mount} > said & read line < said; fusermount3 -u {directory}; wait $!; echo $?
+        """
+        os.chmod(tmp_path / "said", 0o666)
+        done = _as_ordinary_user(tmp_path, program)
+    assert done.stdout == (folder / "README").read_text() + "0\n0\n", done
+
+
+@pytest.mark.parametrize("command", ["mount ADDRESS DIR", "run ADDRESS=DIR -- true"])
+def test_an_ordinary_user_without_a_right_is_told_what_helps(
+    command: str, tmp_path: Path, folder: Path, directory: Path
+) -> None:
+    with _daemon(tmp_path) as daemon:
+        words = command.replace("ADDRESS", daemon.address("x")).replace("DIR", str(directory))
+        done = _as_ordinary_user(tmp_path, f"{{emlio}} {words}", device_mode=600)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in ("/dev/fuse", "fusermount3", "user namespaces", "fsspec")), done
 
 
 def test_nothing_of_it_is_left(tmp_path: Path, folder: Path, directory: Path) -> None:

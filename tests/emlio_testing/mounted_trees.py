@@ -1,21 +1,20 @@
 """Trees of files in memory, as a mount takes them and as a test compares them; and sources of their bytes."""
 
-import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from typing_extensions import Buffer
+import numpy.typing as npt
 
-from emlio.files.mount.source import Range
+from emlio.files.mount.source import RangesRead
 from emlio.store.file_table import NameTable
 from emlio.store.tree import Tree
 
-__all__ = ["MTIME_NS", "Link", "MemorySource", "MountedTree", "Sparse", "mount_is_refused"]
+__all__ = ["MTIME_NS", "Link", "MemorySource", "MountedTree", "Range", "Sparse", "mount_is_refused", "read_of"]
 
 MTIME_NS: Final = 1_600_000_000_123_456_789
 
@@ -115,6 +114,14 @@ def _mode(held: Content, given: int | None) -> int:
     return kind | (usual if given is None else given)
 
 
+class Range(NamedTuple):
+    """Bytes of a file that a source was asked for."""
+
+    entry: int
+    offset: int
+    size: int
+
+
 @dataclass(slots=True)
 class MemorySource:
     """Reads a tree in memory.
@@ -134,15 +141,28 @@ class MemorySource:
     def __post_init__(self) -> None:
         self.opened.set()
 
-    def read_each(self, ranges: Sequence[Range]) -> Iterator[Buffer | OSError]:
+    def read_ranges(
+        self, files: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Iterator[RangesRead]:
         """See `Source`."""
+        ranges = [Range(*row) for row in zip(files.tolist(), offsets.tolist(), lengths.tolist(), strict=True)]
         self.asked += ranges
         self.opened.wait(60)
-        for one in ranges:
-            if one.entry in self.failing:
-                yield OSError(errno.EIO, "this file cannot be read")
-            else:
-                yield self.tree.read(*one)
+        for some in _batched(ranges):
+            failed = {place: "this file cannot be read" for place, one in enumerate(some) if one.entry in self.failing}
+            yield read_of([b"" if place in failed else self.tree.read(*one) for place, one in enumerate(some)], failed)
+
+
+def _batched(ranges: Sequence[Range], most: int = 100) -> Iterator[Sequence[Range]]:
+    """Yield ranges, some at once."""
+    for first in range(0, len(ranges), most):
+        yield ranges[first : first + most]
+
+
+def read_of(parts: Sequence[bytes], failures: Mapping[int, str] | None = None) -> RangesRead:
+    """Return what a source gives for these bytes of ranges."""
+    sizes = np.array([len(part) for part in parts], np.int64)
+    return RangesRead(b"".join(parts), np.cumsum(sizes) - sizes, sizes, failures or {})
 
 
 def mount_is_refused() -> str:

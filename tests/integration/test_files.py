@@ -282,3 +282,28 @@ def test_a_hundred_thousand_entries_are_listed_in_parts(tmp_path: Path) -> None:
         assert len(files.tree) == 100_101
         assert files.tree.listdir("077") == sorted(os.listdir(folder / "077"))
         assert files.read("077/00077") == b"data"
+
+
+def test_many_paths_are_looked_up_as_each_of_them(folder: Path) -> None:
+    with _daemon(_source(folder)) as daemon, Files(_address(daemon)) as files:
+        tree = files.tree
+        known = [tree.path(number) for number in range(len(tree))]
+        odd = [
+            b"link",
+            b"b/up/000.bin",
+            b"a/../a/000.bin",
+            b"a//000.bin",
+            b"/a/000.bin",
+            b"a/",
+            b"no",
+            b"a/no",
+            b"",
+            b".",
+        ]
+        paths = [*known, *(path + b"x" for path in known), *(path[:-1] for path in known), *odd, *reversed(known)]
+        found = tree.lookup_all(paths)
+        for path, number in zip(paths, found.tolist(), strict=True):
+            try:
+                assert number == tree.lookup(path), path
+            except FileError:
+                assert number == -1, path

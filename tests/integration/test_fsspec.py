@@ -2,16 +2,20 @@
 
 import errno
 import os
+import signal
+import threading
 from collections.abc import Generator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.files import Files
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -175,3 +179,27 @@ def test_pyarrow_reads_its_tables(site: _Site) -> None:
 def test_pandas_reads_its_tables(site: _Site) -> None:
     pandas = pytest.importorskip("pandas")
     assert pandas.read_csv(site.at("table.csv")).to_dict("list") == {"x": [1, 3], "y": [2, 4]}
+
+
+def test_a_process_that_is_forked_while_another_thread_opens_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, real = Event(), Event(), Files.__init__
+
+    def slow(made: Files, *given: Any, **options: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            goes_on.wait(30)
+        real(made, *given, **options)
+
+    monkeypatch.setattr(Files, "__init__", slow)
+    system = fsspec.filesystem("emlio", skip_instance_cache=True)
+    opens = Thread(target=system.files, args=("127.0.0.1:9/x/a",))
+    opens.start()
+    assert begun.wait(30)
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        system.files("127.0.0.1:9/y/a")
+        os._exit(0)
+    goes_on.set()
+    opens.join()
+    assert os.waitpid(child, 0)[1] == 0

@@ -55,7 +55,8 @@ int64_t emlio_fuse_wait(void *, int64_t *, int64_t, int64_t);
 void emlio_fuse_answer(void *, int64_t, const int64_t *, const int64_t *, const uint8_t *const *, const int64_t *,
                        const int32_t *, int32_t *);
 void emlio_fuse_push(void *, int64_t, const void *);
-void emlio_fuse_drop(void *, int64_t, const int64_t *, const int64_t *, int64_t);
+void emlio_fuse_drop(void *, int64_t, const int64_t *, const int64_t *, const uint8_t *, int64_t);
+void emlio_find_paths(const void *, const uint8_t *, const int64_t *, int64_t, int64_t *);
 void emlio_fuse_stop(void *);
 void emlio_fuse_free(void *);
 void handle(void *, const uint8_t *, size_t);
@@ -417,7 +418,8 @@ static void requests(input *in) {
             emlio_fuse_push(session, 1, pushed);
         } else if (what == 1) {
             const int64_t inode = near(in, 3), offset = near(in, 0);
-            emlio_fuse_drop(session, 1, &inode, &offset, 1 << 20);
+            const uint8_t forgotten = octet(in) % 2;
+            emlio_fuse_drop(session, 1, &inode, &offset, &forgotten, 1 << 20);
         } else {
             const uint8_t *bytes[MISSES];
             int32_t errors[MISSES];
@@ -437,10 +439,38 @@ static void requests(input *in) {
     free(parents), free(modes), free(text), free(memory), free(names), free(links), free(sizes), free(times);
 }
 
+/* Any paths, in the tree a/{b, cc}, d/, e -> a. */
+static void paths(input *in) {
+    static const uint16_t modes[] = {0040555, 0040555, 0040555, 0120777, 0100444, 0100444};
+    static const int64_t sizes[] = {3, 2, 0, 1, 7, 7}, bounds[] = {0, 0, 1, 2, 3, 4, 6}, folders[] = {0, 1, 2}, firsts[] = {1, 4, 6};
+    static const char *const known[] = {"a", "d", "a/b", "a/cc"}, *const letters[] = {"a", "b", "c", "d", "e", "/", ".", "cc"};
+    static const int64_t numbers[] = {1, 2, 4, 5};
+    const int64_t tree[] = {(int64_t)(uintptr_t)modes,   (int64_t)(uintptr_t)sizes,  (int64_t)(uintptr_t)"adebcc",
+                            (int64_t)(uintptr_t)bounds,  (int64_t)(uintptr_t)folders, (int64_t)(uintptr_t)firsts, 3, 6};
+    char text[MOST_RECORDS * 12 + 1] = "";
+    int64_t begins[MOST_RECORDS + 1] = {0}, found[MOST_RECORDS];
+    const int64_t count = octet(in) % MOST_RECORDS;
+    for (int64_t i = 0; i < count; i++) {
+        for (int part = octet(in) % 6; part; part--) strcat(text, letters[octet(in) % 8]);
+        begins[i + 1] = (int64_t)strlen(text);
+    }
+    uint8_t *exact = room((size_t)begins[count]);
+    memcpy(exact, text, (size_t)begins[count]);
+    emlio_find_paths(tree, exact, begins, count, found);
+    for (int64_t i = 0; i < count; i++) {
+        const size_t bytes = (size_t)(begins[i + 1] - begins[i]);
+        int64_t expected = -1;
+        for (int at = 0; at < 4; at++)
+            if (strlen(known[at]) == bytes && !memcmp(text + begins[i], known[at], bytes)) expected = numbers[at];
+        MUST(found[i] == expected);
+    }
+    free(exact);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const functions[])(input *) = {examples, check, rows, gather, join, names, transfers, requests};
+    static void (*const functions[])(input *) = {examples, check, rows, gather, join, names, transfers, requests, paths};
     input in = {data, size};
-    functions[octet(&in) % 8](&in);
+    functions[octet(&in) % 9](&in);
     return 0;
 }
 
@@ -492,7 +522,7 @@ int main(int count, char **arguments) {
         for (int turn = 0; turn < 2000; turn++, tried++) {
             uint8_t data[4096];
             size_t size = 0;
-            data[size++] = (uint8_t)(draw(50) ? (draw(7) + 7) % 8 : 6); /* a queue takes as long as a thousand of the others */
+            data[size++] = (uint8_t)(draw(50) ? (draw(8) + 7) % 9 : 6); /* a queue takes as long as a thousand of the others */
             for (int at = 0; at < 4; at++) data[size++] = (uint8_t)draw(256);
             if (!data[0]) {
                 int names = 1 + data[1] % 6;

@@ -79,10 +79,20 @@ def test_pieces_cover_each_file_in_order(sizes: list[int], data: st.DataObject) 
         places = [place for place, one in enumerate(expected) if one == (entry, offset)]
         assert pieces.positions(entry, offset + PAGE_BYTES // 2).tolist() == places
     if expected:
-        entries, offsets = np.array(expected, np.int64).T
+        every = _cut(np.arange(len(sizes)), sizes)
+        entries, offsets = np.array(every, np.int64).T
         begin, end = data.draw(st.integers(0, len(expected))), data.draw(st.integers(0, len(expected)))
-        wanted = [one in expected[begin:end] for one in expected]
+        wanted = [one in expected[begin:end] for one in every]
         assert pieces.are_between(entries, offsets, begin, end).tolist() == wanted
+
+
+@pytest.mark.timeout(60)
+def test_an_order_that_repeats_a_file_very_often_is_looked_up_as_fast() -> None:
+    """Such as a table of labels that is read before each image."""
+    pieces = Pieces.of_files(np.resize([0, 1, 0, 2], 1_000_000), np.array([1, 1, 1]))
+    for begin in range(1000):
+        found = pieces.are_between(np.arange(3), np.zeros(3, np.int64), begin, begin + 2)
+        assert found.tolist() == [True, begin % 4 in (0, 1), begin % 4 in (2, 3)]
 
 
 @given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 3))
@@ -100,6 +110,21 @@ def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, e
     cache.move()
     assert not cache.held
     assert not windows.held_bytes
+
+
+@given(_MANY_SIZES)
+def test_a_guessed_order_costs_little_before_it_is_confirmed(sizes: list[int]) -> None:
+    windows = Windows(np.array(sizes, np.int64), 4 * LIMIT)
+    cache = Cache(windows, sizes, limit=4 * LIMIT)
+    windows.begin(np.arange(len(sizes)), guessed=True)
+    cache.move()
+    assert len(cache.held) <= 64
+    assert windows.held_bytes <= LEAST_WINDOW_BYTES
+    missed = 0
+    for entry, offset in _cut(np.arange(len(sizes)), sizes):
+        missed += not cache.read(entry, offset)
+        cache.move()
+    assert missed <= 64
 
 
 @given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 4))

@@ -177,8 +177,10 @@ class Child:
         try:
             self.end()
         finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with suppress(OSError):  # what could not be written
+                        stream.close()
             self._complaints.close()
 
 

@@ -4,20 +4,22 @@ A folder is walked when the first rank asks, once for each generation: the tree 
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 
 import numpy as np
 
-from emlio.daemon.control.questions.work import Place, Work
+from emlio.daemon.control.questions.work import InPlace, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import DatasetError, EmlioError
 from emlio.reading.tree_reader import TreeReader
-from emlio.session.questions import RANGE
+from emlio.session.questions import RANGE, SHORT_ANSWER_BYTES, answer_bytes
 from emlio.session.trees import cut_tree
 from emlio.store.folder_store import FolderStore
 from emlio.store.tree_walk import walk_tree
 from emlio.units import counted
+from emlio.wire.control import room_before
 from emlio.wire.limits import MAX_REASON, MAX_TREE_ENTRIES, RECORD_BYTES_PER_REPLY
 from emlio.wire.questions import (
     FILE_CHANGED,
@@ -60,7 +62,8 @@ class FolderTrees:
         if isinstance(about, AskTree):
             place = Place(subject="tree", dataset=served.key)
             return Work(make=partial(_told, served, partial(self._part, served, about)), place=place)
-        place = Place(subject="files", dataset=served.key, threads=_MOST_READING, each=_MOST_EACH)
+        short = answer_bytes(about) <= SHORT_ANSWER_BYTES
+        place = Place(subject="files", dataset=served.key, short=short, threads=_MOST_READING, each=_MOST_EACH)
         return Work(make=partial(_told, served, partial(self._ranges, served, about)), place=place)
 
     def forget(self, served: ServedDataset) -> None:
@@ -88,7 +91,7 @@ class FolderTrees:
             return Absent(code=NO_TREE, text=f"an entry must be in [0, {len(tree)}), got {about.first}")
         return cut_tree(tree, about.first)
 
-    def _ranges(self, served: ServedDataset, about: AskRanges) -> Told:
+    def _ranges(self, served: ServedDataset, about: AskRanges) -> Told | InPlace:
         reader = self._reader(served)
         tree = reader.tree
         if about.tree != tree.digest:
@@ -97,8 +100,8 @@ class FolderTrees:
         files, lengths = (asked[name].astype(np.int64) for name in ("file", "length"))
         known = files < len(tree)
         sizes = np.where(known, tree.sizes[np.where(known, files, 0)], 0)
-        room = sizes - np.minimum(asked["offset"], np.uint64(1) << np.uint64(62)).astype(np.int64)
-        good = known & tree.are_files(np.where(known, files, 0)) & (lengths <= room)
+        left = sizes - np.minimum(asked["offset"], np.uint64(1) << np.uint64(62)).astype(np.int64)
+        good = known & tree.are_files(np.where(known, files, 0)) & (lengths <= left)
         count = len(good) if good.all() else int(np.argmin(good))
         if not count:
             return Absent(
@@ -107,8 +110,13 @@ class FolderTrees:
                 f"{int(asked['offset'][0])} of entry {int(files[0])}",
             )
         starts = asked["offset"][:count].astype(np.int64)
-        found = reader.read(files[:count], starts, lengths[:count], RECORD_BYTES_PER_REPLY)
-        return Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=found.payload.tobytes())
+        room = room_before(count)
+        found = reader.read(files[:count], starts, lengths[:count], RECORD_BYTES_PER_REPLY, room_bytes=room)
+        return InPlace(
+            told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=memoryview(b"")),
+            memory=found.memory,
+            first=room,
+        )
 
     def _reader(self, served: ServedDataset) -> TreeReader:
         """Return what reads a dataset's folder; walk it if that was not done."""
@@ -140,12 +148,7 @@ def _why_none(served: ServedDataset) -> str:
 
 
 def _walk(served: ServedDataset) -> TreeReader:
-    walked = walk_tree(served.dataset.folder_store.folder)
-    if len(walked.tree) > MAX_TREE_ENTRIES:
-        raise DatasetError(
-            f"the folder of {served.name} must have at most {MAX_TREE_ENTRIES:,} entries to be listed, has "
-            f"{len(walked.tree):,}"
-        )
+    walked = walk_tree(served.dataset.folder_store.folder, MAX_TREE_ENTRIES)
     _LOG.info("dataset %s: its folder has %s", served.name, counted(len(walked.tree) - 1, "entry", "entries"))
     whats = ("links that lead out of it", "entries that are no file, folder or link", "folders that cannot be read")
     left_out = [f"{count:,} {what}" for count, what in zip(walked.left_out, whats, strict=True) if count]
@@ -154,7 +157,7 @@ def _walk(served: ServedDataset) -> TreeReader:
     return TreeReader(walked)
 
 
-def _told(served: ServedDataset, make: "partial[Told]") -> Told:
+def _told(served: ServedDataset, make: Callable[[], Told | InPlace]) -> Told | InPlace:
     """Return the answer, or why there is none."""
     try:
         return make()

@@ -129,7 +129,7 @@ class QuestionService:
     def __init__(
         self,
         subjects: Subjects,
-        send: Callable[[Client, bytes], Sent],
+        send: Callable[[Client, bytes | memoryview], Sent],
         call: Callable[[Callable[[], None]], None],
         carry_out: Callable[[Client, Sequence[DaemonInstruction]], None],
         *,
@@ -240,7 +240,7 @@ class QuestionService:
             if waiting:
                 self._waiting[turn] = waiting  # as the last one: others come first next time
             if place is None:
-                self._answer(asked, asked.work.make())
+                self._answer(asked, asked.made())
             else:
                 self._read(asked, place)
 
@@ -255,9 +255,9 @@ class QuestionService:
 
     def _look(self, asked: Asked, place: Place) -> None:
         """Make an answer and pass it to the control thread; called in a thread of its own."""
-        found: Told | bytes | RefusedError
+        found: Told | bytes | memoryview | RefusedError
         try:
-            found = asked.work.make()
+            found = asked.made()
         except RefusedError as error:
             found = error
         except Exception as error:  # noqa: BLE001  # the client must get an answer
@@ -266,7 +266,7 @@ class QuestionService:
         if not self._closed:
             self._call(partial(self._found, asked, place, found))
 
-    def _found(self, asked: Asked, place: Place, found: Told | bytes | RefusedError) -> None:
+    def _found(self, asked: Asked, place: Place, found: Told | bytes | memoryview | RefusedError) -> None:
         self._has_news = True
         self._workers.ended()
         _count_down(self._busy, (asked.client.owner, place))
@@ -278,15 +278,13 @@ class QuestionService:
         else:
             self._answer(asked, found)
 
-    def _answer(self, asked: Asked, told: Told | bytes) -> None:
+    def _answer(self, asked: Asked, told: Told | bytes | memoryview) -> None:
         client = asked.client
         self._open[client.identity].remove(asked)
         self._quota.give_back(client.owner)
-        if isinstance(told, bytes):
-            data = told
-        else:
+        if asked.number >= 0:
             client.machine.answered(asked.number)
-            data = encode_control(Answer(number=asked.number, told=told))
+        data = told if isinstance(told, bytes | memoryview) else encode_control(Answer(number=asked.number, told=told))
         self._under_way.add(client.owner, self._send(client, data), len(data))
 
     def _refuse(self, client: Client, error: RefusedError) -> None:

@@ -20,6 +20,7 @@ from emlio.energy.values.run import boot_id
 from emlio.errors import DatasetError, EmlioError
 from emlio.open_limits import is_used_up
 from emlio.reading.single_records import find_records
+from emlio.session.questions import SHORT_ANSWER_BYTES, answer_bytes
 from emlio.wire.limits import (
     MAX_ENERGY_DEVICES,
     MAX_REASON,
@@ -74,7 +75,8 @@ class Subjects:
             case AskMatches():
                 return self._matches.find(served, about)
             case AskRecords():
-                place = Place(subject="records", dataset=served.key, threads=_MOST_READING)
+                short = answer_bytes(about) <= SHORT_ANSWER_BYTES
+                place = Place(subject="records", dataset=served.key, short=short, threads=_MOST_READING)
                 return Work(make=partial(_records, served, about, self._clock), place=place)
             case AskTree() | AskRanges():
                 return self._trees.find(served, about)

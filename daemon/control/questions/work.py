@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emlio.daemon.control.client import Client
-from emlio.wire.questions import Told
+from emlio.wire.control import encode_in_place
+from emlio.wire.questions import Answer, Told
 
-__all__ = ["Asked", "Place", "Work"]
+__all__ = ["Asked", "InPlace", "Place", "Work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,7 @@ class Place:
 
     Attributes:
         subject: what is asked for.
+        short: whether for short answers, which do not wait until long ones were read.
         dataset: the key of the dataset; empty if it is none.
         threads: how many read it at once, for different clients.
         each: how many of them may be for one client.
@@ -22,8 +24,22 @@ class Place:
 
     subject: str
     dataset: str = ""
+    short: bool = False
     threads: int = 1
     each: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InPlace:
+    """An answer whose payload stands in memory from `first` on; `told` has none."""
+
+    told: Told
+    memory: memoryview
+    first: int
+
+    def encoded(self, number: int) -> memoryview:
+        """Return the message of the answer to the question with this number."""
+        return encode_in_place(Answer(number=number, told=self.told), self.memory, self.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +49,7 @@ class Work:
     `make` may raise `RefusedError` there, which ends the session.
     """
 
-    make: Callable[[], Told | bytes]
+    make: Callable[[], Told | InPlace | bytes]
     place: Place | None = None
 
 
@@ -52,3 +68,8 @@ class Asked:
     work: Work
     number: int = -1
     dropped: bool = False
+
+    def made(self) -> Told | bytes | memoryview:
+        """Make the answer, or its message."""
+        made = self.work.make()
+        return made.encoded(self.number) if isinstance(made, InPlace) else made

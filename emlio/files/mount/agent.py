@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from emlio.errors import ClosedError
 from emlio.files.mount.figures import MountFigures, OrderFigures
+from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.sequences import SequenceDetector
-from emlio.files.mount.source import Range, Source
+from emlio.files.mount.source import Source
 from emlio.files.mount.window import Moves, Windows
 from emlio.native.fuse import Miss
 from emlio.store.tree import Tree
@@ -42,6 +43,7 @@ class Agent:
         source: Source,
         *,
         window_bytes: int = 256 << 20,
+        max_files: int = 2_000_000,
         limit_s: float = 60.0,
     ) -> None:
         """Mount the tree; see `Mount`.
@@ -51,10 +53,11 @@ class Agent:
             directory: where to mount it.
             source: where bytes come from.
             window_bytes: of the page cache, for all readers together.
+            max_files: that the kernel keeps known because their order was told; those of windows come in addition.
             limit_s: how long a read may wait for the source.
         """
-        self._source = source
         self._changed = Condition()
+        self._sizes = tree.sizes
         self._windows = Windows(tree.sizes, window_bytes)
         self._detector = SequenceDetector()
         self._detected: dict[int, int] = {}
@@ -63,16 +66,20 @@ class Agent:
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
         self._began_ns = time.monotonic_ns()
         self._closing = False
+        self._leaving: list[_Ints] = []  # pieces whose pages are being freed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
+        self._lister = Lister(tree, self.mount.directory, max_files)
         self._threads = [
-            Thread(target=self._push, name=f"emlio-push-{number}", daemon=True) for number in range(_PUSHING)
+            Thread(target=self._push, args=(source,), name=f"emlio-push-{number}", daemon=True)
+            for number in range(_PUSHING)
         ]
         for thread in self._threads:
             thread.start()
 
     def hint(self, entries: _Ints) -> int:
         """Tell the order in which files will be read from now on; return its name, for `forget`."""
+        self._lister.list(entries, self.mount.counts().unknown)
         with self._changed:
             name = self._windows.begin(entries)
             self._changed.notify_all()
@@ -111,7 +118,7 @@ class Agent:
             pushed_bytes=counts.stored_bytes,
             on_demand=counts.missed,
             answered=counts.answered,
-            failed=self.mount.failed + counts.late + counts.refused,
+            failed=self.mount.failures.reads + counts.late + counts.refused,
             orders=orders,
         )
 
@@ -121,6 +128,7 @@ class Agent:
             self._closing = True
             self._changed.notify_all()
         self.mount.close()
+        self._lister.close()
         for thread in self._threads:
             thread.join()
 
@@ -140,7 +148,11 @@ class Agent:
                 entry = miss.inode - 1
                 if not self._windows.read(miss.thread, entry, miss.offset):
                     self._detect(miss, entry)
-            self._changed.notify_all()
+            late = self._windows.late_drops()
+            self._leaving.append(late)
+            if self._windows:
+                self._changed.notify()
+        self._drop(late)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -148,14 +160,14 @@ class Agent:
             return
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
-        self._detected[miss.thread] = self._windows.begin(self._files[rank:])
+        self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
         self._windows.read(miss.thread, entry, miss.offset)
 
-    def _push(self) -> None:
+    def _push(self, source: Source) -> None:
         show_thread_name()
         while (moves := self._next()) is not None:
             try:
-                self._carry_out(moves)
+                self._carry_out(moves, source)
             except ClosedError:  # the source, or the mount: there will be no more to push
                 return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
@@ -164,27 +176,41 @@ class Agent:
     def _next(self) -> Moves | None:
         with self._changed:
             while not self._closing:
-                moves = self._windows.moves()
+                moves = self._windows.moves(self._leaving)
                 if moves:
+                    self._leaving.append(moves.drop)
+                    self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()
         return None
 
-    def _carry_out(self, moves: Moves) -> None:
-        if moves.drop.size:
-            self.mount.drop(moves.drop[0], moves.drop[1], PIECE_BYTES)
+    def _carry_out(self, moves: Moves, source: Source) -> None:
+        self._drop(moves.drop)
         entries, offsets, sizes, withheld = moves.push
-        ranges = [Range(*row) for row in zip(entries.tolist(), offsets.tolist(), sizes.tolist(), strict=True)]
-        parts = list(self._source.read_each(ranges)) if ranges else []
-        fits = np.array([not isinstance(part, OSError) for part in parts], np.bool_)
-        memory = np.frombuffer(b"".join(part for part in parts if not isinstance(part, OSError)), np.uint8)
-        kept = sizes[fits]
-        if memory.nbytes != kept.sum():
-            raise ValueError(f"the source gave {memory.nbytes} bytes for {int(kept.sum())}")
-        starts = np.cumsum(kept) - kept
-        self.mount.failures.end()
-        self.mount.push(memory, entries[fits], offsets[fits], starts, kept, withheld[fits])
-        with self._changed:
-            passed = ~self._windows.are_held(entries, offsets)
-        if passed.any():  # the window has moved on meanwhile, or has ended
-            self.mount.drop(entries[passed], offsets[passed], PIECE_BYTES)
+        begin = 0
+        for read in source.read_ranges(entries, offsets, sizes) if len(entries) else ():
+            part = slice(begin, begin + len(read.starts))
+            begin = part.stop
+            good = read.sizes == sizes[part]
+            good[list(read.failures)] = False
+            if not read.failures:
+                self.mount.failures.end()
+            memory = np.frombuffer(read.memory, np.uint8)
+            moved = entries[part][good], offsets[part][good]
+            self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
+            with self._changed:
+                passed = np.stack(moved)[:, ~self._windows.are_held(*moved)]
+                self._leaving.append(passed)
+            self._drop(passed)  # the window has moved on meanwhile, or has ended
+
+    def _drop(self, pieces: _Ints) -> None:
+        """Free the pages of pieces that are noted as leaving."""
+        entries, offsets = pieces
+        try:
+            if pieces.size:
+                forgotten = (self._sizes[entries] <= PIECE_BYTES) & ~self._lister.are_kept(entries)
+                self.mount.drop(entries, offsets, PIECE_BYTES, forgotten)
+        finally:
+            with self._changed:
+                self._leaving = [other for other in self._leaving if other is not pieces]
+                self._changed.notify_all()

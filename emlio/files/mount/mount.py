@@ -4,21 +4,20 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount.failures import Failures
 from emlio.files.mount.mounting import attach, detach, device_number
-from emlio.files.mount.source import Range, Source
+from emlio.files.mount.source import Source
 from emlio.native.fuse import Counts, FuseSession, Miss
 from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
@@ -52,7 +51,6 @@ class Mount:
         directory: where it is, without links.
         on_reads: is told what the kernel asked for.
         failures: logs why files cannot be read.
-        failed: reads that the source did not answer.
         ended: wakes when it was taken away, by whatever means.
     """
 
@@ -77,11 +75,10 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
-        self.failed = 0
-        self._source = source
+        self._tree, self._source = tree, source
         self.failures = Failures(self.directory)
-        self._calls, self._counting = Condition(), Lock()
-        self._under_way = 0
+        self._changed = Condition()
+        self._calls = 0
         self._closed = False
         self._device = attach(self.directory)
         try:
@@ -128,13 +125,13 @@ class Mount:
         withheld: _Ints,
     ) -> npt.NDArray[np.int32]:
         """Put bytes of files into the page cache: see `emlio.native.fuse.FuseSession.push`, with entries for inodes."""
-        with self._call():
-            return self._session.push(memory, entries + 1, offsets, starts, sizes, withheld)
+        with self._call() as session:
+            return session.push(memory, entries + 1, offsets, starts, sizes, withheld)
 
-    def drop(self, entries: _Ints, offsets: _Ints, size: int) -> None:
-        """Free the pages of files: as many bytes from an offset on."""
-        with self._call():
-            self._session.drop(entries + 1, offsets, size)
+    def drop(self, entries: _Ints, offsets: _Ints, size: int, forgotten: npt.NDArray[np.bool_] | None = None) -> None:
+        """Free the pages of files: see `emlio.native.fuse.FuseSession.drop`, with entries for inodes."""
+        with self._call() as session:
+            session.drop(entries + 1, offsets, size, forgotten)
 
     def counts(self) -> Counts:
         """Return what was counted since it was mounted."""
@@ -142,7 +139,7 @@ class Mount:
 
     def close(self) -> None:
         """Take the file system away, also if it is in use: what reads then fails. A second call does nothing."""
-        with self._calls:
+        with self._changed:
             if self._closed:
                 return
             self._closed = True
@@ -155,8 +152,8 @@ class Mount:
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0))
         left = [thread.name for thread in self._threads if thread.is_alive()]
-        with self._calls:
-            if not self._calls.wait_for(lambda: not self._under_way, _END_S):
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._calls, _END_S):
                 left.append("a push")
         if left:  # what they use stays until the process ends
             _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
@@ -174,18 +171,18 @@ class Mount:
         self.close()
 
     @contextmanager
-    def _call(self) -> Generator[None]:
-        """Keep the session until another thread's call is over."""
-        with self._calls:
+    def _call(self) -> Generator[FuseSession]:
+        """Yield the session, which is not freed meanwhile."""
+        with self._changed:
             if self._closed:
                 raise ClosedError(f"the mount at {self.directory} was closed")
-            self._under_way += 1
+            self._calls += 1
         try:
-            yield
+            yield self._session
         finally:
-            with self._calls:
-                self._under_way -= 1
-                self._calls.notify_all()
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
 
     # ---- reads that miss ------------------------------------------------------------------------------------------
 
@@ -200,33 +197,33 @@ class Mount:
                     self.on_reads(told)
             except Exception:  # noqa: BLE001  # the reads must be answered all the same
                 _log.exception("reads at %s were not looked at", self.directory)
-            misses = [miss for miss in told if miss.unique]  # a tripwire's read was answered
-            for miss, found in zip(misses, self._bytes_of(misses), strict=True):
-                self._session.answer([(miss, found)])
+            misses = np.array([miss for miss in told if miss.unique], np.int64)  # a tripwire's read was answered
+            if len(misses):
+                self._fetch(misses)
 
-    def _bytes_of(self, misses: list[Miss]) -> Iterator[Buffer | int]:
-        """Yield the bytes of each read, or an error of the system."""
+    def _fetch(self, misses: _Ints) -> None:
+        """Answer reads with bytes of the source, or with errors."""
         given = 0
-        ranges = [Range(miss.inode - 1, miss.offset, miss.size) for miss in misses]
         try:
-            for _, found in zip(ranges, self._source.read_each(ranges), strict=False):
-                given += 1
-                if isinstance(found, OSError):
-                    self._fail(1)
-                    self.failures.tell(found)
-                else:
+            for read in self._source.read_ranges(misses[:, 1] - 1, misses[:, 2], misses[:, 3]):
+                errors = np.zeros(len(read.starts), np.int32)
+                for place, why in read.failures.items():
+                    errors[place] = errno.EIO
+                    path = os.fsdecode(self._tree.path(int(misses[given + place, 1]) - 1))
+                    self.failures.tell(f"{path!r} cannot be read: {why}", reads=1)
+                if not read.failures:
                     self.failures.end()
-                yield (found.errno or errno.EIO) if isinstance(found, OSError) else found
+                memory = np.frombuffer(read.memory, np.uint8)
+                part = misses[given : given + len(errors)]
+                self._session.answer(part[:, 0], part[:, 1], memory, read.starts, read.sizes, errors)
+                given += len(errors)
         except Exception as error:  # noqa: BLE001  # of any source
-            self._fail(len(misses) - given)
             if not isinstance(error, ClosedError):
-                self.failures.tell(error)
-        for _ in range(given, len(misses)):
-            yield errno.EIO
-
-    def _fail(self, count: int) -> None:
-        with self._counting:
-            self.failed += count
+                self.failures.tell(error, reads=len(misses) - given)
+        left = misses[given:]
+        nothing = np.zeros(len(left), np.int64)
+        failed = np.full(len(left), errno.EIO, np.int32)
+        self._session.answer(left[:, 0], left[:, 1], np.zeros(0, np.uint8), nothing, nothing, failed)
 
 
 def _named(task: Callable[[], object]) -> None:

@@ -22,6 +22,20 @@ _KIND: Final = "fuse.emlio"
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _FORCE, _LAZY = 1, 2, 4, 1, 2
 _HELPER: Final = "fusermount3"
 _HELPER_S: Final = 30.0
+_NO_RIGHT: Final = (errno.EPERM, errno.EACCES)
+
+_WITHOUT: Final = "programs can also read the files without a mount, by fsspec (emlio://)"
+_ADVICE: Final = {
+    **dict.fromkeys(
+        _NO_RIGHT,
+        f". Mounting needs root, {_HELPER} (package fuse3) with /dev/fuse open to all, or user namespaces for all (Ubuntu: "
+        f"sysctl kernel.apparmor_restrict_unprivileged_userns=0); {_WITHOUT}",
+    ),
+    **dict.fromkeys(
+        (errno.ENOENT, errno.ENODEV, errno.ENXIO),
+        f". It needs the kernel's module fuse, in a container also --device /dev/fuse; {_WITHOUT}",
+    ),
+}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
@@ -37,51 +51,44 @@ def attach(directory: str) -> int:
     try:
         device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM) and shutil.which(_HELPER):
-            return _helped(directory)
-        raise _refused(directory, error.errno or errno.EIO, f"{_DEVICE} cannot be opened") from error
+        return _helped(directory, error.errno or errno.EIO, f"{_DEVICE} cannot be opened")
     options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},default_permissions"
     flags = _READ_ONLY | _NO_SUID | _NO_DEVICES
     if _libc.mount(b"emlio", os.fsencode(directory), _KIND.encode(), flags, options.encode()) == 0:
         return device
     number = ctypes.get_errno()
     os.close(device)
-    if number == errno.EPERM and shutil.which(_HELPER):
-        return _helped(directory)
-    raise _refused(directory, number, "mount(2) refused")
+    return _helped(directory, number, "mount(2) is refused")
 
 
-def _refused(directory: str, number: int, what: str) -> FileError:
-    advice = ""
-    if number in (errno.EPERM, errno.EACCES):
-        advice = f". Install {_HELPER} (package fuse3), or mount in a namespace: unshare -Urm"
-    return FileError(
-        f"cannot mount at {directory}: {what}: {os.strerror(number)}{advice}", errno=number, path=directory, offset=0
+def _helped(directory: str, number: int, what: str) -> int:
+    """Let fusermount3 mount what this process was refused; it sends the descriptor."""
+    said = ""
+    if number in _NO_RIGHT and shutil.which(_HELPER):
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                done = subprocess.run(
+                    [_HELPER, "-o", "ro,nosuid,nodev,fsname=emlio,subtype=emlio,default_permissions", "--", directory],
+                    env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    timeout=_HELPER_S,
+                    check=False,
+                )
+            ours.settimeout(_HELPER_S)
+            with suppress(OSError):
+                if not done.returncode and (descriptors := socket.recv_fds(ours, 1, 1)[1]):
+                    os.set_inheritable(descriptors[0], False)
+                    return descriptors[0]
+        said = "; " + (done.stderr.decode(errors="replace").strip() or f"{_HELPER} failed")
+    raise FileError(
+        f"cannot mount at {directory}: {what}: {os.strerror(number)}{said}{_ADVICE.get(number, '')}",
+        errno=number,
+        path=directory,
+        offset=0,
     )
-
-
-def _helped(directory: str) -> int:
-    """Let fusermount3 mount; it sends the descriptor."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.settimeout(_HELPER_S)
-        done = subprocess.run(
-            [_HELPER, "-o", "ro,nosuid,nodev,fsname=emlio,subtype=emlio,default_permissions", "--", directory],
-            env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
-            pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
-            timeout=_HELPER_S,
-            check=False,
-        )
-        theirs.close()
-        descriptors: list[int] = []
-        with suppress(OSError):
-            descriptors = socket.recv_fds(ours, 1, 1)[1]
-    if done.returncode or not descriptors:
-        said = done.stderr.decode(errors="replace").strip() or f"{_HELPER} failed"
-        raise FileError(f"cannot mount at {directory}: {said}", errno=errno.EPERM, path=directory, offset=0)
-    os.set_inheritable(descriptors[0], False)
-    return descriptors[0]
 
 
 def _unescaped(field: str) -> bytes:

@@ -25,7 +25,7 @@ class Pieces:
         ends: (n + 1,) the bytes of whole pages before each piece, and of all.
     """
 
-    __slots__ = ("_by_file", "_files", "_most", "_starts", "ends", "entries", "offsets", "sizes")
+    __slots__ = ("_by_file", "_files", "_keys", "_starts", "ends", "entries", "offsets", "sizes")
 
     def __init__(self, order: _Ints, sizes: _Ints) -> None:
         """See the class.
@@ -42,7 +42,7 @@ class Pieces:
         self.ends = np.concatenate(([0], np.cumsum(-(-self.sizes // PAGE_BYTES) * PAGE_BYTES)))
         self._by_file = np.argsort(order, kind="stable")
         self._files = order[self._by_file]
-        self._most = int(np.unique(order, return_counts=True)[1].max(initial=0))
+        self._keys = self._files * (len(self) + 1) + self._starts[self._by_file]  # each file with its positions, sorted
 
     @classmethod
     def of_files(cls, order: _Ints, all_sizes: _Ints) -> Self:
@@ -59,12 +59,11 @@ class Pieces:
 
     def are_between(self, entries: _Ints, offsets: _Ints, begin: int, end: int) -> npt.NDArray[np.bool_]:
         """Return which of these pieces have a position in a range."""
-        found = np.zeros(len(entries), np.bool_)
-        first = np.searchsorted(self._files, entries)
-        for turn in range(self._most):
-            place = first + turn
-            known = place < len(self._files)
-            known[known] = self._files[place[known]] == entries[known]
-            position = self._starts[self._by_file[place[known]]] + offsets[known] // PIECE_BYTES
-            found[known] |= (position >= begin) & (position < end)
+        behind = offsets // PIECE_BYTES
+        least = np.clip(begin - behind, 0, len(self))
+        if not len(self):
+            return np.zeros(len(entries), np.bool_)
+        at = np.minimum(np.searchsorted(self._keys, entries * (len(self) + 1) + least), len(self._keys) - 1)
+        file, start = np.divmod(self._keys[at], len(self) + 1)
+        found: npt.NDArray[np.bool_] = (file == entries) & (start >= least) & (start < end - behind)
         return found

@@ -1,34 +1,25 @@
 """The source of a mount's bytes."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
-from typing_extensions import Buffer
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Range", "Source"]
+from emlio.receiver.engine.file_questions import RangesRead
 
+__all__ = ["RangesRead", "Source"]
 
-class Range(NamedTuple):
-    """Bytes of a file.
-
-    Attributes:
-        entry: the number of the file in the tree.
-        offset: the first byte.
-        size: how many, all inside the file, at least one.
-    """
-
-    entry: int
-    offset: int
-    size: int
+_Ints = npt.NDArray[np.int64]
 
 
 class Source(Protocol):
     """Bytes of files, asked for many at once. Threads ask beside each other."""
 
-    def read_each(self, ranges: Sequence[Range], /) -> Iterable[Buffer | OSError]:
-        """Return, in order, the bytes of each range, or why it cannot be read.
+    def read_ranges(self, files: _Ints, offsets: _Ints, lengths: _Ints, /) -> Iterable[RangesRead]:
+        """Return, in order, the bytes of ranges of files, or why they cannot be read: some in one memory, then the next.
 
-        An exception fails all that were not returned before it; the reader gets EIO. Waits no longer than the
-        recovery of a lost daemon may take.
+        A range has 1 byte to 1 MiB, all inside its file. An exception fails all that were not returned before it; the
+        reader gets EIO. Waits no longer than the recovery of a lost daemon may take.
         """
         ...

@@ -4,7 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -33,6 +33,8 @@ _NEAR: Final = 32 * _WIRE_FILES
 """A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
 
 _MOST_THREADS: Final = 256
+
+_WHOLE: Final = 1 << 40
 
 _MOVE_FILES: Final = 1024
 _MOVE_BYTES: Final = 4 * PIECE_BYTES
@@ -66,11 +68,19 @@ class Window:
         pushed: the first position that was not pushed.
     """
 
-    __slots__ = ("_doubted", "_full", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+    __slots__ = ("_doubted", "_full", "_part", "dropped", "limit_bytes", "pieces", "pushed", "seen")
 
-    def __init__(self, pieces: Pieces, limit_bytes: int) -> None:
-        """See the class."""
+    def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
+        """See the class.
+
+        Args:
+            pieces: the order.
+            limit_bytes: of their pages.
+            guessed: whether the order may be wrong. It begins with the least window, which doubles when what was pushed is
+                read.
+        """
         self.pieces, self.limit_bytes = pieces, limit_bytes
+        self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
         self.pushed: int = 0
@@ -81,6 +91,10 @@ class Window:
     def held_bytes(self) -> int:
         """The bytes of its pages, as far as they have been read or pushed."""
         return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped])
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(self.limit_bytes, LEAST_WINDOW_BYTES * self._part)
 
     def place(self, entry: int, offset: int) -> int | None:
         """Return the position of a read: the first one that is to come, else the last one behind; None if there is none."""
@@ -103,6 +117,8 @@ class Window:
     def move(self, place: int) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = range(self.dropped, self.pushed)
+        if self.seen <= place <= self.pushed and self.seen < self.pushed:
+            self._part = min(2 * self._part, _WHOLE)
         if place < self.dropped:  # also what was pushed ahead
             self.dropped = self.seen = self.pushed = place + 1
         self.seen = max(self.seen, place + 1)
@@ -112,7 +128,7 @@ class Window:
     def drop(self) -> range:
         """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
         ends = self.pieces.ends
-        first = int(np.searchsorted(ends, int(ends[self.seen]) - self.limit_bytes // _BEHIND))
+        first = int(np.searchsorted(ends, int(ends[self.seen]) - self._most_bytes // _BEHIND))
         begin = self.dropped
         self.dropped = max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
@@ -120,25 +136,32 @@ class Window:
     def shrink(self) -> range:
         """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
         ends = self.pieces.ends
-        end = int(np.searchsorted(ends, int(ends[self.dropped]) + self.limit_bytes, side="right")) - 1
+        end = int(np.searchsorted(ends, int(ends[self.dropped]) + self._most_bytes, side="right")) - 1
         last = self.pushed
         self.pushed = min(self.pushed, max(end, self.seen))
         return range(self.pushed, last)
 
     def push(self) -> range:
-        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
-        ends = self.pieces.ends
-        room = min(int(ends[self.dropped]) + self.limit_bytes, int(ends[self.pushed]) + _MOVE_BYTES)
+        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
+
+        Few at once would cost as many questions: there are none before there is room for some.
+        """
+        ends, limit = self.pieces.ends, self._most_bytes
+        most = int(ends[self.dropped]) + limit
+        if most < min(int(ends[self.pushed]) + min(limit // _PARTS, _MOVE_BYTES), int(ends[-1])):
+            return range(self.pushed, self.pushed)
+        room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
         begin = self.pushed
-        self.pushed = max(self.pushed, min(end, self.pushed + _MOVE_FILES))
+        end = min(end, begin + _MOVE_FILES, self.seen + _WIRE_FILES * self._part)
+        self.pushed = max(begin, end)
         return range(begin, self.pushed)
 
     def withheld(self, places: range) -> _Ints:
         """Return how many bytes of each of these positions are withheld: the first page of tripwires."""
         part = slice(places.start, places.stop)
         ends, full, sizes = self.pieces.ends, self._full, self.pieces.sizes[part]
-        step = self.limit_bytes // _PARTS
+        step = self._most_bytes // _PARTS
         behind = slice(places.start + 1, places.stop + 1)
         wires = (ends[part] // step != ends[behind] // step) | (full[behind] % _WIRE_FILES == 0)
         wires |= full[behind] == full[-1]
@@ -182,12 +205,15 @@ class Windows:
     def __contains__(self, name: int) -> bool:
         return name in self._windows
 
-    def begin(self, order: _Ints) -> int:
-        """Begin a reader's order; return the window's name. The one that has been there longest ends if there are too many."""
+    def begin(self, order: _Ints, *, guessed: bool = False) -> int:
+        """Begin a reader's order, which may be a guess; return the window's name.
+
+        The one that has been there longest ends if there are too many.
+        """
         if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
-        self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0)
+        self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
         self._share()
         return name
 
@@ -226,14 +252,32 @@ class Windows:
         if len(self._followed) > _MOST_THREADS:
             del self._followed[next(iter(self._followed))]
 
-    def moves(self) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn."""
+    def late_drops(self) -> _Ints:
+        """Return what must be dropped now, since readers overtook what is pushed and filled the windows by themselves."""
+        if self.held_bytes <= self.limit_bytes:
+            return np.empty((2, 0), np.int64)
+        self._leave_behind()
+        return self._dropped()
+
+    def _leave_behind(self) -> None:
         for window in self._windows.values():
             self._free(window, window.drop())
             self._free(window, window.shrink())
+
+    def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
+        """Return what is to be dropped and pushed next. Each window has its turn.
+
+        Args:
+            leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
+        """
+        self._leave_behind()
         for name, window in self._windows.items():
             places = window.push()
-            if places:
+            if any(
+                window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving
+            ):
+                window.pushed = places.start
+            elif places:
                 self._windows[name] = self._windows.pop(name)  # the others come before it
                 chosen = self._chosen(window, places)
                 wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader

@@ -1,79 +1,76 @@
-"""Orders that other processes tell, as the listener of a mount takes them."""
+"""Hints and the sockets of mounts: what others leave at their places, or do not finish, does no harm."""
 
 import os
-from collections.abc import Iterator, Sequence
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
+from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from emlio.files.hints import SOCKETS_VARIABLE, HintListener
-from emlio_testing.processes import RankProcess
-
-_TELLS = """
-import sys
-from emlio.files import hint
-directory = sys.argv[1]
-for number, name in enumerate(sys.argv[2:]):
-    print(hint([f"{directory}/{number}", directory], name=name), flush=True)
-sys.stdin.read()
-"""
-
-_WAIT_S = 60.0
-
-
-class _Told:
-    """What the mount at a directory is told, one after the other."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.directory = tmp_path / "mounted"
-        self.directory.mkdir()
-        self._sockets = tmp_path / "sockets"
-        self._orders: SimpleQueue[tuple[str, list[bytes]]] = SimpleQueue()
-        self.listener = HintListener(str(self.directory), self._sockets, self._take, lambda: b"")
-
-    def _take(self, owner: str, paths: Sequence[bytes]) -> int:
-        self._orders.put((owner, list(paths)))
-        return 0
-
-    def next(self) -> tuple[str, list[bytes]]:
-        return self._orders.get(timeout=_WAIT_S)
-
-    def process(self, *names: str) -> RankProcess:
-        environment = {SOCKETS_VARIABLE: str(self._sockets)}
-        return RankProcess(_TELLS, str(self.directory), *names, environment=environment, told=True)
+from emlio.errors import ConfigError
+from emlio.files.hints import HintListener, hint
+from emlio.files.mount import Agent, Orders
+from emlio_testing.mounted_trees import MountedTree
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[_Told]:
-    made = _Told(tmp_path)
-    with made.listener:
-        yield made
+def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "sockets"
+    made.mkdir(mode=0o700)
+    monkeypatch.setenv("EMLIO_FILES_SOCKETS", str(made))
+    return made
 
 
-@pytest.mark.parametrize("ends", ["killed", "itself"])
-def test_orders_end_with_the_process_that_told_them(told: _Told, ends: str) -> None:
-    with told.process("", "other") as process, told.process("") as longer:
-        assert process.line(1, _WAIT_S) == 1
-        assert longer.line(0, _WAIT_S) == 1
-        begun = [told.next() for _ in range(3)]
-        owners = {f"{process.pid} ", f"{process.pid} other", f"{longer.pid} "}
-        assert {owner for owner, _ in begun} == owners
-        assert all(len(paths) == 1 for _, paths in begun)
-        if ends == "killed":
-            process.kill()
-        else:
-            process.tell_no_more()
-        assert {owner for owner, paths in (told.next(), told.next()) if paths == []} == owners - {f"{longer.pid} "}
-        longer.kill()
-        assert told.next() == (f"{longer.pid} ", [])
+def test_a_folder_that_others_may_enter_hears_no_names_of_files(sockets: Path, tmp_path: Path) -> None:
+    heard: list[Sequence[bytes]] = []
+    with HintListener(str(tmp_path), sockets, lambda _, paths: heard.append(paths) or 0, bytes):
+        assert hint([tmp_path / "a"]) == 0
+        sockets.chmod(0o755)
+        assert hint([tmp_path / "b"]) == 1
+        with pytest.raises(ConfigError, match="must belong to this user"):
+            HintListener(str(tmp_path), sockets, lambda *_: 0, bytes)
+    assert heard == [[b"a"]]
 
 
-def test_many_processes_leave_no_descriptors(told: _Told) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        with told.process("") as process:
-            process.line(0, _WAIT_S)
-        told.next()
-        assert told.next()[1] == []
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+def test_a_program_that_is_stopped_holds_up_neither_others_nor_the_end(sockets: Path, tmp_path: Path) -> None:
+    with HintListener(str(tmp_path), sockets, lambda *_: 0, bytes), socket.socket(socket.AF_UNIX) as stopped:
+        stopped.connect(str(next(sockets.iterdir())))
+        stopped.send(b"name")
+        began = time.monotonic()
+        assert hint([tmp_path / "a"]) == 0
+    assert time.monotonic() - began < 20  # it would be given up after 30
+
+
+class _Agent:
+    """An agent that only counts orders."""
+
+    def __init__(self, directory: Path) -> None:
+        self.mount = self
+        self.directory = str(directory)
+        self.names = set[int]()
+        self._next = count(1)
+
+    def hint(self, _: npt.NDArray[np.int64]) -> int:
+        self.names.add(name := next(self._next))
+        return name
+
+    def forget(self, name: int) -> None:
+        self.names.discard(name)
+
+
+def test_an_order_replaces_those_of_its_name_whose_processes_have_ended(tmp_path: Path) -> None:
+    agent, tree = _Agent(tmp_path), MountedTree({b"a": b"1", b"b": b"2"})
+    orders = Orders(cast(Agent, agent), tree.tree)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for owner in (f"{ended.pid} train", f"{ended.pid} val", f"{os.getpid()} train", f"{os.getpid()} "):
+        assert orders.take(owner, [b"a", b"b", b"no"]) == [b"no"]
+    assert agent.names == {2, 3, 4}
+    orders.take(f"{os.getpid()} train", [b"b"])
+    assert agent.names == {2, 4, 5}

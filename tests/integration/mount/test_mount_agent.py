@@ -21,6 +21,7 @@ from emlio.files.mount import Agent
 from emlio.files.mount.mounting import device_number
 from emlio.native.fuse import FuseSession
 from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
+from emlio_testing.processes import settles
 
 _REFUSED = mount_is_refused()
 pytestmark = [pytest.mark.skipif(bool(_REFUSED), reason=_REFUSED), pytest.mark.timeout(60)]
@@ -51,6 +52,7 @@ _AGENT = """
 import sys, time
 import numpy as np
 from emlio.files.mount import Agent
+from emlio_testing.processes import settles
 from emlio_testing.mounted_trees import MemorySource, MountedTree
 tree = MountedTree({b"%05d" % number: b"%d" % number * 500 for number in range(3000)})
 source = MemorySource(tree)
@@ -97,7 +99,7 @@ def test_an_agent_that_is_killed_leaves_errors_and_nothing_that_hangs(more: tupl
             for one in reads:
                 assert one.result(20) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
         with pytest.raises(OSError) as gone:  # noqa: PT011
-            os.listdir(folder)
+            os.stat(folder / "not looked up before")
         assert gone.value.errno == errno.ENOTCONN
     finally:
         agent.kill()
@@ -167,6 +169,57 @@ def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
         found = agent.mount.counts()
         assert found.missed < 500
         assert found.stored > 1500
+
+
+@pytest.mark.parametrize("max_files", [0, 1000, 10_000])
+def test_files_behind_a_reader_are_forgotten_where_they_are_too_many(max_files: int, folder: Path) -> None:
+    tree = _many(5000)
+    random = np.random.default_rng(max_files)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=8 << 20, max_files=max_files) as agent:
+        for _ in range(2):
+            order = random.permutation(tree.files)
+            name = agent.hint(order)
+            for number in order.tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            agent.forget(name)
+        expected = {0: 5000, 1000: 4000, 10_000: 0}[max_files]  # in folders of 500
+        assert settles(lambda: expected // 2 <= agent.mount.counts().forgotten <= 4 * expected, 20)
+        assert settles(lambda: agent.held_bytes == 0, 20)
+
+
+def test_a_reader_of_a_known_order_asks_the_kernel_for_little(folder: Path) -> None:
+    tree = _many(2000)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=64 << 20) as agent:
+        agent.hint(np.array(tree.files))
+        pushed = len(tree.files) - len(tree.files) // 64 - 2
+        assert settles(lambda: agent.mount.counts().stored >= pushed, 20)
+        paths = [_path(folder, tree, number) for number in tree.files]
+        list(map(os.stat, paths))  # each is known, whether it was listed or pushed first
+        before = agent.mount.counts()
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY)
+            assert os.fstat(descriptor).st_size == len(os.read(descriptor, 1 << 20)) == 1000
+            os.close(descriptor)
+        after = agent.mount.counts()
+        assert after.missed == before.missed
+        assert after.requests - before.requests <= len(paths) // 64 + 2  # of tripwires
+
+
+def test_what_an_order_pushes_is_not_freed_with_the_order_before(folder: Path) -> None:
+    """Epoch after epoch has an order of its own, of the same files."""
+    tree, random, name = _many(4000), np.random.default_rng(0), 0
+    with Agent(tree.tree, folder, MemorySource(tree)) as agent:
+        subprocess.run(["find", folder], stdout=subprocess.DEVNULL, check=True)
+        missed: list[int] = []
+        for _ in range(4):
+            order = random.permutation(tree.files)
+            agent.forget(name)
+            name = agent.hint(order)
+            before = agent.mount.counts().missed
+            for number in order.tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            missed.append(agent.mount.counts().missed - before)
+    assert sorted(missed)[2] < 400, missed
 
 
 def test_an_ordinary_user_mounts_in_a_namespace_of_its_own(folder: Path) -> None:

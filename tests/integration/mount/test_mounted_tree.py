@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount import Mount
+from emlio.files.mount.source import RangesRead
 from emlio.store.file_table import NameTable
 from emlio_testing.file_reader import WAYS, FileReader
-from emlio_testing.mounted_trees import MTIME_NS, Link, MemorySource, MountedTree, Sparse, mount_is_refused
+from emlio_testing.mounted_trees import MTIME_NS, Link, MemorySource, MountedTree, Sparse, mount_is_refused, read_of
 
 pytestmark = [
     pytest.mark.skipif(bool(mount_is_refused()), reason=mount_is_refused()),
@@ -202,13 +203,12 @@ class _WrongSize:
     def __init__(self, by: int) -> None:
         self.by = by
 
-    def read_each(self, ranges: Any) -> Iterator[bytes]:
-        for one in ranges:
-            yield b"x" * (one.size + self.by)
+    def read_ranges(self, _files: Any, _offsets: Any, lengths: Any) -> Iterator[RangesRead]:
+        yield read_of([b"x" * (length + self.by) for length in lengths.tolist()])
 
 
 class _Raises:
-    def read_each(self, ranges: Any) -> Iterator[bytes]:
+    def read_ranges(self, *_: Any) -> Iterator[RangesRead]:
         raise RuntimeError("the source is broken")
 
 

@@ -87,7 +87,7 @@ def _part(**fields: Any) -> TreePart:
 
 
 def _ranges(count: int, size_bytes: int) -> Ranges:
-    return Ranges(crcs=bytes(4 * count), payload=bytes(size_bytes))
+    return Ranges(crcs=bytes(4 * count), payload=memoryview(bytes(size_bytes)))
 
 
 _ASK_TREE = AskTree(tree=_DIGEST, first=3)
@@ -145,7 +145,7 @@ _MISFITS: list[tuple[Subject, Told, str]] = [
     (_ASK_TREE, _ranges(1, 10), "must be answered with tree, got ranges"),
     (_ASK_RANGES, _ranges(4, 30), "for 1 to 3 ranges, got 16 bytes"),
     (_ASK_RANGES, _ranges(0, 30), "for 1 to 3 ranges, got 0 bytes"),
-    (_ASK_RANGES, Ranges(crcs=bytes(5), payload=bytes(10)), "got 5 bytes"),
+    (_ASK_RANGES, Ranges(crcs=bytes(5), payload=memoryview(bytes(10))), "got 5 bytes"),
     (_ASK_RANGES, _ranges(1, 9), "hold 10 bytes of 1 ranges, got 9"),
     (_ASK_RANGES, _ranges(1, 11), "hold 1 to 10 bytes for 1 ranges, got 11"),
     (_ASK_RANGES, _ranges(2, 10), "hold 11 to 30 bytes for 2 ranges, got 10"),

@@ -67,6 +67,15 @@ def test_parts_that_do_not_fit_are_the_daemons_fault() -> None:
             TreeCollector().take(part)
 
 
+@pytest.mark.parametrize(("mode", "name", "target"), [(0o120777, b"l", b"t" * 4096), (0o100444, b"n" * 1025, b"")])
+def test_names_and_targets_that_no_system_has_take_no_memory(mode: int, name: bytes, target: bytes) -> None:
+    """A kilobyte that is received could hold a megabyte of them."""
+    columns = (mode.to_bytes(2, "little"), len(target).to_bytes(8, "little"), bytes(8), len(name).to_bytes(2, "little"))
+    data = b"".join((*columns, name, target))
+    with pytest.raises(RemoteProtocolError, match="at most 1024 bytes and a link 4095"):
+        TreeCollector().take(replace(_damaged(cut_tree(_tree(3), 0), data), count=1))
+
+
 def test_parts_of_another_tree_do_not_continue_one() -> None:
     tree = _tree(100_000)
     collector = TreeCollector()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import DatasetError, FileError
+from emlio.store import beneath
 from emlio.store.file_table import NameTable
 from emlio.store.folder import Folder, Kind
 from emlio.store.tree import Tree
@@ -75,7 +76,7 @@ def test_a_tree_has_what_os_walk_finds(tmp_path: Path) -> None:
             inside = os.path.join(path, name)
             status, entry = os.lstat(folder / inside), tree.stat(inside, follow=False)
             assert (entry.size_bytes, entry.mtime_ns) == (status.st_size, status.st_mtime_ns)
-            assert entry.mode == status.st_mode & 0o555
+            assert entry.mode == status.st_mode & (0o777 if entry.kind is Kind.LINK else 0o555)
             assert os.fsdecode(tree.path(tree.lookup(inside, follow=False))) == inside
     assert tree.stat("b/script").mode == 0o555
     assert tree.stat("link") == tree.stat("b/deep/new\nline")
@@ -173,6 +174,47 @@ def test_a_walk_takes_what_is_left_of_its_folders() -> None:
 def test_what_is_no_tree_is_refused(entries: list[tuple[int, int, str]], words: str) -> None:
     with pytest.raises(DatasetError, match=words):
         _tree(*entries)
+
+
+def test_a_walk_leaves_out_only_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of permission are made here, since root meets none."""
+    for name in ("closed", "failing", "listed", "open"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_bytes(b"abc")
+    (tmp_path / "l").symlink_to("closed/../../etc/passwd")
+    (tmp_path / "m").symlink_to("nowhere")
+    failing: dict[str, int] = {"closed": errno.EACCES, "l": errno.EACCES}
+    opens, looks = beneath.open_beneath, os.stat
+
+    def opened(folder: int, name: str, flags: int) -> int:
+        if name in failing:
+            raise OSError(failing[name], os.strerror(failing[name]))
+        return opens(folder, name, flags)
+
+    def looked(name: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        if dir_fd is not None and os.readlink(f"/proc/self/fd/{dir_fd}").endswith("/listed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return looks(name, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr("emlio.store.folder.open_beneath", opened)
+    monkeypatch.setattr("emlio.store.tree_walk.open_beneath", opened)
+    monkeypatch.setattr(os, "stat", looked)
+    walked = _walked(tmp_path)
+    found = [walked.tree.path(number) for number in range(len(walked.tree))]
+    assert found == [b"", b"closed", b"failing", b"listed", b"m", b"open", b"failing/f", b"open/f"]
+    assert walked.left_out == (1, 0, 2)
+    failing["failing"] = errno.EIO
+    with pytest.raises(DatasetError, match="cannot be walked: Input/output error"):
+        _walked(tmp_path)
+
+
+def test_a_folder_with_too_many_entries_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).touch()
+    with Folder(tmp_path) as folder:
+        assert len(walk_tree(folder, 4).tree) == 4
+        with pytest.raises(DatasetError, match="at most 3 entries to be listed, has more"):
+            walk_tree(folder, 3)
 
 
 def test_a_link_to_a_file_that_is_walked_is_a_link_of_the_tree(tmp_path: Path) -> None:

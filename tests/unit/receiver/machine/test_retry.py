@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
@@ -11,10 +12,10 @@ MS = 1_000_000
 LOST = PeerLostError("lost")
 
 
-def delays_ms(count: int, *, slow: bool = False, seed: int = 1) -> list[float]:
+def delays_ms(count: int, *, slow: bool = False, seed: int = 1, error: EmlioError = LOST) -> list[float]:
     """What lies between attempts that all fail at once."""
     now_ns = 1_000 * MS
-    retry = Retry(LOST, now_ns, random.Random(seed), slow=slow)
+    retry = Retry(error, now_ns, random.Random(seed), slow=slow)
     found: list[float] = []
     for _ in range(count):
         assert retry.due_ns is not None
@@ -22,7 +23,7 @@ def delays_ms(count: int, *, slow: bool = False, seed: int = 1) -> list[float]:
         now_ns = retry.due_ns
         retry.try_now(now_ns)
         assert retry.due_ns is None  # one attempt at a time
-        retry.failed(LOST, now_ns)
+        retry.failed(error, now_ns)
     return found
 
 
@@ -32,6 +33,13 @@ def test_the_first_attempt_is_at_once_and_the_others_ever_later_up_to_a_second()
     for attempt, delay in enumerate(delays[1:], start=1):
         longest = min(50 << attempt, 1000)
         assert longest / 2 <= delay <= longest
+
+
+def test_one_that_is_not_understood_again_and_again_is_called_ever_more_rarely() -> None:
+    delays = delays_ms(20, error=RemoteProtocolError("must not be"))
+    assert delays[3] <= 1_000
+    assert all(5_000 <= delay <= 10_000 for delay in delays[8:])
+    assert sum(delay < 60_000 for delay in np.cumsum(delays)) <= 15
 
 
 def test_two_ranks_that_lose_a_daemon_at_one_moment_do_not_come_back_together() -> None:
