@@ -37,7 +37,7 @@ _ANSWERING: Final = 8
 _WAIT_MS: Final = 60_000
 _END_S: Final = 30.0
 _UNMOUNTED_S: Final = 3.0
-"""Where it was unmounted before, but is in use, its requests come as long as this process lives."""
+"""One that was unmounted before, but is in use, has requests as long as this process lives."""
 
 
 class Mount:

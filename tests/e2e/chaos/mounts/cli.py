@@ -16,7 +16,8 @@ from emlio_testing.mounted_trees import mount_is_refused
 from emlio_testing.processes import fork_server
 from tests.e2e.chaos.mounts.draw import Kind, draw, draw_long
 from tests.e2e.chaos.mounts.known import KnownFiles, make_known_files
-from tests.e2e.chaos.mounts.run import MountRun, RunResult
+from tests.e2e.chaos.mounts.records import RunResult
+from tests.e2e.chaos.mounts.run import MountRun
 
 __all__ = ["main"]
 

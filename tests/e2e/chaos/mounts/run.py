@@ -11,9 +11,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,16 +24,14 @@ from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.mounts.draw import TIMEOUT_S, Fault, Kind, Reader, Scenario
 from tests.e2e.chaos.mounts.known import KnownFiles
 from tests.e2e.chaos.mounts.pressure import Group
+from tests.e2e.chaos.mounts.records import Excuse, Figures, Reading, RunResult, busy_s, state_of, write_sample
 
-__all__ = ["Figures", "MountRun", "RunResult"]
+__all__ = ["MountRun"]
 
 _EMLIO: Final = "import sys; from emlio.cli import main; sys.exit(main(sys.argv[1:]))"
 _READER: Final = Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
 _GRACE_S: Final = 1.0
 """Beyond the timeout, after which a read is given up."""
-
-_BUSY_S: Final = 4.0
-"""What a busy machine may add to a call, for each process that wants a core."""
 
 _END_S: Final = 120.0
 _LOOK_S: Final = 0.1
@@ -43,7 +40,6 @@ _SAMPLE_S: Final = 60.0
 _SHORT_S: Final = TIMEOUT_S - 1.5
 """An outage that takes no longer must not be seen by readers."""
 
-_AFTER_S: Final = 3.0
 _MEMORY: Final = 100 << 20
 """What a mount's process takes for pushes and answers under way, besides what it had at its beginning."""
 
@@ -56,54 +52,6 @@ _AWAY: Final = frozenset({errno.EIO})
 _GONE: Final = frozenset({errno.EIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ENOENT, errno.ENODEV})
 
 
-@dataclass(slots=True)
-class Figures:
-    """What was counted: the most of each."""
-
-    files: int = 0
-    bytes: int = 0
-    errors: int = 0
-    longest_s: float = 0.0
-    memory_bytes: int = 0
-    threads: int = 0
-    descriptors: int = 0
-    cached_part: float = 0.0
-    log_lines: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How a run went."""
-
-    scenario: Scenario
-    seconds: float
-    figures: Figures
-    troubles: Sequence[str]
-
-
-@dataclass(slots=True)
-class _Excuse:
-    """Errors that readers may see."""
-
-    numbers: frozenset[int]
-    since: float
-    until: float | None = None
-
-    def covers(self, number: int, at: float) -> bool:
-        return number in self.numbers and at >= self.since and (self.until is None or at <= self.until + _AFTER_S)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """A process that reads, and how many of its lines were looked at."""
-
-    plan: Reader | None
-    process: RankProcess
-    looked: int = 0
-    is_killed: bool = False
-    errors: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
-
-
 class MountRun:
     """See the module."""
 
@@ -113,8 +61,8 @@ class MountRun:
         self._scenario, self._known, self._folder = scenario, known, folder
         self.troubles: list[str] = []
         self.figures = Figures()
-        self._readings: list[_Reading] = []
-        self._excuses: list[_Excuse] = []
+        self._readings: list[Reading] = []
+        self._excuses: list[Excuse] = []
         self._is_gone = False
         self._base_bytes = 0
         self._window_bytes = scenario.window_mib << 20
@@ -181,20 +129,20 @@ class MountRun:
         if scenario.is_measured:
             self._read(None, {"way": "census", "files": "all", "seed": 0})
 
-    def _read(self, reader: Reader | None, plan: dict[str, Any]) -> _Reading:
+    def _read(self, reader: Reader | None, plan: dict[str, Any]) -> Reading:
         whole = {
             **plan,
             "mount": str(self.directory),
             "truth": str(self._known.files),
             "stop": str(self._folder / "stop"),
             # The kernel asks once more for a page that failed.
-            "limit_s": 2 * (TIMEOUT_S + _GRACE_S) + _busy_s(),
+            "limit_s": 2 * (TIMEOUT_S + _GRACE_S) + busy_s(),
         }
         process = RankProcess(
             *(_READER, json.dumps(whole)), environment={"EMLIO_FILES_SOCKETS": str(self._folder / "sockets")}
         )
         self._group.add(process.pid)
-        self._readings.append(_Reading(reader, process))
+        self._readings.append(Reading(reader, process))
         return self._readings[-1]
 
     # ---- looking ------------------------------------------------------------------------------------------------------
@@ -233,19 +181,11 @@ class MountRun:
             figures.descriptors = max(figures.descriptors, process.num_fds())
             if self._samples is not None and time.monotonic() - self._sampled >= _SAMPLE_S:
                 self._sampled = time.monotonic()
-                self._write_sample(self._samples, process)
+                daemon = psutil.Process(self._host.process.pid) if self._host.process else None
+                minutes = (self._sampled - self._begin) / 60
+                write_sample(self._samples, minutes, self.troubles, {"mount": process, "daemon": daemon})
 
-    def _write_sample(self, path: Path, agent: psutil.Process) -> None:
-        sample: dict[str, Any] = {"minutes": round((self._sampled - self._begin) / 60, 1), "troubles": self.troubles}
-        daemon = self._host.process
-        for name, process in (("mount", agent), ("daemon", psutil.Process(daemon.pid) if daemon else None)):
-            if process is not None:
-                held = process.memory_info().rss
-                sample[name] = [held, process.num_threads(), process.num_fds(), round(sum(process.cpu_times()[:2]), 1)]
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(sample) + "\n")
-
-    def _hear(self, reading: _Reading, line: dict[str, Any]) -> None:
+    def _hear(self, reading: Reading, line: dict[str, Any]) -> None:
         figures = self.figures
         if "wrong" in line:
             self.troubles.append(f"wrong bytes: {line}")
@@ -301,10 +241,10 @@ class MountRun:
 
     def _inject_last(self, fault: Fault) -> None:
         if fault.kind.ends_mount:
-            self._excuses.append(_Excuse(_GONE, time.monotonic()))
+            self._excuses.append(Excuse(_GONE, time.monotonic()))
             self._is_gone = True
         else:
-            self._excuses.append(_Excuse(_AWAY, time.monotonic()))
+            self._excuses.append(Excuse(_AWAY, time.monotonic()))
         match fault.kind:
             case Kind.AGENT_KILL:
                 self._mounting.send_signal(signal.SIGKILL)
@@ -336,7 +276,7 @@ class MountRun:
 
     def _away(self, fault: Fault, begin: Callable[[], object], end: Callable[[], object]) -> None:
         """Take the daemon away for a while."""
-        excuse = _Excuse(_AWAY, time.monotonic())
+        excuse = Excuse(_AWAY, time.monotonic())
         self._excuses.append(excuse)
         begin()
         self.wait(fault.lasts_s)
@@ -352,11 +292,11 @@ class MountRun:
             self._group.press()
             self.wait(0.05)
 
-    def _kill(self, reading: _Reading) -> None:
+    def _kill(self, reading: Reading) -> None:
         reading.is_killed = True
         reading.process.send_signal(signal.SIGKILL)
         if not reading.process.ends(_END_S):
-            self.troubles.append(f"a reader cannot be killed: {_state(reading.process.pid)}")
+            self.troubles.append(f"a reader cannot be killed: {state_of(reading.process.pid)}")
 
     # ---- what must hold -----------------------------------------------------------------------------------------------
 
@@ -378,15 +318,15 @@ class MountRun:
             },
         )
         if not reading.process.ends(_END_S):
-            self.troubles.append(f"a reader after the faults did not end: {_state(reading.process.pid)}")
+            self.troubles.append(f"a reader after the faults did not end: {state_of(reading.process.pid)}")
 
     def end(self) -> None:
         """Stop all readers, then the mount, then the daemon."""
         (self._folder / "stop").touch()
-        until = time.monotonic() + 2 * (TIMEOUT_S + _GRACE_S + _busy_s())
+        until = time.monotonic() + 2 * (TIMEOUT_S + _GRACE_S + busy_s())
         for reading in self._readings:
             if not reading.is_killed and not reading.process.ends(max(until - time.monotonic(), 0.1)):
-                self.troubles.append(f"a reader did not stop: {reading.plan} {_state(reading.process.pid)}")
+                self.troubles.append(f"a reader did not stop: {reading.plan} {state_of(reading.process.pid)}")
                 self._kill(reading)
         self.look()
         if self._agent is not None:
@@ -408,7 +348,7 @@ class MountRun:
         if not last & set(Kind) - {Kind.DAEMON_OTHER, Kind.LINK_LOST}:
             agent.send_signal(signal.SIGTERM)
         if not agent.ends(_END_S):
-            self.troubles.append(f"the mount's process did not end: {_state(agent.pid)}")
+            self.troubles.append(f"the mount's process did not end: {state_of(agent.pid)}")
             agent.send_signal(signal.SIGKILL)
             subprocess.run(["umount", "-f", "-l", self.directory], check=False, timeout=_END_S)
         status = agent.finish(_END_S)
@@ -433,7 +373,7 @@ class MountRun:
         if len(lines) > _LINES * (1 + len(self._scenario.faults)) + attempts:
             self.troubles.append(f"the mount's process wrote {len(lines)} lines")
 
-    def _judge(self, reading: _Reading, status: int) -> None:
+    def _judge(self, reading: Reading, status: int) -> None:
         excuses = self._excuses
         wild = [one for one in reading.errors if not any(excuse.covers(one[1], one[0]) for excuse in excuses)]
         for at, number, what in wild[:_LINES]:
@@ -456,18 +396,3 @@ class MountRun:
         for log in self._host.logs:
             parts += ["--- daemon", log]
         return "\n".join(parts)
-
-
-def _busy_s() -> float:
-    return _BUSY_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
-def _state(pid: int) -> str:
-    """Return what a process waits for, as far as it can be told."""
-    found: list[str] = []
-    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
-        with suppress(OSError):
-            state = (task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-            stack = (task / "stack").read_text(encoding="ascii").split("\n")[:4]
-            found.append(f"{task.name} {state} {' '.join(stack)}")
-    return f"process {pid}: {'; '.join(found)}"
