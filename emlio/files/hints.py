@@ -170,6 +170,7 @@ class HintListener:
             with _short_path(self._where) as path:
                 self._socket.bind(path)
             self._socket.listen()
+            self._inode = self._where.lstat().st_ino
         except BaseException:
             self._socket.close()
             raise
@@ -181,7 +182,8 @@ class HintListener:
         if self._socket.fileno() < 0:
             return
         with suppress(OSError):
-            self._where.unlink()
+            if self._where.lstat().st_ino == self._inode:  # not that of another mount at this directory
+                self._where.unlink()
         self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept
         self._thread.join()
         self._socket.close()

@@ -122,6 +122,11 @@ class TreeCollector:
             raise RemoteProtocolError(str(error)) from None
         if tree.digest != self._digest:
             raise RemoteProtocolError(f"a tree must have the digest {self._digest.hex()}, got {tree.digest.hex()}")
+        out = tree.links_out()
+        if out:
+            raise RemoteProtocolError(
+                f"links must stay below the folder, got {tree.path(out[0])!r} to {tree.target(out[0])!r}"
+            )
         return tree
 
 

@@ -206,6 +206,40 @@ class Tree:
                 here = found
         return here
 
+    def links_out(self) -> list[int]:
+        """Return the links that lead out of the top folder: at a mount they would show what else is on that host.
+
+        One without .. stays: the links on its way are looked at by themselves.
+        """
+        return [link for link in self._links.tolist() if self._leads_out(link)]
+
+    def _leads_out(self, link: int) -> bool:
+        target = self.target(link)
+        if target[:1] == b"/":
+            return True
+        waiting = target.split(b"/")[::-1]
+        if b".." not in waiting:
+            return False
+        here, links = self.parent(link), 0
+        while waiting:
+            part = waiting.pop()
+            if part in (b"", b"."):
+                continue
+            found = self._child(here, part) if part != b".." else self.parent(here)
+            if part == b".." and here == 0:
+                return True
+            if found < 0 or self.kind(found) is Kind.FILE:
+                return False  # it leads nowhere
+            if self.kind(found) is Kind.LINK:
+                links += 1
+                target = self.target(found)
+                if links > _LINKS or target[:1] == b"/":
+                    return links <= _LINKS
+                waiting += target.split(b"/")[::-1]
+            else:
+                here = found
+        return False
+
     def lookup_all(self, paths: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """Return the numbers of the entries at paths; -1 where there is none, of which `lookup` says why."""
         columns = np.asarray(self._folders), np.asarray(self._firsts)

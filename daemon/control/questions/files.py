@@ -154,6 +154,9 @@ def _walk(served: ServedDataset) -> TreeReader:
     left_out = [f"{count:,} {what}" for count, what in zip(walked.left_out, whats, strict=True) if count]
     if left_out:
         _LOG.warning("dataset %s: not shown of its folder: %s", served.name, ", ".join(left_out))
+    if walked.tree.links_out():  # a link or its target was replaced between two looks
+        walked.store.close()
+        raise DatasetError(f"the folder of {served.name} changed while it was listed", passing=True)
     return TreeReader(walked)
 
 

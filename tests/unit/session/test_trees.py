@@ -13,6 +13,7 @@ from emlio.store.file_table import NameTable
 from emlio.store.tree import Tree
 from emlio.wire.limits import CONTENT_PART_BYTES
 from emlio.wire.questions import TreePart
+from emlio_testing.mounted_trees import Link, MountedTree
 
 
 def _tree(files: int, links: int = 300) -> Tree:
@@ -82,3 +83,9 @@ def test_parts_of_another_tree_do_not_continue_one() -> None:
     collector.take(cut_tree(tree, 0))
     with pytest.raises(RemoteProtocolError, match="in all its parts"):
         collector.take(replace(cut_tree(tree, collector.ask().first), total=len(tree) + 1))
+
+
+def test_a_link_out_of_the_folder_is_the_daemons_fault() -> None:
+    tree = MountedTree({b"a/x": Link(b"../../etc/passwd")}).tree
+    with pytest.raises(RemoteProtocolError, match=r"stay below the folder, got b'a/x' to b'../../etc/passwd'"):
+        TreeCollector().take(cut_tree(tree, 0))

@@ -10,10 +10,12 @@ import pytest
 
 from emlio.errors import DatasetError, FileError
 from emlio.store import beneath
+from emlio.store.beneath import open_beneath
 from emlio.store.file_table import NameTable
 from emlio.store.folder import Folder, Kind
 from emlio.store.tree import Tree
 from emlio.store.tree_walk import WalkedFolder, walk_tree
+from emlio_testing.mounted_trees import Link, MountedTree
 
 _FOLDER, _FILE, _LINK = 0o40555, 0o100444, 0o120777
 
@@ -222,3 +224,40 @@ def test_a_link_to_a_file_that_is_walked_is_a_link_of_the_tree(tmp_path: Path) -
     (tmp_path / "l").symlink_to("f")
     tree = _walked(tmp_path).tree
     assert (tree.kind(tree.lookup("l", follow=False)), tree.kind(tree.lookup("l"))) == (Kind.LINK, Kind.FILE)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "out"),
+    [
+        (b"up", b"..", True),
+        (b"a/up", b"..", False),
+        (b"a/far", b"../a/../../x", True),
+        (b"a/over", b"b/../../..", True),
+        (b"a/inside", b"b/../../c", False),
+        (b"absolute", b"/a", True),
+        (b"nowhere", b"no/../..", False),
+        (b"through", b"c/../..", False),
+        (b"by", b"a/deep/../..", False),
+        (b"by2", b"a/deep/../../..", True),
+        (b"round", b"round/..", False),
+    ],
+)
+def test_links_that_lead_out_are_found_as_the_system_finds_them(
+    link: bytes, target: bytes, out: bool, tmp_path: Path
+) -> None:
+    tree = MountedTree({b"a/b/x": b"1", b"c": b"2", b"a/deep": Link(b"b"), link: Link(target)}).tree
+    assert [tree.path(number) for number in tree.links_out()] == [link] * out
+    (tmp_path / "a/b").mkdir(parents=True)
+    for path in ("a/b/x", "c"):
+        (tmp_path / path).touch()
+    for path, leads in (("a/deep", "b"), (os.fsdecode(link), os.fsdecode(target))):
+        (tmp_path / path).symlink_to(leads)
+    top = os.open(tmp_path, os.O_PATH)
+    try:
+        os.close(open_beneath(top, os.fsdecode(link), os.O_PATH))
+        found = 0
+    except OSError as error:
+        found = error.errno or 0
+    finally:
+        os.close(top)
+    assert (found == errno.EXDEV) is out
