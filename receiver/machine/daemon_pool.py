@@ -312,6 +312,8 @@ class DaemonPool:
                 case Agreed():
                     self._agreed(source)
                 case AnswerCame():
+                    if not self._config.streams:
+                        source.works()  # there is nothing else that it could send
                     self._out.add(Answered(source.number, instruction))
                 case StreamOpened():
                     source.stream.opened(instruction)

@@ -35,7 +35,7 @@ from emlio.receiver.setup.recovery import Recovery
 from emlio.session.contents import pack
 from emlio.session.states import RankState
 from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Pong, Welcome, encode_control
-from emlio.wire.questions import Answer, AskMatches, Matches, Question
+from emlio.wire.questions import Absent, Answer, AskEnergy, AskMatches, Matches, Question
 
 S = 1_000_000_000
 HEARTBEAT_NS = S
@@ -54,10 +54,12 @@ class Smallest:
 class Rank:
     """A machine, and two daemons that say what the test has them say."""
 
-    def __init__(self, shards: tuple[tuple[int, str], ...], sampling: Sampling = EVERYTHING) -> None:
+    def __init__(
+        self, shards: tuple[tuple[int, str], ...], sampling: Sampling = EVERYTHING, *, streams: bool = True
+    ) -> None:
         self.world = World(shards=shards, bound=2)
         recovery = Recovery(timeout=f"{TIMEOUT_NS}ns", heartbeat=f"{HEARTBEAT_NS}ns")
-        config = replace(self.world.config, recovery=recovery, sampling=sampling)
+        config = replace(self.world.config, recovery=recovery, sampling=sampling, streams=streams)
         around = Surroundings(
             chances=Smallest(),
             receive_buffer_bytes=4 << 20,
@@ -406,3 +408,24 @@ def test_a_daemon_that_evaluates_a_predicate_when_it_is_back_is_waited_for(same:
     matches(rank, 1, bytes(16) if same else bytes(15) + b"\1")
     assert (rank.source(1).conversation.state is RankState.OFFERING) is same
     assert (rank.source(1).unfit is None) is same
+
+
+def test_where_nothing_is_streamed_an_answer_ends_a_loss() -> None:
+    """Else a daemon that is lost now and then would be given up, however short each loss was."""
+    rank = Rank(EACH, streams=False)
+    rank.tell(Begun())
+    for daemon in (0, 1):
+        rank.welcome(daemon)
+    for daemon in (0, 1):
+        rank.say(daemon, PlanReply(need_catalog=False))
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.wait(TIMEOUT_NS * 6 // 10, 0)
+    while rank.source(1).state is not SourceState.CALLED_AGAIN:
+        rank.wait(1, 0)
+    rank.welcome(1, welcome(rank.world, 1, 2))
+    rank.say(1, PlanReply(need_catalog=False))
+    asked = rank.source(1).conversation.ask(AskEnergy(from_ns=0, to_ns=1))
+    rank.say(1, Answer(number=asked.number, told=Absent(text="there is none")))
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.wait(TIMEOUT_NS * 6 // 10, 0)
+    assert rank.failed == []
