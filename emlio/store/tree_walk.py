@@ -25,7 +25,7 @@ __all__ = ["WalkedFolder", "walk_tree"]
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _SHOWN_BITS = 0o555  # of a link all, as ever: programs that copy it would find a difference
 _CLOSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-"""Why a folder cannot be opened that may not be read, was replaced, or lies too deep."""
+"""Reasons why a folder cannot be opened that may not be read, was replaced, or lies too deep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

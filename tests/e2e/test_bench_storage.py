@@ -64,6 +64,7 @@ exec {python} "$@"
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
+from emlio_bench.harness.contest import Corpus
 from emlio_bench.race.storage.agent import Served
 from emlio_bench.race.storage.remote import Remote, ssh_command
 from emlio_bench.race.systems.ours import Remote as Ours

@@ -84,9 +84,9 @@ class Draws:
                 return self.number()
             case inspect.StrType():
                 return self.text()
-            case inspect.BytesType(min_length=least) if least:
+            case inspect.BytesType(min_length=least) | inspect.MemoryViewType(min_length=least) if least:
                 return self.take(least).ljust(least, b"\0")
-            case inspect.BytesType():
+            case inspect.BytesType() | inspect.MemoryViewType():
                 return self.take(self.number() & 63)
             case inspect.BoolType():
                 return bool(self.byte() & 1)

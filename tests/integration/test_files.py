@@ -20,6 +20,7 @@ from emlio.keys.folder import KeyFolder
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.setup.recovery import Recovery
 from emlio_testing.datasets import make_dataset
+from emlio_testing.ports import free_ports
 
 _BIG = 2_500_000
 
@@ -50,6 +51,11 @@ def _daemon(*data: DatasetSource, port: int = 0, records_only: bool = False) -> 
     bind = Endpoint(host="127.0.0.1", port=port)
     with Daemon(DaemonConfig(data=data, bind=bind, records_only=records_only)) as daemon:
         yield daemon
+
+
+def _port() -> int:
+    """Return a port that no client's own connection gets while no daemon is there."""
+    return free_ports(2, "127.0.0.1").start
 
 
 def _address(daemon: Daemon, dataset: str = "x") -> str:
@@ -164,9 +170,9 @@ def test_many_threads_read_at_once(folder: Path, files: Files) -> None:
 
 
 def test_reads_go_on_with_a_daemon_that_is_back(folder: Path) -> None:
-    with _daemon(_source(folder)) as daemon:
+    port = _port()
+    with _daemon(_source(folder), port=port) as daemon:
         files = Files(_address(daemon), recovery=Recovery(timeout="20s", heartbeat="500ms"))
-        port = int(daemon.endpoint.rpartition(":")[2])
         assert files.read("labels.csv") == b"1,cat\n"
     with files:
         late = Thread(target=lambda: found.append(files.read("link")))
@@ -186,9 +192,9 @@ def test_a_daemon_that_stays_away_is_an_error_after_the_timeout(folder: Path) ->
 
 
 def test_a_folder_that_changed_while_the_daemon_was_away_is_an_error(folder: Path) -> None:
-    with _daemon(_source(folder)) as daemon:
+    port = _port()
+    with _daemon(_source(folder), port=port) as daemon:
         files = Files(_address(daemon), recovery=Recovery(timeout="20s", heartbeat="500ms"))
-        port = int(daemon.endpoint.rpartition(":")[2])
         assert files.read("labels.csv") == b"1,cat\n"
     (folder / "labels.csv").write_bytes(b"2,dog\n")
     with files, _daemon(_source(folder), port=port), pytest.raises(DatasetError, match="changed since"):

@@ -40,6 +40,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(-(2**63) if low is None else low, high if high is not None else (below or 2**63) - 1)
         case inspect.StrType(min_length=least, max_length=most):
             return st.text(min_size=least or 0, max_size=min(most or 40, 40))
+        case inspect.MemoryViewType(min_length=least, max_length=most):
+            return st.binary(min_size=least or 0, max_size=min(most or 40, 40)).map(memoryview)
         case inspect.BytesType(min_length=least, max_length=most):
             return st.binary(min_size=least or 0, max_size=min(most or 40, 40))
         case inspect.BoolType():
