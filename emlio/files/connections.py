@@ -81,10 +81,10 @@ class Connections:
         return wanted if wanted > 0 and max(windows) >= _FAST_BYTES else 0
 
     def _make_more(self, mine: _Of, wanted: int) -> None:
-        """Begin to make as many connections as there are, at most: each takes several round trips, for which no read waits."""
+        """Begin to make connections: each takes several round trips, for which no read waits."""
         mine.making = [
             Thread(target=self._make, args=(mine,), name="emlio-connect", daemon=True)
-            for _ in range(0 if mine.closed else min(wanted, len(mine.all)))
+            for _ in range(0 if mine.closed else wanted)
         ]
         for thread in mine.making:
             thread.start()

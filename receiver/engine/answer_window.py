@@ -23,7 +23,7 @@ _MOST_QUESTIONS = MOST_RANGE_QUESTIONS - 16
 """The others that may be open are left for short answers, which wait for no room."""
 
 _SMOOTH = 4
-"""Each answer moves the window by a fourth of the way."""
+"""Each answer makes a window that is too large smaller by a fourth of the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +75,9 @@ class AnswerWindow:
         if awaited.fills:
             came = self._came - awaited.came_bytes
             wanted = came * (round_trip_ns + _AHEAD_NS) // max(now_ns - awaited.asked_ns, 1)
-            moved = self._bytes + (wanted - self._bytes) // _SMOOTH
-            self._bytes = min(max(moved, _LEAST_BYTES), _MOST_BYTES)
+            if (
+                wanted > self._bytes
+            ):  # as long as more comes than was asked for in time: within a few round trips it is enough
+                self._bytes = min(wanted, _MOST_BYTES)
+            else:
+                self._bytes = max(self._bytes + (wanted - self._bytes) // _SMOOTH, _LEAST_BYTES)
