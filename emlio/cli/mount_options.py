@@ -5,6 +5,8 @@ Imports no NumPy: `emlio run` must have no threads of libraries.
 
 import argparse
 import os
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from emlio.units import parse_duration_ns, parse_size
 __all__ = ["SEQUENTIAL", "MountOptions", "add_mount_flags", "checked_directory", "options_of"]
 
 SEQUENTIAL = "sequential"
+
+_KERNELS = ("/proc", "/dev", "/sys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +100,12 @@ def checked_directory(directory: str) -> str:
     if not os.path.isdir(directory):
         what = "is no directory" if os.path.lexists(directory) else "does not exist"
         raise ConfigError(f"DIR must be a directory, got {directory!r}, which {what}")
+    place = os.path.realpath(directory).rstrip("/") + "/"
+    for needed in (*_KERNELS, sys.prefix, sys.base_prefix, os.path.dirname(__file__), tempfile.gettempdir()):
+        hides, inside = f"{os.path.realpath(needed)}/".startswith(place), place.startswith(needed + "/")
+        if hides or (inside and needed in _KERNELS):
+            how = "holds" if hides else "is in"
+            raise ConfigError(
+                f"DIR must not hide what the mount itself needs, got {directory!r}, which {how} {needed}. Make a directory"
+            )
     return directory

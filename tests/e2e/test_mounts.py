@@ -155,6 +155,8 @@ def test_several_datasets_are_seen_at_directories_of_their_own(tmp_path: Path, f
         (("ADDRESSno=DIR", "--", "true"), 2, "there is no dataset 'xno'"),
         (("ADDRESS=DIRno", "--", "true"), 2, "which does not exist"),
         (("ADDRESS=/etc/passwd", "--", "true"), 2, "which is no directory"),
+        (("ADDRESS=/", "--", "true"), 2, "which holds /proc"),
+        (("ADDRESS=/proc/self", "--", "true"), 2, "which is in /proc"),
         (("ADDRESS=DIR", "true"), 2, "then -- and a command"),
         (("ADDRESS=DIR", "ADDRESS=DIR/../seen", "--", "true"), 2, "no DIR may be another one"),
         (("--order", "no-file", "ADDRESS=DIR", "--", "true"), 2, "--order must be a file"),
