@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -53,6 +54,9 @@ _SPARE_S = 5.0
 """A read that fails says why: the mount's own limit comes after that of the connection."""
 
 _SHOWN = 3
+_OUTAGE_NS = 10_000_000_000
+"""A loss that is told within this time of another one belongs to the same outage."""
+
 _REDRAW_MS = 1000
 
 
@@ -93,6 +97,8 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
         raise ConfigError(f"--window must be at least 8MiB, got {format_size(options.window_bytes)}")
     set_up_logging("text")
     logging.getLogger("emlio").setLevel(logging.WARNING)
+    for handler in logging.getLogger("emlio").handlers:
+        handler.addFilter(_Losses())
     security = Security(keys=options.folder)
     with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
         tree = files.tree
@@ -151,6 +157,20 @@ def _ending_signals() -> Generator[int]:
             yield heard.fileno()
         finally:
             signal.set_wakeup_fd(before)
+
+
+class _Losses(logging.Filter):
+    """Lets one line through of those in which a connection tells that it lost a daemon: a mount has several of them."""
+
+    _said_ns = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is logged."""
+        if not record.name.startswith("emlio.receiver"):
+            return True
+        now_ns, before_ns = time.monotonic_ns(), self._said_ns
+        self._said_ns = now_ns
+        return not before_ns or now_ns - before_ns > _OUTAGE_NS
 
 
 def _listener(directory: str, orders: Orders, figures: Callable[[], MountFigures]) -> HintListener:

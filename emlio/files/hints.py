@@ -51,6 +51,8 @@ def hint(paths: Iterable[str | bytes | PathLike[str]], *, name: str = "") -> int
     Returns:
         How many are no files of a mount that was told.
     """
+    if isinstance(paths, str | bytes | PathLike):
+        raise ConfigError(f"paths must be several, in the order in which they are read, got the single one {paths!r}")
     folder = socket_folder(os.environ)
     is_own = _is_own(folder)  # in a shared /tmp another user may have made it
     places: dict[bytes, tuple[Path, bytes] | None] = {}

@@ -15,6 +15,7 @@ from emlio.cli.status.figures import DaemonFigures, figures_between
 from emlio.cli.status.mounts import MountRates, Mounts, mount_document, mount_lines
 from emlio.cli.status.page import status_page
 from emlio.errors import ConfigError, EmlioError
+from emlio.files.hints import ask_mounts
 from emlio.keys.key import holds_secret
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import daemons_at
@@ -36,7 +37,7 @@ example:
   emlio status                      # on the daemon's own host, as root or its user: no keys are needed
   emlio status store1 store2:5555
   emlio status emlio://store1/imagenet --watch
-  emlio status /mnt/imagenet        # what emlio mount does there; a path has a / in it
+  emlio status /mnt/imagenet        # what emlio mount does there
 
 A daemon is asked twice, --over apart, for the rates between. Exit status: 1 if a daemon does not answer.
 """
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     timeout_ns = _duration(arguments.timeout, "--timeout")
     over_ns = _duration(arguments.over, "--over")
     every_ns = _duration(arguments.watch, "--watch") if arguments.watch is not None else None
-    directories = [word for word in arguments.daemons if "/" in word and "://" not in word]
+    directories = [word for word in arguments.daemons if "://" not in word and ("/" in word or ask_mounts(word))]
     mounts = Mounts(directories) if directories or not arguments.daemons else None
     mounted = mounts.ask() if mounts is not None else []
     daemons = [word for word in arguments.daemons if word not in directories]

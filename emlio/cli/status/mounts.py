@@ -74,7 +74,7 @@ def mount_lines(one: MountRates) -> Iterator[str]:
     now = one.figures
     yield f"{printable(now.directory)}: {printable(now.address)}, mounted for {format_duration(now.up_ns)}"
     yield (
-        f"  {counted(now.files, 'file')}, {format_size(now.size_bytes)}; ahead of readers "
+        f"  {counted(now.files, 'file')}, {format_size(now.size_bytes)}; pages kept for readers "
         f"{format_size(now.held_bytes)} of {format_size(now.window_bytes)}"
     )
     yield (

@@ -156,7 +156,9 @@ class Mount:
             if not self._changed.wait_for(lambda: not self._calls, _END_S):
                 left.append("a push")
         if left:  # what they use stays until the process ends
-            _log.warning("%s was unmounted, but is still in use: %s did not end", self.directory, ", ".join(left))
+            _log.warning(
+                "%s was unmounted, and programs that still use it get errors (%s)", self.directory, ", ".join(left)
+            )
             return
         os.close(self._device)
         self._session.free()

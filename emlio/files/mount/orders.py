@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -25,15 +26,26 @@ class Orders:
     def __init__(self, agent: Agent, tree: Tree) -> None:
         """See the class."""
         self._agent, self._tree = agent, tree
+        self._started_at: bytes | None = None
+        with suppress(FileNotFoundError):  # it was removed
+            self._started_at = os.getcwdb()
         self._lock = Lock()
         self._names: dict[str, int] = {}
 
     def take(self, owner: str, paths: Iterable[bytes]) -> Sequence[bytes]:
-        """Replace an owner's order; return the paths that are no files, which are left out."""
+        """Replace an owner's order; return the paths that are no files, which are left out.
+
+        They are below the mounted folder, or as a program opens them that was started where this one was.
+        """
         directory = os.fsencode(self._agent.mount.directory) + b"/"
         kept = list(paths)
         inside = [path.removeprefix(directory) for path in kept]
         found = self._tree.lookup_all([path if path[:1] != b"/" else b".." for path in inside])
+        places = np.flatnonzero(found < 0).tolist()
+        if places and self._started_at is not None:
+            whole = [os.path.normpath(os.path.join(self._started_at, inside[place])) for place in places]
+            there = [path.removeprefix(directory) if path.startswith(directory) else b".." for path in whole]
+            found[places] = self._tree.lookup_all(there)
         good = found > 0
         good[good] = self._tree.are_files(found[good])
         self.take_files(owner, found[good])

@@ -74,3 +74,18 @@ def test_an_order_replaces_those_of_its_name_whose_processes_have_ended(tmp_path
     assert agent.names == {2, 3, 4}
     orders.take(f"{os.getpid()} train", [b"b"])
     assert agent.names == {2, 4, 5}
+
+
+def test_paths_may_be_as_a_program_opens_them_that_was_started_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    agent, tree = _Agent(tmp_path), MountedTree({b"a": b"1", b"b/c": b"2"})
+    orders, here = Orders(cast(Agent, agent), tree.tree), os.fsencode(tmp_path.name)
+    given = [b"a", here + b"/a", b"./" + here + b"/b/../b/c", os.fsencode(tmp_path) + b"/b/c"]
+    assert orders.take("", [*given, b"../" + here + b"/a", here + b"/no"]) == [b"../" + here + b"/a", here + b"/no"]
+
+
+def test_one_path_is_no_order() -> None:
+    with pytest.raises(ConfigError, match="must be several"):
+        hint("photos/a.jpg")
