@@ -308,13 +308,17 @@ class Source:
     def describe(self) -> str:
         """Return its state, in words."""
         now_ns, retry = self._out.now_ns, self.retry
-        if retry is not None and self.is_lost:
+        loss = ""
+        if retry is not None:
             since = f", since then: {retry.since}" if retry.since is not None else ""
-            return f"{self.peer} lost {format_duration(now_ns - retry.lost_ns)} ago: {retry.error}{since}"
+            loss = f"lost {format_duration(now_ns - retry.lost_ns)} ago: {retry.error}{since}"
+        if self.is_lost:
+            return f"{self.peer} {loss}"
+        before = f", and {loss}" if loss else ""  # it is back, but has sent nothing of what was missing
         if without_ns := self.without_lanes_ns():
-            return f"{self.peer} without lanes for {format_duration(without_ns)}: {self.stream.obstacle()}"
+            return f"{self.peer} without lanes for {format_duration(without_ns)}: {self.stream.obstacle()}{before}"
         silence = format_duration(self.conversation.silence_ns(now_ns))
-        return f"{self.peer} {self.conversation.state.value}, silent for {silence}"
+        return f"{self.peer} {self.conversation.state.value}, silent for {silence}{before}"
 
 
 class Sources:
