@@ -26,7 +26,7 @@ _BYTES = 1000
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[tuple[Path, str, int]]:
-    """Where a dataset is mounted, its address, and the port of the metrics."""
+    """A mounted dataset: its directory, its address, and the port of the metrics."""
     for number in range(_FILES):
         path = tmp_path / f"x/{number % 4}/{number:04}"
         path.parent.mkdir(parents=True, exist_ok=True)

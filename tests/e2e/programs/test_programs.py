@@ -1,4 +1,4 @@
-"""Unmodified programs read the same from a mount as from the folder, whoever mounts it and how."""
+"""Unmodified programs read the same from a mount as from the folder, by each user and each way to mount it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a run does: drawn from its seed, and nothing else. Pure."""
+"""The scenario of a run: drawn from its seed, and nothing else. Pure."""
 
 import random
 from dataclasses import asdict, dataclass
@@ -33,12 +33,12 @@ class Kind(StrEnum):
 
     @property
     def ends_mount(self) -> bool:
-        """Whether nothing is mounted, or served, from then on."""
+        """True if nothing is mounted, or served, from then on."""
         return self in _GONE
 
     @property
     def is_last(self) -> bool:
-        """Whether files that are not in the page cache cannot be read after it."""
+        """True if files that are not in the page cache cannot be read after it."""
         return self in _GONE or self in (Kind.DAEMON_OTHER, Kind.LINK_LOST)
 
 

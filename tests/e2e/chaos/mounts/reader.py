@@ -77,7 +77,7 @@ class Reader:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was told to stop."""
+        """True once it was told to stop."""
         return os.path.exists(self.stop)
 
     def run(self) -> None:
@@ -249,7 +249,7 @@ def listed(root: bytes) -> list[tuple[bytes, int]]:
 
 
 def fits(wanted: str, size: int) -> bool:
-    """Whether a file is one of those wanted."""
+    """Return True if a file is one of those wanted."""
     return wanted == "all" or (size >= LARGE) == (wanted == "large")
 
 

@@ -1,4 +1,4 @@
-"""What is known of a run while it is under way, and afterwards."""
+"""The state of a run, while it is under way and afterwards."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _BUSY_S: Final = 4.0
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted: the most of each."""
+    """Counts: the most of each."""
 
     files: int = 0
     bytes: int = 0
@@ -37,7 +37,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run went."""
+    """The result of a run."""
 
     scenario: Scenario
     seconds: float

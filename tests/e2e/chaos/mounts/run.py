@@ -41,7 +41,7 @@ _SHORT_S: Final = TIMEOUT_S - 1.5
 """An outage that takes no longer must not be seen by readers."""
 
 _MEMORY: Final = 100 << 20
-"""What a mount's process takes for pushes and answers under way, besides what it had at its beginning."""
+"""Memory that a mount's process takes for pushes and answers under way, besides that of its beginning."""
 
 _WITHIN: Final = 1.25
 _READ_AHEAD: Final = 1 << 20
