@@ -25,6 +25,10 @@ AT = 7
 """The message that is tampered with: some have come before it, over both lanes."""
 
 
+EPOCHS_AHEAD = 8
+"""That a rank may have been sent, and then some: it asks for 1 MiB, an epoch has 270 kB."""
+
+
 class Once:
     """Does something with one message, and leaves all others as they are."""
 
@@ -124,7 +128,8 @@ def test_a_message_that_was_tampered_with_is_noticed_and_asked_for_again(tmp_pat
             siege.reads(victim, reopened=4)
             while not tamper.done:
                 siege.reads(victim, reopened=4)
-            assert siege.reads(victim, reopened=4)["reopened"] >= 1
+            # It was of an epoch to come: some are sent ahead.
+            assert any(siege.reads(victim, reopened=4)["reopened"] >= 1 for _ in range(EPOCHS_AHEAD))
         siege.is_unharmed()
 
 
