@@ -1,4 +1,6 @@
-"""Opening many files of a folder, and looking at them by name, in one call of the C library without the interpreter's lock.
+"""Opening many files of a folder, reading them, and looking at them by name, in one call of the C library each.
+
+The interpreter's lock is free meanwhile.
 
 Only files that are exactly those that were indexed; the caller copes with the others one by one.
 """
@@ -65,6 +67,47 @@ class IndexedFiles:
             len(wanted),
             opened.ctypes.data,
         )
+
+    def read(
+        self,
+        folder: int,
+        flags: int,
+        ranges: tuple[_Ints, _Ints, _Ints],
+        out: npt.NDArray[np.uint8],
+        *,
+        beneath: bool,
+    ) -> int:
+        """Read ranges of files, each of which is opened for that alone and is the indexed one before and after.
+
+        Args:
+            folder: see `open`.
+            flags: see `open`.
+            ranges: (k,) each: the numbers of the files, where the ranges begin, and their sizes.
+            out: contiguous; gets them one after the other.
+            beneath: see `open`.
+
+        Returns:
+            How many came, up to the first that did not; 0 without the library.
+        """
+        library = guard_library()
+        numbers, starts, sizes = (np.ascontiguousarray(one, np.int64) for one in ranges)
+        if library is None or not len(numbers):
+            return 0
+        if not numbers.shape == starts.shape == sizes.shape or not out.flags.c_contiguous:
+            raise ValueError("there must be a start and a size for each number, and contiguous memory")
+        count: int = library.emlio_read_files(
+            self._table.ctypes.data,
+            folder,
+            flags,
+            beneath,
+            numbers.ctypes.data,
+            starts.ctypes.data,
+            sizes.ctypes.data,
+            len(numbers),
+            out.ctypes.data,
+            out.nbytes,
+        )
+        return count
 
     def are_same(self, folder: int, numbers: _Ints) -> npt.NDArray[np.bool_]:
         """Return which of these files are the indexed ones, by name; none without the library. A link is none."""

@@ -143,6 +143,19 @@ class OpenFiles:
         """
         return self._lenders.lend(number, start, end, borrower) if self._lenders is not None else None
 
+    def read_once(
+        self,
+        numbers: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+    ) -> int:
+        """Read ranges of files that are opened for that alone, one after the other into `out`.
+
+        Returns how many were read: the file of the next one may not be the one that was indexed, before or after.
+        """
+        return self.store.folder.read_indexed(self._indexed, (numbers, starts, sizes), out)
+
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed."""
         due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
