@@ -10,7 +10,7 @@ from typing import Any
 
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
-from emlio.receiver.engine.answer_window import AnswerWindow, Awaited
+from emlio.receiver.engine.answer_window import FIRST_MESSAGE_BYTES, AnswerWindow, Awaited
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.receiver.threads.promise import Promise
@@ -112,6 +112,11 @@ class Asker:
     def window_bytes(self) -> int:
         """The most bytes of long answers that one daemon is asked for at once; for any thread."""
         return max((window.size_bytes for window in list(self._windows.values())), default=0)
+
+    @property
+    def message_bytes(self) -> int:
+        """The most bytes of a long answer that the next message to a daemon may ask for; for any thread."""
+        return max((window.message_bytes for window in list(self._windows.values())), default=FIRST_MESSAGE_BYTES)
 
     def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
         """Ask these questions when their daemons are there and take more.
