@@ -263,10 +263,14 @@ class Files:
 
 def _find(tree: Tree, requests: Sequence[Request]) -> _Found:
     """Return what requests mean."""
-    paths, begins, most = zip(*(one if isinstance(one, tuple) else (one, 0, _ALL) for one in requests), strict=True)
-    if min(begins) < 0 or min(most) < 0:
-        raise ConfigError(f"offset and length must be at least 0, got {min(begins)} and {min(most)}")
-    offsets, lengths = np.array([[min(one, _ALL) for one in column] for column in (begins, most)], np.int64)
+    paths: list[Path | int] = [one[0] if isinstance(one, tuple) else one for one in requests]
+    offsets, lengths = np.zeros(len(paths), np.int64), np.full(len(paths), _ALL, np.int64)
+    for place, one in enumerate(requests):
+        if isinstance(one, tuple):
+            _, begin, most = one
+            if begin < 0 or most < 0:
+                raise ConfigError(f"offset and length must be at least 0, got {begin} and {most}")
+            offsets[place], lengths[place] = min(begin, _ALL), min(most, _ALL)
     files = np.array([path if isinstance(path, int) else -1 for path in paths], np.int64)
     named = np.flatnonzero([not isinstance(path, int) for path in paths])
     files[named] = tree.lookup_all([os.fsencode(path) for path in paths if not isinstance(path, int)])
@@ -336,17 +340,26 @@ def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:
     return RangesRead(read.memory, starts, sizes, {places[one]: why for one, why in read.failures.items()})
 
 
-def _split(read: RangesRead) -> "Iterator[bytes | str]":
-    """Yield the bytes of each range, or why there are none."""
-    for place, (begin, size) in enumerate(zip(read.starts.tolist(), read.sizes.tolist(), strict=True)):
-        yield read.failures[place] if place in read.failures else bytes(read.memory[begin : begin + size])
+def _split(read: RangesRead) -> "list[bytes | str]":
+    """Return the bytes of each range, or why there are none."""
+    memory, starts = read.memory, read.starts
+    found: list[bytes | str] = [
+        bytes(memory[begin:end]) for begin, end in zip(starts.tolist(), (starts + read.sizes).tolist(), strict=True)
+    ]
+    for place, why in read.failures.items():
+        found[place] = why
+    return found
 
 
 def _whole(tree: Tree, found: _Found, parts: "Iterator[bytes | str]") -> "Iterator[bytes | FileError]":
     """Yield the bytes of each request, of which there are one or more parts, or its error."""
     for place, count in enumerate(_counts(found.lengths).tolist()):
-        pieces = [next(parts) for _ in range(count)]
+        first = next(parts)
         error = found.errors.get(place)
+        if count == 1 and error is None and isinstance(first, bytes):
+            yield first
+            continue
+        pieces = [first, *(next(parts) for _ in range(count - 1))]
         good = [piece for piece in pieces if isinstance(piece, bytes)]
         if error is None and len(good) < count:
             why = next(piece for piece in pieces if isinstance(piece, str))

@@ -59,7 +59,7 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [os.fspath(one).removeprefix("emlio://").rstrip("/") for one in path]
         return os.fspath(path).removeprefix("emlio://").rstrip("/")
 
     def files(self, path: str) -> tuple[Files, str, str]:
