@@ -41,6 +41,9 @@ Request = Path | tuple[Path | int, int, int]
 _ALL = 1 << 62
 """More bytes than a file has."""
 
+_FEW_QUESTIONS = MOST_RANGE_QUESTIONS // 2
+"""When no more are open, others are asked, many at once: to wake a thread for each costs as much as an answer of 1 MiB."""
+
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
@@ -209,8 +212,8 @@ class Files:
         parts = (part for array in arrays for part in _that_fit(array, self._connections.answer_bytes))
         try:
             while True:
-                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
-                    asked.append(self._ask(tree, part))
+                if len(asked) <= _FEW_QUESTIONS:
+                    asked.extend(self._ask(tree, list(islice(parts, MOST_RANGE_QUESTIONS - len(asked)))))
                 if not asked:
                     return
                 try:
@@ -225,11 +228,23 @@ class Files:
                 one.promise.cancel()  # after an interrupt no caller waits for it
                 self._connections.end(one.load, one.size_bytes)
 
-    def _ask(self, tree: Tree, part: npt.NDArray[np.void]) -> "_Asked":
-        wanted, size_bytes = part["length"] > 0, int(part["length"].sum())
-        load = self._connections.begin(size_bytes)
-        questions = load.connection.connected().shell.engine.questions
-        return _Asked(wanted, size_bytes, load, *questions.ranges(tree.digest, part[wanted]))
+    def _ask(self, tree: Tree, parts: "Sequence[npt.NDArray[np.void]]") -> "list[_Asked]":
+        """Ask for parts, in order; those over one connection together, for which its thread is woken once."""
+        sizes = [int(part["length"].sum()) for part in parts]
+        loads = [self._connections.begin(size) for size in sizes]
+        wanted = [part["length"] > 0 for part in parts]
+        asked: dict[int, tuple[RangesQuestion, Promise]] = {}
+        try:
+            for load in {id(load): load for load in loads}.values():
+                places = [place for place, one in enumerate(loads) if one is load]
+                questions = load.connection.connected().shell.engine.questions
+                made = questions.ranges(tree.digest, [parts[place][wanted[place]] for place in places])
+                asked |= zip(places, made, strict=True)
+        except BaseException:
+            for load, size in zip(loads, sizes, strict=True):
+                self._connections.end(load, size)
+            raise
+        return [_Asked(*given, *asked[place]) for place, given in enumerate(zip(wanted, sizes, loads, strict=True))]
 
     def _lost(self, what: str) -> PeerLostError:
         return PeerLostError(

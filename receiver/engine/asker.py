@@ -5,7 +5,7 @@ Used by the receive thread only. Does not cover: the questions (questions.py, re
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from emlio.clock import Clock
@@ -123,12 +123,24 @@ class Asker:
 
         Once all are done `answer` is set to what `made` returns. A thread that cancels it waits no longer.
         """
+        self._add(questions, answer, made)
+        self._begin()
+
+    def ask_each(self, asked: "Iterable[tuple[OpenQuestion, Promise]]") -> None:
+        """Ask these questions like `ask`, each of which has a promise of its own."""
+        for question, answer in asked:
+            self._add([question], answer, lambda: None)
+        self._begin()
+
+    def _add(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any]) -> None:
         wanted = _Wanted(questions, answer, made)
         entries = [(question, wanted) for question in questions if not question.done]
         for entry in entries:
             self._queue(entry).append(entry)
         self._timed += [entry for entry in entries if entry[0].until_ns is not None]
         wanted.settle()
+
+    def _begin(self) -> None:
         if self.ended:
             self.end(self.error)
         self.tick()

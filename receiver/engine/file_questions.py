@@ -121,6 +121,8 @@ class RangesQuestion(OpenQuestion):
     def about(self) -> AskRanges:
         """Return the question for the first ranges that are left, the last one of which may be cut: as much as fits."""
         ends = np.cumsum(self._left["length"], dtype=np.int64)
+        if int(ends[-1]) <= self.message_bytes:
+            return AskRanges(tree=self._tree, ranges=self._left.tobytes())
         count = int(np.searchsorted(ends, self.message_bytes)) + 1
         asked = self._left[:count]
         if int(ends[len(asked) - 1]) > self.message_bytes:
