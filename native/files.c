@@ -111,7 +111,7 @@ static int read_same(const indexed *files, int64_t number, int folder, int flags
 
 /* Read `n` ranges of files, one after the other into the `room` bytes at `out`; return how many came, up to the first that did
    not. The other arguments are those of `emlio_open_files`. */
-EXPORTED int64_t emlio_read_files(const indexed *files, int32_t folder, int32_t flags, int32_t beneath, const int64_t *numbers,
+EXPORTED int64_t emlio_read_indexed(const indexed *files, int32_t folder, int32_t flags, int32_t beneath, const int64_t *numbers,
                                   const int64_t *starts, const int64_t *sizes, int64_t n, uint8_t *out, int64_t room) {
     for (int64_t i = 0; i < n; i++) {
         if (starts[i] < 0 || sizes[i] < 0 || sizes[i] > room) return i;

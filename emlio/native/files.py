@@ -95,7 +95,7 @@ class IndexedFiles:
             return 0
         if not numbers.shape == starts.shape == sizes.shape or not out.flags.c_contiguous:
             raise ValueError("there must be a start and a size for each number, and contiguous memory")
-        count: int = library.emlio_read_files(
+        count: int = library.emlio_read_indexed(
             self._table.ctypes.data,
             folder,
             flags,

@@ -39,7 +39,7 @@ int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const in
 int64_t emlio_join_ranges(const int64_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t,
                           int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *);
 void emlio_open_files(const void *, int32_t, int32_t, int32_t, int32_t, const int64_t *, int64_t, int64_t *);
-int64_t emlio_read_files(const void *, int32_t, int32_t, int32_t, const int64_t *, const int64_t *, const int64_t *, int64_t,
+int64_t emlio_read_indexed(const void *, int32_t, int32_t, int32_t, const int64_t *, const int64_t *, const int64_t *, int64_t,
                          uint8_t *, int64_t);
 void emlio_look_at_files(const void *, int32_t, const int64_t *, int64_t, uint8_t *);
 void *emlio_disk_open(int32_t, int32_t, int32_t, int32_t *);
@@ -353,7 +353,7 @@ static void names(input *in) {
                              (int64_t)(uintptr_t)column, (int64_t)(uintptr_t)column,               (int64_t)(uintptr_t)column};
     emlio_open_files(files, folder, O_RDONLY | O_NONBLOCK, 1, direct, asked, ASKED, opened);
     emlio_look_at_files(files, folder, asked, ASKED, same);
-    MUST(!emlio_read_files(files, folder, O_RDONLY | O_NONBLOCK, 1, asked, asked, asked, ASKED, same, ASKED));
+    MUST(!emlio_read_indexed(files, folder, O_RDONLY | O_NONBLOCK, 1, asked, asked, asked, ASKED, same, ASKED));
     for (int i = 0; i < ASKED; i++) MUST(opened[i] < 0 && !same[i]);
     free(bounds), free(column), free(asked), free(opened), free(same), free(text);
 }
