@@ -49,7 +49,9 @@ class HintingSampler:
             return self._paths[number]
         except LookupError as error:
             given = len(self._paths)
-            raise ConfigError(f"paths must have one for each index that is drawn, got {given} and index {number}") from error
+            raise ConfigError(
+                f"paths must have one for each index that is drawn, got {given} and index {number}"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._sampler)  # type: ignore[arg-type]  # of those that have a length
