@@ -123,9 +123,7 @@ class DaemonQuestions:
         self._call(lambda: self.asker.ask([question], promise))
         return question, promise
 
-    def ranges(
-        self, tree: bytes, parts: Iterable[npt.NDArray[np.void]]
-    ) -> list[tuple[RangesQuestion, Promise]]:
+    def ranges(self, tree: bytes, parts: Iterable[npt.NDArray[np.void]]) -> list[tuple[RangesQuestion, Promise]]:
         """Return questions for ranges of files of a tree, and promises that they are answered; see `RangesQuestion`.
 
         All are passed on at once: the receive thread is woken once.
