@@ -42,7 +42,7 @@ _ALL = 1 << 62
 """More bytes than a file has."""
 
 _FEW_QUESTIONS = MOST_RANGE_QUESTIONS // 2
-"""When no more are open, others are asked, many at once: to wake a thread for each costs as much as an answer of 1 MiB."""
+"""Others are asked once no more are open, many at once: to wake a thread for each costs as much as an answer of 1 MiB."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
