@@ -30,7 +30,7 @@ from emlio.receiver.threads.promise import Promise
 from emlio.session.questions import RANGE
 from emlio.store.tree import Tree
 from emlio.units import counted, format_duration
-from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGE_BYTES_PER_REPLY, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Files"]
 
@@ -40,6 +40,9 @@ Request = Path | tuple[Path | int, int, int]
 
 _ALL = 1 << 62
 """More bytes than a file has."""
+
+_MOST_BYTES = 64 << 20
+"""Of answers that are asked for, or wait for the caller."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
@@ -209,7 +212,11 @@ class Files:
         parts = (part for array in arrays for part in _that_fit(array))
         try:
             while True:
-                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
+                while (
+                    len(asked) < MOST_RANGE_QUESTIONS
+                    and sum(one.size_bytes for one in asked) < _MOST_BYTES
+                    and (part := next(parts, None)) is not None
+                ):
                     asked.append(self._ask(tree, part))
                 if not asked:
                     return
@@ -317,7 +324,7 @@ def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
     begin = 0
     while begin < len(pieces):
         before = int(ends[begin - 1]) if begin else 0
-        full = int(np.searchsorted(ends, before + RECORD_BYTES_PER_REPLY, side="right"))
+        full = int(np.searchsorted(ends, before + RANGE_BYTES_PER_REPLY, side="right"))
         end = min(full, begin + RANGES_PER_REQUEST)
         yield pieces[begin:end]
         begin = end

@@ -12,14 +12,14 @@ from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.tree_walk import WalkedFolder
-from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MAX_CONTROL_BYTES
 
 __all__ = ["FoundRanges", "TreeReader"]
 
 _Ints = npt.NDArray[np.int64]
 
-_PIECE_BYTES = RECORD_BYTES_PER_REPLY + (16 << 10)
-_KEPT_BYTES = 16 * _PIECE_BYTES
+_PIECE_BYTES = MAX_CONTROL_BYTES
+_KEPT_BYTES = 8 * _PIECE_BYTES
 """Memory that is mapped anew costs as much as reading into it: so many answers' is kept."""
 
 

@@ -20,7 +20,7 @@ from emlio.store.folder_store import FolderStore
 from emlio.store.tree_walk import walk_tree
 from emlio.units import counted
 from emlio.wire.control import room_before
-from emlio.wire.limits import MAX_REASON, MAX_TREE_ENTRIES, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MAX_REASON, MAX_TREE_ENTRIES, RANGE_BYTES_PER_REPLY
 from emlio.wire.questions import (
     FILE_CHANGED,
     NO_TREE,
@@ -111,7 +111,7 @@ class FolderTrees:
             )
         starts = asked["offset"][:count].astype(np.int64)
         room = room_before(count)
-        found = reader.read(files[:count], starts, lengths[:count], RECORD_BYTES_PER_REPLY, room_bytes=room)
+        found = reader.read(files[:count], starts, lengths[:count], RANGE_BYTES_PER_REPLY, room_bytes=room)
         return InPlace(
             told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=memoryview(b"")),
             memory=found.memory,
