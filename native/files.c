@@ -1,7 +1,8 @@
-/* Opening many files below a folder in one call, and looking at them by name, if they are still those that were indexed.
+/* Opening many files below a folder in one call, and looking at them by name, if they are still those that were indexed;
+   reading from many.
 
-   Only what is exactly as expected is opened or found the same. All else, an error too, is left to the caller, who looks at
-   such a file by itself and says what is wrong. */
+   Only what is exactly as expected is opened, found the same or read. All else, an error too, is left to the caller, who
+   looks at such a file by itself and says what is wrong. */
 
 #define _GNU_SOURCE
 
@@ -93,4 +94,19 @@ EXPORTED void emlio_look_at_files(const indexed *files, int32_t folder, const in
         same[i] = !name_of(files, numbers[i], name) && !fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) &&
                   is_same(files, numbers[i], &found);
     }
+}
+
+/* Read `sizes` bytes of `n` open files from `offsets` on, to `places` in `out`. Returns how many were read before the first
+   that was not, in full: its file is shorter, or the system has an error. */
+EXPORTED int64_t emlio_read_files(const int64_t *opened, const int64_t *offsets, const int64_t *sizes, const int64_t *places,
+                                  int64_t n, uint8_t *out, uint64_t out_bytes) {
+    for (int64_t i = 0; i < n; i++) {
+        if (opened[i] < 0 || opened[i] > INT_MAX || offsets[i] < 0 || sizes[i] < 0 || places[i] < 0) return i;
+        if ((uint64_t)places[i] > out_bytes || (uint64_t)sizes[i] > out_bytes - (uint64_t)places[i]) return i;
+        for (int64_t done = 0, got; done < sizes[i]; done += got) {
+            got = pread((int)opened[i], out + places[i] + done, (size_t)(sizes[i] - done), offsets[i] + done);
+            if (got <= 0) return i;
+        }
+    }
+    return n;
 }

@@ -8,7 +8,7 @@
 
 #include "emlio_native.h"
 
-#define EMLIO_ABI 7 /* of all files here */
+#define EMLIO_ABI 8 /* of all files here */
 
 EXPORTED uint32_t emlio_abi(void) { return EMLIO_ABI; }
 

@@ -8,6 +8,7 @@ Covers: calling the library. Does not cover: building it (setup.py), what it com
 """
 
 from emlio.native.examples import ONE_AFTER_THE_OTHER, ExampleSpans, scan_examples, write_numbers
+from emlio.native.files import read_files
 from emlio.native.frames import check_frames, checksums
 from emlio.native.gathering import gather, guard, is_guarded
 from emlio.native.library import is_used, say_if_absent, why_not
@@ -27,6 +28,7 @@ __all__ = [
     "is_guarded",
     "is_used",
     "place_rows",
+    "read_files",
     "say_if_absent",
     "scan_examples",
     "why_not",

@@ -39,6 +39,7 @@ int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const in
 int64_t emlio_join_ranges(const int64_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t,
                           int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *);
 void emlio_open_files(const void *, int32_t, int32_t, int32_t, int32_t, const int64_t *, int64_t, int64_t *);
+int64_t emlio_read_files(const int64_t *, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *, uint64_t);
 void emlio_look_at_files(const void *, int32_t, const int64_t *, int64_t, uint8_t *);
 void *emlio_disk_open(int32_t, int32_t, int32_t, int32_t *);
 void *emlio_disk_begin(void *, int64_t, const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *,
@@ -352,6 +353,7 @@ static void names(input *in) {
     emlio_open_files(files, folder, O_RDONLY | O_NONBLOCK, 1, direct, asked, ASKED, opened);
     emlio_look_at_files(files, folder, asked, ASKED, same);
     for (int i = 0; i < ASKED; i++) MUST(opened[i] < 0 && !same[i]);
+    MUST(emlio_read_files(opened, asked, asked, asked, ASKED, same, ASKED) == 0);
     free(bounds), free(column), free(asked), free(opened), free(same), free(text);
 }
 
