@@ -1,7 +1,7 @@
-"""Opening many files of a folder, looking at them by name, and reading them, in one call of the C library without the
-interpreter's lock.
+"""Opening many files of a folder, looking at them by name, and reading them, in one call each.
 
-Only files that are exactly those that were indexed, and have all bytes; the caller copes with the others one by one.
+The C library does it without the interpreter's lock. Only files that are exactly those that were indexed, and have all bytes;
+the caller copes with the others one by one.
 """
 
 import numpy as np

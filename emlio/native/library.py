@@ -30,6 +30,7 @@ _SIGNATURES: Final = {
     # name: (what it returns, its arguments ...)
     "emlio_check_frames": (_FLAG, _POINTER, _BYTES, _POINTER, _INT, _FLAG, _POINTER, _POINTER),
     "emlio_crc32c_each": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _INT, _POINTER),
+    "emlio_crc32c_joined": (ctypes.c_uint32, _POINTER, _POINTER, _INT),
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
     "emlio_place_rows": (_FLAG, _POINTER, _BYTES, *[_POINTER] * 3, _INT, _POINTER, _INT, _BYTES, _POINTER),
     "emlio_locate": (_FLAG, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER),

@@ -30,11 +30,13 @@ class FoundRanges:
     Attributes:
         memory: the bytes, one range after the other, behind the room that was asked for.
         payload: the bytes alone.
-        crcs: the CRC32C of those of each range, the last of which may have more.
+        sizes: the bytes of each range, the last of which may have more.
+        crcs: the CRC32C of these bytes.
     """
 
     memory: memoryview
     payload: memoryview
+    sizes: _Ints
     crcs: npt.NDArray[np.uint32]
 
 
@@ -82,7 +84,7 @@ class TreeReader:
             cut = cut[: self._read_good(files, starts, cut, payload)]
             memory = memory[: room_bytes + int(cut.sum())]
             payload = memory[room_bytes:]
-        return FoundRanges(memory=memory, payload=payload, crcs=checksums_of(payload, cut))
+        return FoundRanges(memory=memory, payload=payload, sizes=cut, crcs=checksums_of(payload, cut))
 
     def _read_good(self, files: _Ints, starts: _Ints, sizes: _Ints, payload: memoryview) -> int:
         """Read the ranges before the first one that cannot be read; return how many there are."""

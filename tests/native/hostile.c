@@ -353,7 +353,7 @@ static void names(input *in) {
     emlio_open_files(files, folder, O_RDONLY | O_NONBLOCK, 1, direct, asked, ASKED, opened);
     emlio_look_at_files(files, folder, asked, ASKED, same);
     for (int i = 0; i < ASKED; i++) MUST(opened[i] < 0 && !same[i]);
-    MUST(emlio_read_files(opened, asked, asked, asked, ASKED, same, ASKED) == 0);
+    MUST(!emlio_read_files(opened, asked, asked, asked, ASKED, same, ASKED));
     free(bounds), free(column), free(asked), free(opened), free(same), free(text);
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 from emlio.daemon.control.questions.work import InPlace, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import DatasetError, EmlioError
+from emlio.native import joined_checksum
 from emlio.reading.tree_reader import TreeReader
 from emlio.session.questions import RANGE, SHORT_ANSWER_BYTES, answer_bytes
 from emlio.session.trees import cut_tree
@@ -116,6 +117,7 @@ class FolderTrees:
             told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=memoryview(b"")),
             memory=found.memory,
             first=room,
+            crc=joined_checksum(found.crcs, found.sizes),
         )
 
     def _reader(self, served: ServedDataset) -> TreeReader:
