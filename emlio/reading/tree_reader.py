@@ -19,8 +19,8 @@ __all__ = ["FoundRanges", "TreeReader"]
 _Ints = npt.NDArray[np.int64]
 
 _PIECE_BYTES = MAX_CONTROL_BYTES
-_KEPT_BYTES = 8 * _PIECE_BYTES
-"""Memory that is mapped anew costs as much as reading into it: so many answers' is kept."""
+_KEPT_BYTES = 16 * _PIECE_BYTES
+"""Memory that is mapped anew costs as much as reading into it: as much is kept as may be under way to a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
