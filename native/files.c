@@ -120,3 +120,18 @@ EXPORTED int64_t emlio_read_indexed(const indexed *files, int32_t folder, int32_
     }
     return n;
 }
+
+/* Read `sizes` bytes of `n` open files from `offsets` on, to `places` in `out`. Returns how many were read before the first
+   that was not, in full: its file is shorter, or the system has an error. */
+EXPORTED int64_t emlio_read_files(const int64_t *opened, const int64_t *offsets, const int64_t *sizes, const int64_t *places,
+                                  int64_t n, uint8_t *out, uint64_t out_bytes) {
+    for (int64_t i = 0; i < n; i++) {
+        if (opened[i] < 0 || opened[i] > INT_MAX || offsets[i] < 0 || sizes[i] < 0 || places[i] < 0) return i;
+        if ((uint64_t)places[i] > out_bytes || (uint64_t)sizes[i] > out_bytes - (uint64_t)places[i]) return i;
+        for (int64_t done = 0, got; done < sizes[i]; done += got) {
+            got = pread((int)opened[i], out + places[i] + done, (size_t)(sizes[i] - done), offsets[i] + done);
+            if (got <= 0) return i;
+        }
+    }
+    return n;
+}

@@ -44,6 +44,9 @@ _ALL = 1 << 62
 _FEW_QUESTIONS = MOST_RANGE_QUESTIONS // 2
 """Others are asked once no more are open, many at once: to wake a thread for each costs as much as an answer of 1 MiB."""
 
+_MOST_BYTES = 64 << 20
+"""Of answers that are asked for, or wait for the caller."""
+
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
 
@@ -212,8 +215,10 @@ class Files:
         parts = (part for array in arrays for part in _that_fit(array, self._connections.answer_bytes))
         try:
             while True:
-                if len(asked) <= _FEW_QUESTIONS:
-                    asked.extend(self._ask(tree, list(islice(parts, MOST_RANGE_QUESTIONS - len(asked)))))
+                under_way = sum(one.size_bytes for one in asked)
+                if len(asked) <= _FEW_QUESTIONS and under_way <= _MOST_BYTES // 2:
+                    some = _first(parts, MOST_RANGE_QUESTIONS - len(asked), _MOST_BYTES - under_way)
+                    asked.extend(self._ask(tree, some))
                 if not asked:
                     return
                 try:
@@ -343,6 +348,15 @@ def _that_fit(pieces: npt.NDArray[np.void], most_bytes: Callable[[], int]) -> "I
         end = min(max(full, begin + 1), begin + RANGES_PER_REQUEST)
         yield pieces[begin:end]
         begin = end
+
+
+def _first(parts: "Iterator[npt.NDArray[np.void]]", most: int, most_bytes: int) -> "list[npt.NDArray[np.void]]":
+    """Return the first parts, as many as have so many bytes; the last one may exceed them."""
+    found = list[npt.NDArray[np.void]]()
+    while len(found) < most and most_bytes > 0 and (part := next(parts, None)) is not None:
+        found.append(part)
+        most_bytes -= int(part["length"].sum())
+    return found
 
 
 def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:

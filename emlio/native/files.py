@@ -1,8 +1,7 @@
-"""Opening many files of a folder, reading them, and looking at them by name, in one call of the C library each.
+"""Opening many files of a folder, reading them, and looking at them by name, in one call each.
 
-The interpreter's lock is free meanwhile.
-
-Only files that are exactly those that were indexed; the caller copes with the others one by one.
+The C library does it without the interpreter's lock. Only files that are exactly those that were indexed, and have all bytes;
+the caller copes with the others one by one.
 """
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from emlio.native.library import guard_library
 
-__all__ = ["IndexedFiles"]
+__all__ = ["IndexedFiles", "read_files"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -119,3 +118,23 @@ class IndexedFiles:
                 self._table.ctypes.data, folder, wanted.ctypes.data, len(wanted), same.ctypes.data
             )
         return same
+
+
+def read_files(descriptors: _Ints, offsets: _Ints, sizes: _Ints, places: _Ints, out: npt.NDArray[np.uint8]) -> int:
+    """Read ranges of files to their places in memory; return how many were read before the first that was not, in full.
+
+    Args:
+        descriptors: (n,) of the open files.
+        offsets: (n,) the first byte of each range.
+        sizes: (n,) its bytes.
+        places: (n,) where in `out` it begins.
+        out: contiguous.
+    """
+    library = guard_library()
+    if library is None:
+        return 0
+    given = [np.ascontiguousarray(each, np.int64) for each in (descriptors, offsets, sizes, places)]
+    if len({len(each) for each in given}) > 1 or not out.flags.c_contiguous:
+        raise ValueError("each range must have a file, an offset, a size and a place, in contiguous memory")
+    pointers = [each.ctypes.data for each in given]
+    return int(library.emlio_read_files(*pointers, len(descriptors), out.ctypes.data, out.nbytes))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from emlio.wire.limits import MOST_RANGE_QUESTIONS, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGE_BYTES_PER_REPLY
 
 __all__ = ["FIRST_MESSAGE_BYTES", "AnswerWindow", "Awaited"]
 
@@ -56,7 +56,7 @@ class AnswerWindow:
     @property
     def message_bytes(self) -> int:
         """The most bytes of one answer."""
-        return min(max(self._bytes // _MESSAGES, _LEAST_MESSAGE_BYTES), RECORD_BYTES_PER_REPLY)
+        return min(max(self._bytes // _MESSAGES, _LEAST_MESSAGE_BYTES), RANGE_BYTES_PER_REPLY)
 
     @property
     def has_room(self) -> bool:

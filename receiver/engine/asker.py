@@ -16,7 +16,7 @@ from emlio.receiver.machine.source import Source
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, Send
 from emlio.session.questions import answer_bytes
-from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import RANGE_BYTES_PER_REPLY
 from emlio.wire.questions import Subject, Told
 
 __all__ = ["Asker", "OpenQuestion"]
@@ -36,7 +36,7 @@ class OpenQuestion(ABC):
 
     kind: type[Subject]
     is_long = False
-    message_bytes = RECORD_BYTES_PER_REPLY
+    message_bytes = RANGE_BYTES_PER_REPLY
     done = False
     until_ns: int | None = None
     not_before_ns: int | None = None

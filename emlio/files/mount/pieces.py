@@ -64,10 +64,10 @@ class Pieces:
 
     def are_between(self, entries: _Ints, offsets: _Ints, begin: int, end: int) -> npt.NDArray[np.bool_]:
         """Return which of these pieces have a position in a range."""
+        if not len(self) or not len(entries) or begin >= end:
+            return np.zeros(len(entries), np.bool_)
         behind = offsets // PIECE_BYTES
         least = np.clip(begin - behind, 0, len(self))
-        if not len(self):
-            return np.zeros(len(entries), np.bool_)
         at = np.minimum(np.searchsorted(self._keys, entries * (len(self) + 1) + least), len(self._keys) - 1)
         file, start = np.divmod(self._keys[at], len(self) + 1)
         found: npt.NDArray[np.bool_] = (file == entries) & (start >= least) & (start < end - behind)
