@@ -71,6 +71,7 @@ class Agent:
         self._began_ns = time.monotonic_ns()
         self._closing = False
         self._leaving: list[_Ints] = []  # pieces whose pages are being freed
+        self._coming: list[_Ints] = []  # and that are being pushed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
         self._lister = Lister(tree, self.mount.directory, max_files)
@@ -151,7 +152,8 @@ class Agent:
         with self._changed:
             for miss in reads:
                 entry = miss.inode - 1
-                if not self._windows.read(miss.thread, entry, miss.offset):
+                lost = bool(miss.unique) and not any((pieces[0] == entry).any() for pieces in self._coming)
+                if not self._windows.read(miss.thread, entry, miss.offset, lost=lost):
                     self._detect(miss, entry)
             late = self._windows.late_drops()
             self._leaving.append(late)
@@ -175,7 +177,9 @@ class Agent:
             return
         files = self._scatter.read(entry, self._windows.pool_bytes)
         if files is not None:
-            self._windows.end(self._pool)
+            for name in (self._pool, *self._detected.values()):  # sequences that did not go on, or that will be found again
+                self._windows.end(name)
+            self._detected.clear()
             self._pool = self._windows.begin(files, guessed=True, is_order=False)
             self._lister.list(files, self.mount.counts().unknown)
 
@@ -188,6 +192,9 @@ class Agent:
                 return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
                 self.mount.failures.tell(error)
+            finally:
+                with self._changed:
+                    self._coming = [other for other in self._coming if other is not moves.push]
 
     def _next(self) -> Moves | None:
         with self._changed:
@@ -195,6 +202,7 @@ class Agent:
                 moves = self._windows.moves(self._leaving)
                 if moves:
                     self._leaving.append(moves.drop)
+                    self._coming.append(moves.push)
                     self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()

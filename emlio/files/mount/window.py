@@ -37,6 +37,11 @@ _NEAR: Final = 32 * _WIRE_FILES
 
 _MOST_THREADS: Final = 256
 
+_LOST: Final = 8
+"""A pool ends once one in so many of its pieces was lost."""
+
+_FEW_LOST: Final = 8
+
 _WHOLE: Final = 1 << 40
 
 _MOVE_FILES: Final = 1024
@@ -65,6 +70,7 @@ class Window:
 
     Attributes:
         is_order: whether its reader comes to one position after the other.
+        is_guess: whether the order may be wrong.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -72,7 +78,7 @@ class Window:
         pushed: the first position that was not pushed.
     """
 
-    __slots__ = ("_doubted", "_full", "_part", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+    __slots__ = ("_doubted", "_full", "_part", "dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen")
     is_order = True
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
@@ -84,7 +90,7 @@ class Window:
             guessed: whether the order may be wrong. It begins with the least window, which doubles when what was pushed is
                 read.
         """
-        self.pieces, self.limit_bytes = pieces, limit_bytes
+        self.pieces, self.limit_bytes, self.is_guess = pieces, limit_bytes, guessed
         self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
@@ -187,8 +193,18 @@ class Pool(Window):
     It begins as small as a window that is guessed.
     """
 
-    __slots__ = ()
+    __slots__ = ("_lost",)
     is_order = False
+
+    def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
+        """See the class."""
+        super().__init__(pieces, limit_bytes, guessed=guessed)
+        self._lost = 0
+
+    def lose(self) -> bool:
+        """Take note that a piece was pushed, but not there when it was read; return whether that is true of many."""
+        self._lost += 1
+        return self._lost > _FEW_LOST + len(self.pieces) // _LOST
 
     @property
     def _most_ahead(self) -> int:
@@ -270,31 +286,50 @@ class Windows:
         for window in self._windows.values():
             window.limit_bytes = self.limit_bytes // len(self._windows)
 
-    def read(self, thread: int, entry: int, offset: int) -> bool:
-        """Take note of a read that was seen; return whether it belongs to an order.
+    def read(self, thread: int, entry: int, offset: int, *, lost: bool = False) -> bool:
+        """Take note of a read that was seen; return whether it belongs to an order that was told, or comes next in a guessed one.
 
         Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
+
+        Args:
+            thread: of the reader.
+            entry: the file.
+            offset: the first byte.
+            lost: whether its pages were not there, though no push is under way: the kernel freed them, or they could not be read.
         """
+        self._read_pools(entry, offset, lost)
         found = False
         for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
             window = self._windows[name]
-            place = window.place(entry, offset)
+            place = window.place(entry, offset) if window.is_order else None
             if place is None:
                 continue
-            if not window.is_order:
-                window.move(place)
-                continue
-            found = True
             if window.is_near(place) or window.agrees(place, thread):
                 self._follow(thread, name)
                 self._free(window, window.move(place))
-                break
+                return True
+            found |= not window.is_guess  # which may reach over all that is read elsewhere
         return found
+
+    def _read_pools(self, entry: int, offset: int, lost: bool) -> None:
+        """Take note of a read. No reader comes past a pool, so it ends if many are lost; orders push again what they left to it."""
+        for name, window in list(self._windows.items()):
+            place = window.place(entry, offset) if isinstance(window, Pool) else None
+            if not isinstance(window, Pool) or place is None:
+                continue
+            if not (lost and place < window.pushed):
+                window.move(place)
+            elif window.lose():
+                self.end(name)
+                for other in self._windows.values():
+                    self._free(other, range(other.seen, other.pushed))
+                    other.pushed = other.seen
 
     @property
     def pool_bytes(self) -> int:
-        """The bytes that a pool beside the orders would have."""
-        return self.limit_bytes // (sum(window.is_order for window in self._windows.values()) + 1)
+        """The bytes that a pool beside the orders that were told would have; none if one of them had to end for it."""
+        share = self.limit_bytes // (sum(not window.is_guess for window in self._windows.values()) + 1)
+        return share if share >= LEAST_WINDOW_BYTES else 0
 
     def is_pooled(self, entry: int) -> bool:
         """Return whether a file belongs to a pool."""
