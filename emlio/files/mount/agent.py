@@ -14,7 +14,7 @@ from emlio.errors import ClosedError
 from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
-from emlio.files.mount.pieces import PIECE_BYTES
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
 from emlio.files.mount.scatter import ScatterDetector
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Source
@@ -29,6 +29,9 @@ _Ints = npt.NDArray[np.int64]
 
 _PUSHING: Final = 4
 """Threads that push: as many times the bytes of one move are under way."""
+
+_REPLACED: Final = 4
+"""A pool is replaced once reads elsewhere took one in so many of its bytes, and none of it was seen meanwhile."""
 
 
 class Agent:
@@ -64,7 +67,7 @@ class Agent:
         self._windows = Windows(tree.sizes, window_bytes)
         self._sequences, self._scatter = SequenceDetector(), ScatterDetector(tree)
         self._detected: dict[int, int] = {}
-        self._pool = 0
+        self._pool, self._elsewhere_bytes = 0, 0
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         files = tree.are_files(np.arange(len(tree)))
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
@@ -164,7 +167,7 @@ class Agent:
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
         if not self._sequences.read(miss.thread, rank, miss.offset, miss.size):
-            self._detect_scatter(entry)
+            self._detect_scatter(miss, entry)
             return
         self._scatter.forget()
         self._windows.end(self._detected.pop(miss.thread, 0))
@@ -172,14 +175,18 @@ class Agent:
         self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
         self._windows.read(miss.thread, entry, miss.offset)
 
-    def _detect_scatter(self, entry: int) -> None:
+    def _detect_scatter(self, miss: Miss, entry: int) -> None:
         if self._windows.is_pooled(entry):
+            self._elsewhere_bytes = 0
             return
-        files = self._scatter.read(entry, self._windows.pool_bytes)
+        self._elsewhere_bytes += max(miss.size, PAGE_BYTES)
+        may_replace = self._elsewhere_bytes * _REPLACED >= self._windows.pooled_bytes
+        files = self._scatter.read(entry, self._windows.pool_bytes if may_replace else 0)
         if files is not None:
             for name in (self._pool, *self._detected.values()):  # sequences that did not go on, or that will be found again
                 self._windows.end(name)
             self._detected.clear()
+            self._elsewhere_bytes = 0
             self._pool = self._windows.begin(files, guessed=True, is_order=False)
             self._lister.list(files, self.mount.counts().unknown)
 

@@ -331,6 +331,11 @@ class Windows:
         share = self.limit_bytes // (sum(not window.is_guess for window in self._windows.values()) + 1)
         return share if share >= LEAST_WINDOW_BYTES else 0
 
+    @property
+    def pooled_bytes(self) -> int:
+        """The bytes of the pages of pools."""
+        return sum(window.held_bytes for window in self._windows.values() if not window.is_order)
+
     def is_pooled(self, entry: int) -> bool:
         """Return whether a file belongs to a pool."""
         return any(window.place(entry, 0) is not None for window in self._windows.values() if not window.is_order)

@@ -202,6 +202,20 @@ def test_a_pool_whose_pages_the_kernel_freed_is_pushed_again_as_is_an_order_of_i
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def test_two_folders_that_are_read_in_turn_do_not_replace_each_other_again_and_again(folder: Path) -> None:
+    tree = MountedTree({b"%d/%04d" % (number % 2, number): bytes(16_000) for number in range(1600)})
+    halves = [[number for number in tree.files if tree.paths[number][:1] == name] for name in (b"0", b"1")]
+    random = np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=16 << 20) as agent:
+        for turn in range(30):
+            for number in random.choice(halves[turn % 2], 20).tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+                time.sleep(0.001)
+        figures = agent.figures("")
+        assert len(figures.pools) == 1
+        assert figures.pushed_bytes < 20 << 20
+
+
 def test_a_sequence_that_did_not_go_on_does_not_hide_that_files_are_read_here_and_there(folder: Path) -> None:
     tree, random = _many(4000), np.random.default_rng(1)
     with Agent(tree.tree, folder, MemorySource(tree), window_bytes=20 << 20) as agent:
