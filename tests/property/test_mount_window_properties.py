@@ -318,6 +318,18 @@ def test_a_pool_ends_once_an_eighth_of_it_was_lost_and_an_order_pushes_again_wha
     assert len(cache.held) == len(sizes) - lost, "all that the reader has not come to"
 
 
+def test_a_pool_leaves_to_orders_what_it_does_not_need() -> None:
+    windows = Windows(np.full(20_000, 1000), 8 * LEAST_WINDOW_BYTES)
+    windows.begin(np.arange(4000), guessed=True, is_order=False)
+    for _ in range(2):
+        windows.begin(np.arange(20_000))
+    pool, *orders = windows.all()
+    assert pool.limit_bytes == 4000 * PAGE_BYTES
+    assert [order.limit_bytes for order in orders] == [4 * LEAST_WINDOW_BYTES - 2000 * PAGE_BYTES] * 2
+    windows.begin(np.arange(10), guessed=True, is_order=False)
+    assert sum(window.limit_bytes for window in windows.all()) == 8 * LEAST_WINDOW_BYTES
+
+
 def test_no_order_ends_for_a_pool() -> None:
     windows = Windows(np.full(100, 1000), LIMIT)
     windows.begin(np.arange(50))

@@ -68,6 +68,7 @@ class Agent:
         self._sequences, self._scatter = SequenceDetector(), ScatterDetector(tree)
         self._detected: dict[int, int] = {}
         self._pool, self._elsewhere_bytes = 0, 0
+        self._unlisted: _Ints | None = None  # the files of a new pool
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         files = tree.are_files(np.arange(len(tree)))
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
@@ -162,7 +163,10 @@ class Agent:
             self._leaving.append(late)
             if self._windows:
                 self._changed.notify()
+            unlisted, self._unlisted = self._unlisted, None
         self._drop(late)
+        if unlisted is not None:  # without the lock: there may be a million folders
+            self._lister.list(unlisted, self.mount.counts().unknown)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -188,7 +192,7 @@ class Agent:
             self._detected.clear()
             self._elsewhere_bytes = 0
             self._pool = self._windows.begin(files, guessed=True, is_order=False)
-            self._lister.list(files, self.mount.counts().unknown)
+            self._unlisted = files
 
     def _push(self, source: Source) -> None:
         show_thread_name()

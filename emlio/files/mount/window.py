@@ -283,8 +283,13 @@ class Windows:
             self._share()
 
     def _share(self) -> None:
-        for window in self._windows.values():
-            window.limit_bytes = self.limit_bytes // len(self._windows)
+        """Give equal parts to all. What a pool does not need is for the others."""
+        left = self.limit_bytes
+        for place, window in enumerate(sorted(self._windows.values(), key=lambda one: one.is_order)):
+            window.limit_bytes = left // (len(self._windows) - place)
+            if not window.is_order:
+                window.limit_bytes = min(window.limit_bytes, max(int(window.pieces.ends[-1]), LEAST_WINDOW_BYTES))
+            left -= window.limit_bytes
 
     def read(self, thread: int, entry: int, offset: int, *, lost: bool = False) -> bool:
         """Take note of a read that was seen; return whether it belongs to an order that was told, or comes next in a guessed one.
