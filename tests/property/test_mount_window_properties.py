@@ -311,7 +311,7 @@ def test_a_pool_ends_once_an_eighth_of_it_was_lost_and_an_order_pushes_again_wha
     cache.held.clear()
     lost = 0
     while windows.is_pooled(0):
-        assert windows.read(1, len(sizes) - 1 - lost, 0, lost=True)
+        assert windows.read(1, len(sizes) - 1 - lost, 0, lost_bytes=1000)
         lost += 1
     assert lost == len(sizes) // 8 + 9
     cache.move()

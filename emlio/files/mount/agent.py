@@ -156,8 +156,9 @@ class Agent:
         with self._changed:
             for miss in reads:
                 entry = miss.inode - 1
-                lost = bool(miss.unique) and not any((pieces[0] == entry).any() for pieces in self._coming)
-                if not self._windows.read(miss.thread, entry, miss.offset, lost=lost):
+                is_coming = not miss.unique or any((pieces[0] == entry).any() for pieces in self._coming)
+                lost_bytes = 0 if is_coming else miss.size
+                if not self._windows.read(miss.thread, entry, miss.offset, lost_bytes=lost_bytes):
                     self._detect(miss, entry)
             late = self._windows.late_drops()
             self._leaving.append(late)
@@ -173,7 +174,8 @@ class Agent:
         if not self._sequences.read(miss.thread, rank, miss.offset, miss.size):
             self._detect_scatter(miss, entry)
             return
-        self._scatter.forget()
+        if not miss.offset:  # not within a large file, as those are read that are chosen here and there
+            self._scatter.forget()
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
         self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
@@ -187,7 +189,7 @@ class Agent:
         may_replace = self._elsewhere_bytes * _REPLACED >= self._windows.pooled_bytes
         files = self._scatter.read(entry, self._windows.pool_bytes if may_replace else 0)
         if files is not None:
-            for name in (self._pool, *self._detected.values()):  # sequences that did not go on, or that will be found again
+            for name in (self._pool, *self._detected.values()):  # those sequences did not go on, or are found again
                 self._windows.end(name)
             self._detected.clear()
             self._elsewhere_bytes = 0

@@ -38,9 +38,7 @@ _NEAR: Final = 32 * _WIRE_FILES
 _MOST_THREADS: Final = 256
 
 _LOST: Final = 8
-"""A pool ends once one in so many of its pieces was lost."""
-
-_FEW_LOST: Final = 8
+"""A pool ends once one in so many of its bytes was lost, and more than so many pages."""
 
 _WHOLE: Final = 1 << 40
 
@@ -193,18 +191,18 @@ class Pool(Window):
     It begins as small as a window that is guessed.
     """
 
-    __slots__ = ("_lost",)
+    __slots__ = ("_lost_bytes",)
     is_order = False
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
         """See the class."""
         super().__init__(pieces, limit_bytes, guessed=guessed)
-        self._lost = 0
+        self._lost_bytes = 0
 
-    def lose(self) -> bool:
-        """Take note that a piece was pushed, but not there when it was read; return whether that is true of many."""
-        self._lost += 1
-        return self._lost > _FEW_LOST + len(self.pieces) // _LOST
+    def lose(self, size: int) -> bool:
+        """Take note that bytes were pushed, but not there when they were read; return whether that is true of many."""
+        self._lost_bytes += max(size, PAGE_BYTES)
+        return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
 
     @property
     def _most_ahead(self) -> int:
@@ -291,7 +289,7 @@ class Windows:
                 window.limit_bytes = min(window.limit_bytes, max(int(window.pieces.ends[-1]), LEAST_WINDOW_BYTES))
             left -= window.limit_bytes
 
-    def read(self, thread: int, entry: int, offset: int, *, lost: bool = False) -> bool:
+    def read(self, thread: int, entry: int, offset: int, *, lost_bytes: int = 0) -> bool:
         """Take note of a read that was seen; return whether it belongs to an order that was told, or comes next in a guessed one.
 
         Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
@@ -300,9 +298,9 @@ class Windows:
             thread: of the reader.
             entry: the file.
             offset: the first byte.
-            lost: whether its pages were not there, though no push is under way: the kernel freed them, or they could not be read.
+            lost_bytes: how many were not there, though no push is under way: the kernel freed them, or they could not be read.
         """
-        self._read_pools(entry, offset, lost)
+        self._read_pools(entry, offset, lost_bytes)
         found = False
         for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
             window = self._windows[name]
@@ -316,15 +314,15 @@ class Windows:
             found |= not window.is_guess  # which may reach over all that is read elsewhere
         return found
 
-    def _read_pools(self, entry: int, offset: int, lost: bool) -> None:
-        """Take note of a read. No reader comes past a pool, so it ends if many are lost; orders push again what they left to it."""
+    def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
+        """Take note of a read. No reader comes past a pool: it ends if much is lost, and orders push again what they left to it."""
         for name, window in list(self._windows.items()):
             place = window.place(entry, offset) if isinstance(window, Pool) else None
             if not isinstance(window, Pool) or place is None:
                 continue
-            if not (lost and place < window.pushed):
+            if not (lost_bytes and place < window.pushed):
                 window.move(place)
-            elif window.lose():
+            elif window.lose(lost_bytes):
                 self.end(name)
                 for other in self._windows.values():
                     self._free(other, range(other.seen, other.pushed))

@@ -216,6 +216,18 @@ def test_two_folders_that_are_read_in_turn_do_not_replace_each_other_again_and_a
         assert figures.pushed_bytes < 20 << 20
 
 
+def test_large_files_that_are_read_here_and_there_are_pushed_once(folder: Path) -> None:
+    tree, random = MountedTree({b"%d" % number: Sparse(1_500_000) for number in range(40)}), np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=128 << 20) as agent:
+        for _ in range(3):
+            before = agent.figures("").pushed_bytes
+            for number in random.permutation(tree.files).tolist():
+                assert len(_path(folder, tree, number).read_bytes()) == 1_500_000
+                time.sleep(0.005)
+        assert agent.figures("").pushed_bytes - before < 60_000_000
+        assert len(agent.figures("").pools) == 1
+
+
 def test_a_sequence_that_did_not_go_on_does_not_hide_that_files_are_read_here_and_there(folder: Path) -> None:
     tree, random = _many(4000), np.random.default_rng(1)
     with Agent(tree.tree, folder, MemorySource(tree), window_bytes=20 << 20) as agent:
