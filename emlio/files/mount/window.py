@@ -315,7 +315,7 @@ class Windows:
         return found
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
-        """Take note of a read. No reader comes past a pool: it ends if much is lost, and orders push again what they left to it."""
+        """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
         for name, window in list(self._windows.items()):
             place = window.place(entry, offset) if isinstance(window, Pool) else None
             if not isinstance(window, Pool) or place is None:
