@@ -37,6 +37,9 @@ _NEAR: Final = 32 * _WIRE_FILES
 
 _MOST_THREADS: Final = 256
 
+_LOST: Final = 8
+"""A pool ends once one in so many of its bytes was lost, and more than so many pages."""
+
 _WHOLE: Final = 1 << 40
 
 _MOVE_FILES: Final = 1024
@@ -65,6 +68,7 @@ class Window:
 
     Attributes:
         is_order: whether its reader comes to one position after the other.
+        is_guess: whether the order may be wrong.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -72,7 +76,7 @@ class Window:
         pushed: the first position that was not pushed.
     """
 
-    __slots__ = ("_doubted", "_full", "_part", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+    __slots__ = ("_doubted", "_full", "_part", "dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen")
     is_order = True
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
@@ -84,7 +88,7 @@ class Window:
             guessed: whether the order may be wrong. It begins with the least window, which doubles when what was pushed is
                 read.
         """
-        self.pieces, self.limit_bytes = pieces, limit_bytes
+        self.pieces, self.limit_bytes, self.is_guess = pieces, limit_bytes, guessed
         self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
@@ -187,8 +191,18 @@ class Pool(Window):
     It begins as small as a window that is guessed.
     """
 
-    __slots__ = ()
+    __slots__ = ("_lost_bytes",)
     is_order = False
+
+    def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
+        """See the class."""
+        super().__init__(pieces, limit_bytes, guessed=guessed)
+        self._lost_bytes = 0
+
+    def lose(self, size: int) -> bool:
+        """Take note that bytes were pushed, but not there when they were read; return whether that is true of many."""
+        self._lost_bytes += max(size, PAGE_BYTES)
+        return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
 
     @property
     def _most_ahead(self) -> int:
@@ -267,34 +281,63 @@ class Windows:
             self._share()
 
     def _share(self) -> None:
-        for window in self._windows.values():
-            window.limit_bytes = self.limit_bytes // len(self._windows)
+        """Give equal parts to all. What a pool does not need is for the others."""
+        left = self.limit_bytes
+        for place, window in enumerate(sorted(self._windows.values(), key=lambda one: one.is_order)):
+            window.limit_bytes = left // (len(self._windows) - place)
+            if not window.is_order:
+                window.limit_bytes = min(window.limit_bytes, max(int(window.pieces.ends[-1]), LEAST_WINDOW_BYTES))
+            left -= window.limit_bytes
 
-    def read(self, thread: int, entry: int, offset: int) -> bool:
-        """Take note of a read that was seen; return whether it belongs to an order.
+    def read(self, thread: int, entry: int, offset: int, *, lost_bytes: int = 0) -> bool:
+        """Take note of a read that was seen; return whether it belongs to an order that was told, or comes next in a guessed one.
 
         Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
+
+        Args:
+            thread: of the reader.
+            entry: the file.
+            offset: the first byte.
+            lost_bytes: how many were not there, though no push is under way: the kernel freed them, or they could not be read.
         """
+        self._read_pools(entry, offset, lost_bytes)
         found = False
         for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
             window = self._windows[name]
-            place = window.place(entry, offset)
+            place = window.place(entry, offset) if window.is_order else None
             if place is None:
                 continue
-            if not window.is_order:
-                window.move(place)
-                continue
-            found = True
             if window.is_near(place) or window.agrees(place, thread):
                 self._follow(thread, name)
                 self._free(window, window.move(place))
-                break
+                return True
+            found |= not window.is_guess  # which may reach over all that is read elsewhere
         return found
+
+    def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
+        """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
+        for name, window in list(self._windows.items()):
+            place = window.place(entry, offset) if isinstance(window, Pool) else None
+            if not isinstance(window, Pool) or place is None:
+                continue
+            if not (lost_bytes and place < window.pushed):
+                window.move(place)
+            elif window.lose(lost_bytes):
+                self.end(name)
+                for other in self._windows.values():
+                    self._free(other, range(other.seen, other.pushed))
+                    other.pushed = other.seen
 
     @property
     def pool_bytes(self) -> int:
-        """The bytes that a pool beside the orders would have."""
-        return self.limit_bytes // (sum(window.is_order for window in self._windows.values()) + 1)
+        """The bytes that a pool beside the orders that were told would have; none if one of them had to end for it."""
+        share = self.limit_bytes // (sum(not window.is_guess for window in self._windows.values()) + 1)
+        return share if share >= LEAST_WINDOW_BYTES else 0
+
+    @property
+    def pooled_bytes(self) -> int:
+        """The bytes of the pages of pools."""
+        return sum(window.held_bytes for window in self._windows.values() if not window.is_order)
 
     def is_pooled(self, entry: int) -> bool:
         """Return whether a file belongs to a pool."""
