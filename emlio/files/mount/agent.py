@@ -15,6 +15,7 @@ from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
 from emlio.files.mount.pieces import PIECE_BYTES
+from emlio.files.mount.scatter import ScatterDetector
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Source
 from emlio.files.mount.window import Moves, Windows
@@ -32,6 +33,8 @@ _PUSHING: Final = 4
 
 class Agent:
     """A mount with a window ahead of each reader whose order is known: by a hint, or because it reads file after file.
+
+    A folder that fits is pushed whole once files are read in it here and there.
 
     A wrong order costs speed, never a wrong byte. Threads may share it.
     """
@@ -59,8 +62,9 @@ class Agent:
         self._changed = Condition()
         self._sizes = tree.sizes
         self._windows = Windows(tree.sizes, window_bytes)
-        self._detector = SequenceDetector()
+        self._sequences, self._scatter = SequenceDetector(), ScatterDetector(tree)
         self._detected: dict[int, int] = {}
+        self._pool = 0
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         files = tree.are_files(np.arange(len(tree)))
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
@@ -101,10 +105,10 @@ class Agent:
         """Return what was done until now, for the mount of this dataset."""
         counts = self.mount.counts()
         with self._changed:
-            orders = tuple(
-                OrderFigures(pieces=len(window.pieces.entries), read=window.seen, pushed=window.pushed)
+            windows = [
+                (window.is_order, OrderFigures(pieces=len(window.pieces), read=window.seen, pushed=window.pushed))
                 for window in self._windows.all()
-            )
+            ]
             held_bytes = self._windows.held_bytes
         return MountFigures(
             address=address,
@@ -119,7 +123,8 @@ class Agent:
             on_demand=counts.missed,
             answered=counts.answered,
             failed=self.mount.failures.reads + counts.late + counts.refused,
-            orders=orders,
+            orders=tuple(figures for is_order, figures in windows if is_order),
+            pools=tuple(figures for is_order, figures in windows if not is_order),
         )
 
     def close(self) -> None:
@@ -156,12 +161,23 @@ class Agent:
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
-        if not self._detector.read(miss.thread, rank, miss.offset, miss.size):
+        if not self._sequences.read(miss.thread, rank, miss.offset, miss.size):
+            self._detect_scatter(entry)
             return
+        self._scatter.forget()
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
         self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
         self._windows.read(miss.thread, entry, miss.offset)
+
+    def _detect_scatter(self, entry: int) -> None:
+        if self._windows.is_pooled(entry):
+            return
+        files = self._scatter.read(entry, self._windows.pool_bytes)
+        if files is not None:
+            self._windows.end(self._pool)
+            self._pool = self._windows.begin(files, guessed=True, is_order=False)
+            self._lister.list(files, self.mount.counts().unknown)
 
     def _push(self, source: Source) -> None:
         show_thread_name()

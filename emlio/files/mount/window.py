@@ -1,4 +1,4 @@
-"""The part of the page cache ahead of readers whose order is known, and a little behind them. Pure.
+"""The part of the page cache ahead of readers whose order is known, and a little behind them; pools of the others. Pure.
 
 A reader of the page cache cannot be seen. So some pieces are withheld: tripwires, whose reads tell where it is. A read
 that was not foreseen tells it as well.
@@ -20,6 +20,9 @@ _Ints = npt.NDArray[np.int64]
 
 _WIRE_FILES: Final = 64
 """One piece in so many is withheld: each costs its reader some ten microseconds."""
+
+_POOL_WIRE_FILES: Final = 8
+"""More in a small pool, since a reader meets them by chance."""
 
 _PARTS: Final = 8
 """And at least one in this part of the window, so that it moves on for large files as well."""
@@ -61,6 +64,7 @@ class Window:
     """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`.
 
     Attributes:
+        is_order: whether its reader comes to one position after the other.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -69,6 +73,7 @@ class Window:
     """
 
     __slots__ = ("_doubted", "_full", "_part", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+    is_order = True
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
         """See the class.
@@ -95,6 +100,14 @@ class Window:
     @property
     def _most_bytes(self) -> int:
         return min(self.limit_bytes, LEAST_WINDOW_BYTES * self._part)
+
+    @property
+    def _most_ahead(self) -> int:
+        return self.seen + _WIRE_FILES * self._part
+
+    @property
+    def _wire_files(self) -> int:
+        return _WIRE_FILES
 
     def place(self, entry: int, offset: int) -> int | None:
         """Return the position of a read: the first one that is to come, else the last one behind; None if there is none."""
@@ -153,7 +166,7 @@ class Window:
         room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
         begin = self.pushed
-        end = min(end, begin + _MOVE_FILES, self.seen + _WIRE_FILES * self._part)
+        end = min(end, begin + _MOVE_FILES, self._most_ahead)
         self.pushed = max(begin, end)
         return range(begin, self.pushed)
 
@@ -163,9 +176,37 @@ class Window:
         ends, full, sizes = self.pieces.ends, self._full, self.pieces.sizes[part]
         step = self._most_bytes // _PARTS
         behind = slice(places.start + 1, places.stop + 1)
-        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % _WIRE_FILES == 0)
+        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % self._wire_files == 0)
         wires |= full[behind] == full[-1]
         return np.where(wires & (sizes > 0), np.minimum(sizes, PAGE_BYTES), 0)
+
+
+class Pool(Window):
+    """The pieces of files that are read here and there, all of which have room: they are pushed, and stay.
+
+    It begins as small as a window that is guessed.
+    """
+
+    __slots__ = ()
+    is_order = False
+
+    @property
+    def _most_ahead(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def _wire_files(self) -> int:
+        return min(_POOL_WIRE_FILES * self._part, _WIRE_FILES)
+
+    def move(self, place: int) -> range:
+        """Take note of a read; nothing is freed."""
+        if place < self.pushed:
+            self._part = min(2 * self._part, _WHOLE)
+        return range(0)
+
+    def drop(self) -> range:
+        """Return nothing: no reader is known to be past a piece."""
+        return range(0)
 
 
 class Windows:
@@ -205,15 +246,16 @@ class Windows:
     def __contains__(self, name: int) -> bool:
         return name in self._windows
 
-    def begin(self, order: _Ints, *, guessed: bool = False) -> int:
-        """Begin a reader's order, which may be a guess; return the window's name.
+    def begin(self, order: _Ints, *, guessed: bool = False, is_order: bool = True) -> int:
+        """Begin a reader's order, which may be a guess, or files without one; return the window's name.
 
         The one that has been there longest ends if there are too many.
         """
         if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
-        self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
+        kind = Window if is_order else Pool
+        self._windows[name] = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
         self._share()
         return name
 
@@ -239,12 +281,24 @@ class Windows:
             place = window.place(entry, offset)
             if place is None:
                 continue
+            if not window.is_order:
+                window.move(place)
+                continue
             found = True
             if window.is_near(place) or window.agrees(place, thread):
                 self._follow(thread, name)
                 self._free(window, window.move(place))
                 break
         return found
+
+    @property
+    def pool_bytes(self) -> int:
+        """The bytes that a pool beside the orders would have."""
+        return self.limit_bytes // (sum(window.is_order for window in self._windows.values()) + 1)
+
+    def is_pooled(self, entry: int) -> bool:
+        """Return whether a file belongs to a pool."""
+        return any(window.place(entry, 0) is not None for window in self._windows.values() if not window.is_order)
 
     def _follow(self, thread: int, name: int) -> None:
         self._followed.pop(thread, 0)
@@ -265,13 +319,13 @@ class Windows:
             self._free(window, window.shrink())
 
     def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn.
+        """Return what is to be dropped and pushed next. Each window has its turn, orders before pools.
 
         Args:
             leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
         """
         self._leave_behind()
-        for name, window in self._windows.items():
+        for name, window in sorted(self._windows.items(), key=lambda one: not one[1].is_order):
             places = window.push()
             if any(
                 window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving

@@ -171,6 +171,22 @@ def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
         assert found.stored > 1500
 
 
+def test_a_folder_that_is_read_here_and_there_is_pushed_whole_if_it_fits(folder: Path) -> None:
+    tree, missed, random = _many(4000), [], np.random.default_rng(1)
+    for window_bytes in (32 << 20, 8 << 20):
+        with Agent(tree.tree, folder, MemorySource(tree), window_bytes=window_bytes) as agent:
+            for number in random.permutation(tree.files).tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            figures = agent.figures("")
+            missed.append(figures.on_demand)
+            assert figures.orders == ()
+            pushed = [(pool.pieces, pool.pushed) for pool in figures.pools]
+            assert pushed == ([(4000, 4000)] if window_bytes == 32 << 20 else [])
+            assert figures.held_bytes <= window_bytes
+    assert missed[0] < 2000
+    assert missed[1] == 4000
+
+
 @pytest.mark.parametrize("max_files", [0, 1000, 10_000])
 def test_files_behind_a_reader_are_forgotten_where_they_are_too_many(max_files: int, folder: Path) -> None:
     tree = _many(5000)
