@@ -9,6 +9,7 @@ from typing import Any
 from emlio.errors import EmlioError
 from emlio.receiver.process_connection import ProcessConnection
 from emlio.session.questions import SHORT_ANSWER_BYTES
+from emlio.wire.limits import RANGE_BYTES_PER_REPLY, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Connections", "Load"]
 
@@ -28,6 +29,11 @@ class Load:
 
     connection: ProcessConnection
     bytes_under_way: int = 0
+
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes of long answers that may be under way over it."""
+        return self.connection.connected().shell.engine.questions.asker.window_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +74,18 @@ class Connections:
             found.bytes_under_way += size_bytes
             return found
 
+    def answer_bytes(self) -> int:
+        """Return how long an answer should be that is asked for now.
+
+        Long ones save processor time; but over a long path many must be under way at once, over several connections.
+        """
+        mine = self._of.setdefault(os.getpid(), _Of([Load(self.first)]))
+        if self.first.connected().shell.engine.connections_wanted() > 1:
+            return RECORD_BYTES_PER_REPLY
+        with mine.lock:
+            windows = [load.window_bytes for load in mine.all[1:] or mine.all]
+        return min(max(min(windows) // 2, RECORD_BYTES_PER_REPLY), RANGE_BYTES_PER_REPLY)
+
     def end(self, load: Load, size_bytes: int) -> None:
         """Take note that an answer has come, or is not wanted any more."""
         with self._of[os.getpid()].lock:
@@ -76,7 +94,7 @@ class Connections:
     def _more_wanted(self, mine: _Of) -> int:
         """Return how many more connections the path can use."""
         engine = self.first.connected().shell.engine
-        windows = (load.connection.connected().shell.engine.questions.asker.window_bytes for load in mine.all)
+        windows = (load.window_bytes for load in mine.all)
         wanted = min(1 + engine.connections_wanted(), mine.most) - len(mine.all)
         return wanted if wanted > 0 and max(windows) >= _FAST_BYTES else 0
 

@@ -7,7 +7,7 @@ Covers: the public methods, cutting what is wanted into questions, many of which
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from os import PathLike
@@ -30,7 +30,7 @@ from emlio.receiver.threads.promise import Promise
 from emlio.session.questions import RANGE
 from emlio.store.tree import Tree
 from emlio.units import counted, format_duration
-from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGE_BYTES_PER_REPLY, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGES_PER_REQUEST, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Files"]
 
@@ -209,7 +209,7 @@ class Files:
     def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> Iterator[RangesRead]:
         """Yield what was read of the ranges, in order, many at once; those of no length are not asked for."""
         asked: deque[_Asked] = deque()
-        parts = (part for array in arrays for part in _that_fit(array))
+        parts = (part for array in arrays for part in _that_fit(array, self._connections.answer_bytes))
         try:
             while True:
                 while (
@@ -318,13 +318,13 @@ def _ranges(files: _Ints, offsets: _Ints, lengths: _Ints) -> npt.NDArray[np.void
     return made
 
 
-def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
-    """Yield pieces in parts of which each fits a question and its answer."""
+def _that_fit(pieces: npt.NDArray[np.void], most_bytes: Callable[[], int]) -> "Iterator[npt.NDArray[np.void]]":
+    """Yield pieces in parts of which each fits a question and its answer, which may have so many bytes."""
     ends = np.cumsum(pieces["length"], dtype=np.int64)
     begin = 0
     while begin < len(pieces):
         before = int(ends[begin - 1]) if begin else 0
-        full = int(np.searchsorted(ends, before + RANGE_BYTES_PER_REPLY, side="right"))
+        full = int(np.searchsorted(ends, before + most_bytes(), side="right"))
         end = min(full, begin + RANGES_PER_REQUEST)
         yield pieces[begin:end]
         begin = end
