@@ -121,6 +121,10 @@ EXPORTED int64_t emlio_read_indexed(const indexed *files, int32_t folder, int32_
     return n;
 }
 
+EXPORTED void emlio_close_files(const int64_t *opened, int64_t n) {
+    for (int64_t i = 0; i < n; i++) close((int)opened[i]);
+}
+
 /* Read `sizes` bytes of `n` open files from `offsets` on, to `places` in `out`. Returns how many were read before the first
    that was not, in full: its file is shorter, or the system has an error. */
 EXPORTED int64_t emlio_read_files(const int64_t *opened, const int64_t *offsets, const int64_t *sizes, const int64_t *places,

@@ -10,6 +10,7 @@ from emlio.errors import EmlioError
 from emlio.receiver.engine.answer_window import FIRST_MESSAGE_BYTES
 from emlio.receiver.process_connection import ProcessConnection
 from emlio.session.questions import SHORT_ANSWER_BYTES
+from emlio.wire.limits import RANGE_BYTES_PER_REPLY, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Connections", "Load"]
 
@@ -62,11 +63,18 @@ class Connections:
         self._of: dict[int, _Of] = {}  # by process: a fork copies locks as they are, and connections of another process
 
     def answer_bytes(self) -> int:
-        """Return how many bytes the next long answer should have to come in one message, where the path is not slow."""
+        """Return how many bytes the next long answer should have to come in one message, where the path is not slow.
+
+        Long ones save processor time; but over a long path many must be under way at once, over several connections.
+        """
         mine = self._mine()
         with mine.lock:
             made = mine.least_loaded().connection.current
-        asked = FIRST_MESSAGE_BYTES if made is None else made.shell.engine.questions.asker.message_bytes
+        asked = FIRST_MESSAGE_BYTES
+        if made is not None:
+            engine = made.shell.engine
+            most = RECORD_BYTES_PER_REPLY if engine.connections_wanted() > 1 else RANGE_BYTES_PER_REPLY
+            asked = min(engine.questions.asker.message_bytes, most)
         return max(asked, 2 * SHORT_ANSWER_BYTES)  # it must not be taken for a short one
 
     def begin(self, size_bytes: int) -> Load:

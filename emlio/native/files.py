@@ -4,12 +4,15 @@ The C library does it without the interpreter's lock. Only files that are exactl
 the caller copes with the others one by one.
 """
 
+import os
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from emlio.native.library import guard_library
 
-__all__ = ["IndexedFiles", "read_files"]
+__all__ = ["IndexedFiles", "close_files", "read_files"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -118,6 +121,17 @@ class IndexedFiles:
                 self._table.ctypes.data, folder, wanted.ctypes.data, len(wanted), same.ctypes.data
             )
         return same
+
+
+def close_files(descriptors: Sequence[int]) -> None:
+    """Close files."""
+    library = guard_library()
+    if library is None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    else:
+        given = np.array(descriptors, np.int64)
+        library.emlio_close_files(given.ctypes.data, len(given))
 
 
 def read_files(descriptors: _Ints, offsets: _Ints, sizes: _Ints, places: _Ints, out: npt.NDArray[np.uint8]) -> int:

@@ -64,6 +64,7 @@ _SIGNATURES: Final = {
     "emlio_open_files": (None, _POINTER, *[_FLAG] * 4, _POINTER, _INT, _POINTER),
     "emlio_read_indexed": (_INT, _POINTER, *[_FLAG] * 3, *[_POINTER] * 3, _INT, _POINTER, _INT),
     "emlio_look_at_files": (None, _POINTER, _FLAG, _POINTER, _INT, _POINTER),
+    "emlio_close_files": (None, _POINTER, _INT),
     "emlio_read_files": (_INT, *[_POINTER] * 4, _INT, _POINTER, _BYTES),
     "emlio_fuse_open": (_POINTER, _POINTER, _FLAG, _FLAG, _FLAG, _INT, _POINTER),
     "emlio_fuse_mounted": (_FLAG, _POINTER, ctypes.c_char_p, _BYTES),

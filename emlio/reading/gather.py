@@ -33,7 +33,7 @@ one, which must also be mapped on first use. Below, every pread would release th
 and wait to get it back."""
 
 _IOV_MAX = 1024
-_AT_ONCE = 32
+_AT_ONCE = 64
 """Files that one thread uses at a time; this may exceed the limit of open files where that is
 low."""
 
