@@ -106,6 +106,7 @@ def checked_directory(directory: str) -> str:
         if hides or (inside and needed in _KERNELS):
             how = "holds" if hides else "is in"
             raise ConfigError(
-                f"DIR must not hide what the mount itself needs, got {directory!r}, which {how} {needed}. Make a directory"
+                f"DIR must not hide what the mount itself needs, got {directory!r}, which {how} {needed}. Choose "
+                "another place"
             )
     return directory

@@ -101,7 +101,7 @@ class Trust:
                     code="not-admitted",
                 )
             case LinkEvent.DATA_PORT:
-                usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
+                usual = f", {peer.port - 1} without --data-port" if peer.port > 1 else ""
                 return RemoteProtocolError(
                     f"the address must have the daemon's control port{usual}, {peer.place} is its data port. The daemon's "
                     "log shows both ports"
@@ -130,7 +130,7 @@ class Trust:
 
 def _if_data_port(peer: Peer) -> str:
     """Return the advice for an address with a daemon's data port in place of its control port."""
-    usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
+    usual = f", {peer.port - 1} without --data-port" if peer.port > 1 else ""
     return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 

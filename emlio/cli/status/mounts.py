@@ -86,7 +86,8 @@ def mount_lines(one: MountRates) -> Iterator[str]:
     for pool in now.pools:
         yield f"  no order, a folder of {counted(pool.pieces, 'piece')}: pushed {pool.pushed:,}"
     if not now.orders and not now.pools:
-        yield "  no order is known"
+        fits = now.size_bytes <= now.window_bytes
+        yield "  no order is known" + ("" if fits else ", and not all files fit into the window")
 
 
 def mount_document(one: MountRates) -> dict[str, Any]:
