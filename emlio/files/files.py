@@ -20,6 +20,7 @@ import numpy.typing as npt
 from emlio.arguments import suggests_arguments
 from emlio.errors import ConfigError, DatasetError, FileError, PeerLostError
 from emlio.files.connections import Connections, Load
+from emlio.interrupts import is_interrupt
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.engine.file_questions import RangesQuestion, RangesRead
@@ -194,7 +195,9 @@ class Files:
                     try:
                         promise.result(self._timeout_ns / 1e9 + _GRACE_S)
                         break
-                    except TimeoutError:
+                    except TimeoutError as error:
+                        if is_interrupt(error):
+                            raise
                         if not question.is_asked:
                             raise self._lost("the list of files") from None
                         # The daemon is there, and looks at all files.
@@ -223,7 +226,9 @@ class Files:
                     return
                 try:
                     asked[0].promise.result(self._timeout_ns / 1e9 + _GRACE_S)
-                except TimeoutError:
+                except TimeoutError as error:
+                    if is_interrupt(error):
+                        raise
                     raise self._lost("a part of a file") from None
                 one = asked.popleft()
                 self._connections.end(one.load, one.size_bytes)
@@ -236,17 +241,18 @@ class Files:
     def _ask(self, tree: Tree, parts: "Sequence[npt.NDArray[np.void]]") -> "list[_Asked]":
         """Ask for parts, in order; those over one connection together, for which its thread is woken once."""
         sizes = [int(part["length"].sum()) for part in parts]
-        loads = [self._connections.begin(size) for size in sizes]
+        loads = list[Load]()
         wanted = [part["length"] > 0 for part in parts]
         asked: dict[int, tuple[RangesQuestion, Promise]] = {}
         try:
+            loads += map(self._connections.begin, sizes)
             for load in {id(load): load for load in loads}.values():
                 places = [place for place, one in enumerate(loads) if one is load]
                 questions = load.connection.connected().shell.engine.questions
                 made = questions.ranges(tree.digest, [parts[place][wanted[place]] for place in places])
                 asked |= zip(places, made, strict=True)
         except BaseException:
-            for load, size in zip(loads, sizes, strict=True):
+            for load, size in zip(loads, sizes, strict=False):
                 self._connections.end(load, size)
             raise
         return [_Asked(*given, *asked[place]) for place, given in enumerate(zip(wanted, sizes, loads, strict=True))]

@@ -174,8 +174,9 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     ) -> Any:
         """See fsspec. Many files take few requests."""
         paths = self._expanded(path, recursive=recursive)
-        found = self._read(paths, on_error == "raise")
-        if not isinstance(path, list) and len(paths) == 1 and paths[0] == self._strip_protocol(path):
+        is_one = not isinstance(path, list) and len(paths) == 1 and paths[0] == self._strip_protocol(path)
+        found = self._read(paths, is_one or on_error == "raise")
+        if is_one:
             return found[0]
         kept = dict(zip(paths, found, strict=True))
         if on_error == "omit":

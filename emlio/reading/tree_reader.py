@@ -14,7 +14,7 @@ from emlio.store.opened.open_files import OpenFiles
 from emlio.store.tree_walk import WalkedFolder
 from emlio.wire.limits import MAX_CONTROL_BYTES, RECORD_BYTES_PER_REPLY
 
-__all__ = ["FoundRanges", "TreeReader"]
+__all__ = ["FoundRanges", "TreeReader", "answer_memory"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -40,6 +40,11 @@ class FoundRanges:
     crcs: npt.NDArray[np.uint32]
 
 
+def answer_memory() -> BufferPool:
+    """Return memory for the answers of all folders."""
+    return BufferPool(_PIECE_BYTES, _KEPT_BYTES)
+
+
 class TreeReader:
     """Reads files of a walked folder. Thread-safe.
 
@@ -50,10 +55,11 @@ class TreeReader:
         tree: the folder's entries.
     """
 
-    def __init__(self, walked: WalkedFolder) -> None:
+    def __init__(self, walked: WalkedFolder, memory: BufferPool) -> None:
+        """Read into such memory: see `answer_memory`."""
         self.tree = walked.tree
         self._files = OpenFiles(walked.store, read_whole=True)
-        self._pool = BufferPool(_PIECE_BYTES, _KEPT_BYTES)
+        self._memory = memory
 
     def read(self, files: _Ints, starts: _Ints, sizes: _Ints, most_bytes: int, *, room_bytes: int = 0) -> FoundRanges:
         """Read ranges, which lie in files of the tree: as many bytes as fit.
@@ -74,7 +80,7 @@ class TreeReader:
         count = min(int(np.searchsorted(ends, most_bytes)) + 1, len(ends))
         cut = sizes[:count].copy()
         cut[-1] = min(int(cut[-1]), most_bytes - int(ends[count - 2] if count > 1 else 0))
-        memory = self._pool.take(room_bytes + int(cut.sum()), _nothing_else).data
+        memory = self._memory.take(room_bytes + int(cut.sum()), _nothing_else).data
         payload = memory[room_bytes:]
         try:
             self._read(files[:count], starts[:count], cut, payload)

@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import random
+import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from emlio.files import Files
 from emlio.keys.folder import KeyFolder
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.threads.promise import Promise
 from emlio_testing.datasets import make_dataset
 from emlio_testing.ports import free_ports
 
@@ -313,3 +315,19 @@ def test_many_paths_are_looked_up_as_each_of_them(folder: Path) -> None:
                 assert number == tree.lookup(path), path
             except FileError:
                 assert number == -1, path
+
+
+def test_what_a_handler_raises_is_not_taken_for_a_lost_daemon(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(*_: object) -> None:
+        raise TimeoutError("the program's own")
+
+    assert len(files.tree)
+    monkeypatch.setattr(Promise, "result", lambda *_: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(TimeoutError, match="the program's own"):
+            list(files.read_each(["labels.csv"]))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    monkeypatch.undo()
+    assert files.read("labels.csv") == b"1,cat\n"

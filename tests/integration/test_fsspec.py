@@ -147,6 +147,9 @@ def test_one_file_that_is_gone_does_not_keep_the_others(site: _Site) -> None:
     assert [type(one) for one in found] == [bytes, OSError, bytes, bytes, FileNotFoundError]
     assert found[1].errno == errno.EIO
     assert len(site.system.cat(paths, on_error="omit")) == 3
+    for on_error in ("raise", "omit", "return"):
+        with pytest.raises(FileNotFoundError):  # as of other file systems
+            site.system.cat(site.at("nope"), on_error=on_error)
     with pytest.raises(OSError, match="was removed"):
         site.system.cat(paths)
 

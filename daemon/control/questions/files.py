@@ -14,7 +14,8 @@ from emlio.daemon.control.questions.work import InPlace, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import DatasetError, EmlioError
 from emlio.native import joined_checksum
-from emlio.reading.tree_reader import TreeReader
+from emlio.reading.buffers import BufferPool
+from emlio.reading.tree_reader import TreeReader, answer_memory
 from emlio.session.questions import RANGE, SHORT_ANSWER_BYTES, answer_bytes
 from emlio.session.trees import cut_tree
 from emlio.store.folder_store import FolderStore
@@ -51,6 +52,7 @@ class FolderTrees:
         """Show the folders, or none where clients may read records only."""
         self._records_only = records_only
         self._lock = Lock()
+        self._memory = answer_memory()
         self._walking: dict[str, Lock] = {}
         self._readers: dict[str, TreeReader] = {}
         self._closed = False
@@ -128,7 +130,7 @@ class FolderTrees:
             with self._lock:
                 reader = self._readers.get(served.key)
             if reader is None:
-                reader = _walk(served)
+                reader = _walk(served, self._memory)
                 with self._lock:
                     if self._closed:
                         reader.close()
@@ -149,7 +151,7 @@ def _why_none(served: ServedDataset) -> str:
     return ""
 
 
-def _walk(served: ServedDataset) -> TreeReader:
+def _walk(served: ServedDataset, memory: BufferPool) -> TreeReader:
     walked = walk_tree(served.dataset.folder_store.folder, MAX_TREE_ENTRIES)
     _LOG.info("dataset %s: its folder has %s", served.name, counted(len(walked.tree) - 1, "entry", "entries"))
     whats = ("links that lead out of it", "entries that are no file, folder or link", "folders that cannot be read")
@@ -159,7 +161,7 @@ def _walk(served: ServedDataset) -> TreeReader:
     if walked.tree.links_out():  # a link or its target was replaced between two looks
         walked.store.close()
         raise DatasetError(f"the folder of {served.name} changed while it was listed", passing=True)
-    return TreeReader(walked)
+    return TreeReader(walked, memory)
 
 
 def _told(served: ServedDataset, make: Callable[[], Told | InPlace]) -> Told | InPlace:

@@ -10,7 +10,7 @@ import pytest
 from emlio import native
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
-from emlio.reading.tree_reader import FoundRanges, TreeReader
+from emlio.reading.tree_reader import FoundRanges, TreeReader, answer_memory
 from emlio.store.folder import Folder
 from emlio.store.tree_walk import walk_tree
 
@@ -20,7 +20,8 @@ _FILES = 40
 class _Reader:
     def __init__(self, folder: Folder) -> None:
         self.path = folder.path
-        self.reader = TreeReader(walk_tree(folder))
+        self.memory = answer_memory()
+        self.reader = TreeReader(walk_tree(folder), self.memory)
 
     def read(self, *ranges: tuple[str, int, int], most_bytes: int = 1 << 20) -> FoundRanges:
         files = np.array([self.reader.tree.lookup(name) for name, _, _ in ranges], np.int64)
@@ -123,3 +124,15 @@ def test_small_files_of_any_mode_are_read_without_keeping_them_open(reader: _Rea
     assert [reader.read(*ranges).payload.tobytes() for _ in range(2)] == [wanted] * 2
     kept = len(os.listdir("/proc/self/fd")) - before
     assert kept <= (_FILES - 5 if native.is_used() else _FILES)  # those from the one on that was not as it was
+
+
+def test_folders_share_the_memory_of_their_answers(reader: _Reader) -> None:
+    with Folder(reader.path / "d") as folder:
+        other = TreeReader(walk_tree(folder), reader.memory)
+        file, whole = np.array([other.tree.lookup("3")]), [(f"d/{number}", 0, 1000) for number in range(_FILES)] * 3
+        found = reader.read(*whole)
+        place = np.frombuffer(found.memory, np.uint8).ctypes.data
+        del found
+        again = other.read(np.repeat(file, 100), np.zeros(100, np.int64), np.full(100, 1000), 1 << 20)
+        assert np.frombuffer(again.memory, np.uint8).ctypes.data == place
+        other.close()
