@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from emlio.cli.key_folder import add_example
+from emlio.cli.mount_guard import guarded
 from emlio.cli.mount_options import SEQUENTIAL, MountOptions, add_mount_flags, checked_directory, options_of
 from emlio.errors import ConfigError
 from emlio.files.files import Files
@@ -104,7 +105,12 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
         tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
         bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
-        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
+        with (
+            guarded() as guard,
+            _ending_signals() as stopped,
+            Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent,
+        ):
+            guard(agent.mount.directory, agent.mount.number)
             orders = Orders(agent, tree)
 
             def figures() -> MountFigures:

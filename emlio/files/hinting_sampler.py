@@ -1,14 +1,18 @@
 """`HintingSampler`, for PyTorch's DataLoader; imports nothing of it."""
 
+import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from operator import index
 from os import PathLike
 from typing import Any
 
 from emlio.errors import ConfigError
-from emlio.files.hints import hint
+from emlio.files.hints import SOCKETS_VARIABLE, hint
 
 __all__ = ["HintingSampler"]
+
+_log = logging.getLogger(__name__)
 
 
 class HintingSampler:
@@ -33,6 +37,7 @@ class HintingSampler:
             name: of the order; see `hint`.
         """
         self._sampler, self._paths, self._name = sampler, paths, name
+        self._warned = False
 
     def __iter__(self) -> Iterator[Any]:
         """Tell the order of an epoch, then yield it.
@@ -41,7 +46,11 @@ class HintingSampler:
             ConfigError: an index has no path.
         """
         drawn = list(self._sampler)
-        hint((self._path(number) for one in drawn for number in _indices(one)), name=self._name)
+        paths = [self._path(number) for one in drawn for number in _indices(one)]
+        unknown = hint(paths, name=self._name)
+        if unknown and (unknown < len(paths) or SOCKETS_VARIABLE in os.environ) and not self._warned:
+            self._warned = True
+            _log.warning("%s of %s paths are no files of a mount, such as %r", unknown, len(paths), paths[0])
         yield from drawn
 
     def _path(self, number: int) -> str | bytes | PathLike[str]:

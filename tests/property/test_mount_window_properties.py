@@ -351,6 +351,23 @@ def test_a_read_far_away_in_a_guessed_order_was_not_foreseen() -> None:
         assert windows.read(1, far + 1, 0), "two agree"
 
 
+@pytest.mark.parametrize("windows_of", [4, 32])
+def test_a_wrong_order_costs_little(windows_of: int) -> None:
+    """Such as that of another epoch. Where all of it fits it is pushed once."""
+    sizes, random = [1000] * 20_000, np.random.default_rng(1)
+    windows = Windows(np.array(sizes, np.int64), windows_of * LEAST_WINDOW_BYTES)
+    cache = Cache(windows, sizes, limit=windows_of * LEAST_WINDOW_BYTES)
+    windows.begin(random.permutation(len(sizes)))
+    cache.move()
+    pushed = len(cache.held)
+    for entry in random.permutation(len(sizes))[:1000].tolist():
+        cache.read(entry, 0)
+        before = set(cache.held)
+        cache.move()
+        pushed += len(set(cache.held) - before)
+    assert pushed <= len(sizes) + 25 * 1000
+
+
 def test_reads_at_random_are_no_sequence() -> None:
     detector = SequenceDetector(4)
     random = np.random.default_rng(0)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount.failures import Failures
-from emlio.files.mount.mounting import attach, detach, device_number
+from emlio.files.mount.mounting import attach, detach, device_number, device_numbers
 from emlio.files.mount.source import Source
 from emlio.native.fuse import Counts, FuseSession, Miss
 from emlio.store.tree import Tree
@@ -49,6 +49,7 @@ class Mount:
 
     Attributes:
         directory: where it is, without links.
+        number: of its device.
         on_reads: is told what the kernel asked for.
         failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
@@ -95,8 +96,8 @@ class Mount:
                 offset=0,
             ) from error
         self.ended = Waker()
-        self._number = device_number(self.directory) or 0
-        self._session.mounted(os.fsencode(self.directory), self._number)
+        self.number = device_number(self.directory) or 0
+        self._session.mounted(os.fsencode(self.directory), self.number)
         tasks: list[tuple[str, Callable[[], object]]] = [("watch", self._session.watch)]
         tasks += [("serve", self._serve)] * _SERVING + [("answer", self._answer)] * _ANSWERING
         self._threads = [
@@ -112,8 +113,11 @@ class Mount:
 
     @property
     def is_mounted(self) -> bool:
-        """True until it is unmounted where this process sees it. Open files, and copies that others see, serve on after that."""
-        return device_number(self.directory) == self._number
+        """True until it is unmounted where this process sees it, also while another mount hides it.
+
+        Open files, and copies that others see, serve on after that.
+        """
+        return self.number in device_numbers(self.directory)
 
     def push(
         self,
@@ -147,7 +151,7 @@ class Mount:
         was_mounted = self.is_mounted
         if was_mounted:
             self._session.abort()
-            detach(self.directory, self._number)
+            detach(self.directory, self.number)
         until = time.monotonic() + (_END_S if was_mounted else _UNMOUNTED_S)
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0))

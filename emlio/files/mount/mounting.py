@@ -15,7 +15,7 @@ from typing import Final
 
 from emlio.errors import FileError
 
-__all__ = ["attach", "detach", "device_number"]
+__all__ = ["attach", "detach", "device_number", "device_numbers", "force"]
 
 _DEVICE: Final = "/dev/fuse"
 _KIND: Final = "fuse.emlio"
@@ -96,15 +96,29 @@ def _unescaped(field: str) -> bytes:
     return raw.replace(b"\\040", b" ").replace(b"\\011", b"\t").replace(b"\\012", b"\n").replace(b"\\134", b"\\")
 
 
-def device_number(directory: str) -> int | None:
-    """Return the device number of what is mounted at a path, last of all; None if nothing is. Asks no file system."""
-    wanted, found = os.fsencode(directory), None
+def device_numbers(directory: str) -> list[int]:
+    """Return the device numbers of what is mounted at a path; the last one hides the others. Asks no file system."""
+    wanted, found = os.fsencode(directory), list[int]()
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         fields = line.split(" ")
         if _unescaped(fields[4]) == wanted:
             major, minor = fields[2].split(":")
-            found = os.makedev(int(major), int(minor))
+            found.append(os.makedev(int(major), int(minor)))
     return found
+
+
+def device_number(directory: str) -> int | None:
+    """Return the device number of what is mounted at a path, last of all; None if nothing is."""
+    return next(reversed(device_numbers(directory)), None)
+
+
+def force(directory: str) -> None:
+    """End the connection of what is mounted there: its requests fail. It stays, so that what is below it is not taken for it."""
+    used = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        _libc.umount2(os.fsencode(directory), _FORCE)
+    finally:
+        os.close(used)
 
 
 def detach(directory: str, device: int) -> None:

@@ -131,6 +131,11 @@ class Window:
         self._doubted = thread, place
         return thread == last_thread and last < place <= last + _NEAR
 
+    def doubt(self, place: int) -> None:
+        """Take note that the reader was seen far away: the order may be wrong, but where it begins again."""
+        if place >= _WIRE_FILES and not self.dropped <= place < self.pushed:
+            self.is_guess, self._part = True, 1
+
     def move(self, place: int) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = range(self.dropped, self.pushed)
@@ -308,6 +313,8 @@ class Windows:
             if place is None:
                 continue
             if window.is_near(place) or window.agrees(place, thread):
+                if not window.is_near(place):
+                    window.doubt(place)
                 self._follow(thread, name)
                 self._free(window, window.move(place))
                 return True

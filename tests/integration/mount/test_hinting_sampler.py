@@ -90,6 +90,14 @@ def test_an_index_without_a_path_is_an_error_that_says_so(told: Orders, tmp_path
     assert not told
 
 
+def test_paths_of_no_mount_are_told_once(told: Orders, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sampler = HintingSampler(Shuffled(), [f"elsewhere/{path}" for path in PATHS])
+    assert len(list(sampler)) == len(list(sampler)) == len(PATHS)
+    assert not told
+    (line,) = caplog.messages
+    assert line.startswith("50 of 50 paths are no files of a mount, such as 'elsewhere/train/")
+
+
 def test_without_a_mount_it_yields_the_same() -> None:
     assert list(HintingSampler(Shuffled(), PATHS)) == list(Shuffled())
 
