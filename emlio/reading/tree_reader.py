@@ -1,6 +1,8 @@
 """Reading ranges of the files below a dataset's folder, as they were when the folder was walked."""
 
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ from emlio.formats.plain import checksums_of
 from emlio.reading.buffers import BufferPool
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
-from emlio.store.opened.open_files import OpenFiles
+from emlio.store.opened.open_files import OpenFiles, patiently
 from emlio.store.tree_walk import WalkedFolder
 from emlio.wire.limits import MAX_CONTROL_BYTES, RECORD_BYTES_PER_REPLY
 
@@ -60,6 +62,7 @@ class TreeReader:
         self.tree = walked.tree
         self._files = OpenFiles(walked.store, read_whole=True)
         self._memory = memory
+        self._closed = Event()
 
     def read(self, files: _Ints, starts: _Ints, sizes: _Ints, most_bytes: int, *, room_bytes: int = 0) -> FoundRanges:
         """Read ranges, which lie in files of the tree: as many bytes as fit.
@@ -115,7 +118,8 @@ class TreeReader:
                 return
         wanted = RangeRead(shard=files, record=files, file=files, starts=starts, sizes=sizes, size_bytes=out.nbytes)
         try:
-            Gatherer().read(self._files, wanted, out)
+            # None are kept that could be closed for them: others must have let descriptors go.
+            patiently(partial(Gatherer().read, self._files, wanted, out), self._closed.wait)
         except ShortReadError as short:
             place = short.position
             self._files.confirm(files[place : place + 1])
@@ -124,6 +128,7 @@ class TreeReader:
 
     def close(self) -> None:
         """Close all files; what a thread is still using is closed when it is done."""
+        self._closed.set()
         self._files.close()
 
 

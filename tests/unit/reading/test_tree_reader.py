@@ -1,8 +1,10 @@
 """Ranges of a walked folder's files: their bytes, and files that are not the ones in the tree any more."""
 
 import os
+import resource
 from collections.abc import Callable, Generator
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -124,6 +126,19 @@ def test_small_files_of_any_mode_are_read_without_keeping_them_open(reader: _Rea
     assert [reader.read(*ranges).payload.tobytes() for _ in range(2)] == [wanted] * 2
     kept = len(os.listdir("/proc/self/fd")) - before
     assert kept <= (_FILES - 5 if native.is_used() else _FILES)  # those from the one on that was not as it was
+
+
+def test_a_read_waits_for_descriptors_that_are_used_up(reader: _Reader) -> None:
+    wanted = (reader.path / "d" / "3").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, before[1]))
+    back = Timer(0.3, resource.setrlimit, [resource.RLIMIT_NOFILE, before])
+    back.start()
+    try:
+        found = reader.read(("d/3", 0, 1003))
+    finally:
+        back.join()
+    assert found.payload.tobytes() == wanted
 
 
 def test_folders_share_the_memory_of_their_answers(reader: _Reader) -> None:
