@@ -10,6 +10,7 @@ DLIO hands its plug-ins no options, so environment variables configure it: EMLIO
 import os
 import traceback
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from dlio_benchmark.utils.utility import DLIOMPI
 
 from emlio.errors import ConfigError
 from emlio.receiver.loader import EmlioLoader
+from emlio.receiver.stats import LoaderStats
 from emlio.settings import option, read_settings
 
 __all__ = ["DlioLoader", "DlioSettings"]
@@ -45,11 +47,15 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         """See DLIO."""
         super().__init__(format_type, dataset_type, epoch, DataLoaderType.CUSTOM)
         self._loader: EmlioLoader | None = None
+        self._taken: LoaderStats | None = None
+        # DLIO's thread sleeps for a computation: another makes the next batch meanwhile.
+        self._maker = ThreadPoolExecutor(1, "emlio-dlio")
 
     def read(self) -> None:
         """Connect, and agree on the plan. DLIO calls it once, before the first epoch and outside its timing."""
         with _ending_the_job():
             self._loader = self._connected()
+            self._taken = self._loader.stats()
 
     def _connected(self) -> EmlioLoader:
         settings = read_settings(
@@ -85,20 +91,25 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
 
     def next(self) -> Iterator[Any]:
         """Yield the batches of an epoch: as many on each rank, since a rank that is a batch short hangs DLIO's barrier."""
-        assert self._loader is not None
-        batches = iter(self._loader)
+        loader, make = self._loader, self._maker.submit
+        assert loader is not None
+        with _ending_the_job():
+            batches = make(iter, loader).result()
+        making = make(_made, loader, batches)
         while True:
             with _ending_the_job():
-                batch = next(batches, None)
+                batch, stats = making.result()
             if batch is None:
                 break
+            making = make(_made, loader, batches)
+            self._taken = stats
             yield batch
         self.epoch_number += 1
 
     def finalize(self) -> None:
         """Write the counts so far. DLIO calls it after every epoch, so nothing is closed."""
-        assert self._loader is not None
-        stats, wanted = self._loader.stats(), self._args
+        stats, wanted = self._taken, self._args
+        assert stats is not None
         counts = DlioCounts(
             rank=wanted.my_rank,
             ranks=wanted.comm_size,
@@ -108,11 +119,15 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
             bad_records=stats.bad_records,
             size_bytes=stats.handed_bytes,
             first_batch_ns=stats.first_batch_ns,
-            wait_ns=stats.wait_ns,
             said=str(stats),
         )
         path = Path(wanted.output_folder, counts_name(str(self.dataset_type), wanted.my_rank))
         path.write_bytes(msgspec.json.encode(counts))
+
+
+def _made(loader: EmlioLoader, batches: Iterator[Any]) -> tuple[Any, LoaderStats]:
+    """Return the next batch, None after the last, and the figures with it."""
+    return next(batches, None), loader.stats()
 
 
 class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +142,6 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
         bad_records: records that failed.
         size_bytes: bytes of the records, as they came.
         first_batch_ns: from the loader's construction to its first batch.
-        wait_ns: time DLIO waited for batches.
         said: `LoaderStats` in a line, which says what bounds the run.
     """
 
@@ -139,7 +153,6 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
     bad_records: int
     size_bytes: int
     first_batch_ns: int | None
-    wait_ns: int
     said: str
 
 

@@ -41,6 +41,7 @@ class Figures(msgspec.Struct, frozen=True):
     barrier_cpu_ns: int
     step_wait_ns: int
     end_wait_ns: int
+    forgetting_ns: int = 0
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ def generate(task: Task, folder: Path, cache: Path) -> None:
         "++workload.workflow.generate_data=True",
         "++workload.workflow.train=False",
         "++workload.framework=pytorch",
+        "++workload.reader.data_loader=custom",
         f"++workload.checkpoint.checkpoint_folder={folder.parent}/checkpoints",
         f"hydra.run.dir={folder.parent}/generated",
     ]

@@ -9,13 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import numpy as np
+from numpy.lib.format import open_memmap
+
 from emlio.errors import ConfigError, TransportError
 from emlio.progress import Progress
 from emlio.settings import option
 from emlio.units import format_size
 from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_job
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, scenario_name, values_of
-from emlio_bench.dlio.workloads import ACCELERATORS, FORMATS, SCALES, WORKLOADS, Task
+from emlio_bench.dlio.workloads import ACCELERATORS, FORMATS, INDEXED, SCALES, WORKLOADS, Task
 from emlio_bench.harness.command import Command, CommonSettings, World
 from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
@@ -42,6 +45,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
 """The subjects, and the loader that DLIO is told."""
 
 _ROOM: Final = 1.1
+_ROWS: Final = "rows"
 
 
 def _period(value: Any) -> int:
@@ -111,6 +115,7 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
     missing = {"stock-remote": why_no_mount(cache) or why_no_served_folder(cache)}
     subjects = [name for name in settings.subjects if not missing.get(name)]
     left_out = "; ".join(f"{name} {missing[name]}" for name in settings.subjects if missing.get(name))
+    told = {**_told(task, settings), "left out": left_out}
     rounds = 1 if settings.quick else settings.repeats
     runs: list[Run] = []
     with TemporaryDirectory(prefix="emlio-bench-dlio-") as scratch, data_root(settings.data) as root:
@@ -133,8 +138,13 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
                             with TemporaryDirectory(prefix=f"{name}-", dir=scratch) as out:
                                 runs.append(_run(scenario, name, place, Path(out), joules, number, turn))
                             bar.add(1)
-    told = {
-        "workload": f"{task.workload}, {task.accelerator}, {task.step_s:g} s a step; {task.about.told}".rstrip("; "),
+    bounded = not settings.quick and task.scale == "fit"
+    return results_of("dlio", told, dlio_figures(runs, bounded=bounded), runs)
+
+
+def _told(task: Task, settings: DlioSettings) -> dict[str, object]:
+    return {
+        "workload": f"{task.workload}, {task.accelerator}, {task.step_s:g} s a step{task.told}",
         "data": (
             f"{format_size(task.size_bytes)} in {task.files} files of {task.format}, records of about "
             f"{format_size(task.record_bytes)} (DLIO's / {task.size.shrink}), batches of {task.size.batch}"
@@ -145,10 +155,7 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
         "barrier": {0: "epoch", 1: "step"}.get(settings.barrier, f"every {settings.barrier} steps"),
         "cache": "warm" if settings.warm else "cold: data leave the page cache before each epoch",
         "round trips": tuple(map(rtt_text, settings.rtt)),
-        "left out": left_out,
     }
-    bounded = not settings.quick and task.scale == "fit"
-    return results_of("dlio", told, dlio_figures(runs, bounded=bounded), runs)
 
 
 def _make_environments(task: Task, cache: Path, world: World) -> None:
@@ -173,9 +180,21 @@ def _made(task: Task, root: Path, cache: Path) -> Path:
     part = root / f"{task.folder}.unfinished"
     shutil.rmtree(part, ignore_errors=True)
     generate(task, part / "data", cache)
+    if task.format == INDEXED:
+        _write_rows(task, part / "data")
     (part / "data").rename(made)
     shutil.rmtree(part)
     return made
+
+
+def _write_rows(task: Task, data: Path) -> None:
+    """Write the samples of DLIO's one file as the rows of an .npy file, which EMLIO serves in their place."""
+    (found,) = (data / "train").glob(f"*.{INDEXED}")
+    shape = (task.samples, task.row_bytes)
+    (data / _ROWS).mkdir()
+    rows = open_memmap(data / _ROWS / "samples.npy", mode="w+", dtype=np.uint8, shape=shape)
+    rows[:] = np.memmap(found, np.uint8, mode="r", shape=shape)
+    rows.flush()
 
 
 def _placeholders(task: Task, data: Path, scratch: Path) -> Path:
@@ -235,7 +254,8 @@ def _seen(
         elif name == "emlio":
             others = children()
             flags = ("--cache-dir", str(out / "indexes"), *(() if place.settings.warm else ("--io", "direct")))
-            address = stack.enter_context(running_daemon(place.data / "train", flags, link=place.link)).address
+            dataset = place.data / (f"{_ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
+            address = stack.enter_context(running_daemon(dataset, flags, link=place.link)).address
             servers = children() - others
         elif name == "stock-remote":
             others = children()

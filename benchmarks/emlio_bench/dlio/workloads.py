@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isqrt
 from typing import Final
 
 from emlio.errors import ConfigError
 
-__all__ = ["ACCELERATORS", "FORMATS", "SCALES", "WORKLOADS", "Size", "Task", "Workload"]
+__all__ = ["ACCELERATORS", "FORMATS", "INDEXED", "SCALES", "WORKLOADS", "Size", "Task", "Workload"]
 
 ACCELERATORS: Final = ("h100", "a100", "b200")
 SCALES: Final = ("tiny", "fit")
@@ -37,9 +38,9 @@ class Workload:
         format: of its files.
         record_bytes: length of a record; a square of bytes, so up to a row less is made.
         spread_bytes: standard deviation of it.
-        batches_per_file: batches that a file holds; 0 for a sample in each file.
+        batches_per_file: batches that a file holds; 0 for a sample in each file, None for all in one file.
         step_s: computation time of a step, by accelerator.
-        told: where the times come from, unless all are DLIO's.
+        told: where times come from that are not DLIO's, by accelerator.
         sizes: by scale.
     """
 
@@ -47,16 +48,16 @@ class Workload:
     format: str
     record_bytes: int
     spread_bytes: int = 0
-    batches_per_file: int = 0
+    batches_per_file: int | None = 0
     step_s: Mapping[str, float]
-    told: str = ""
+    told: Mapping[str, str] = field(default_factory=dict[str, str])
     sizes: Mapping[str, Size]
 
 
-_HALVED: Final = (
-    "DLIO has no configuration for b200: the time is half of h100's, as MLPerf Storage v3.0 has it for unet3d"
-)
-_ONE_TIME: Final = "DLIO has one computation time for this workload, that of V100, whatever the accelerator"
+_HALVED: Final = {"b200": "half of h100's, as MLPerf Storage v3.0 has it for unet3d; DLIO has none"}
+_ONE_TIME: Final[Mapping[str, str]] = dict.fromkeys(ACCELERATORS, "DLIO's only time for this workload")
+INDEXED: Final = "mmap_indexed_binary"
+"""A format of DLIO's that EMLIO does not read: it serves the same samples as rows of an .npy file."""
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "unet3d": Workload(
@@ -65,7 +66,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         record_bytes=146_600_628,
         spread_bytes=68_341_808,
         step_s={"h100": 0.323, "a100": 0.636, "b200": 0.162},
-        told="the time for b200 is MLPerf Storage v3.0's",
+        told={"b200": "MLPerf Storage v3.0's"},
         sizes={"tiny": Size(steps=8, batch=7, shrink=128), "fit": Size(steps=20, batch=7, shrink=32)},
     ),
     "resnet50": Workload(
@@ -94,6 +95,15 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         step_s=dict.fromkeys(ACCELERATORS, 0.968),
         told=_ONE_TIME,
         sizes={"tiny": Size(steps=4, batch=48), "fit": Size(steps=20, batch=48)},
+    ),
+    "megatron": Workload(
+        config="megatron_deepspeed",
+        format=INDEXED,
+        record_bytes=2_048,
+        batches_per_file=None,
+        step_s=dict.fromkeys(ACCELERATORS, 0.03),
+        told=_ONE_TIME,
+        sizes={"tiny": Size(steps=20, batch=256), "fit": Size(steps=200, batch=1024)},
     ),
 }
 
@@ -126,7 +136,7 @@ class Task:
         about, size = self.about, WORKLOADS[self.workload].sizes[self.scale]
         object.__setattr__(self, "format", self.format or about.format)
         object.__setattr__(self, "size", Size(steps=self.steps or size.steps, batch=size.batch, shrink=size.shrink))
-        if about.batches_per_file and self.format != about.format:
+        if about.batches_per_file != 0 and self.format != about.format:
             raise ConfigError(f"--format must be {about.format} for {self.workload}, got {self.format}")
 
     @property
@@ -140,9 +150,16 @@ class Task:
         return self.about.step_s[self.accelerator]
 
     @property
+    def told(self) -> str:
+        """The origin of that time, in words; empty if it is DLIO's own."""
+        words = self.about.told.get(self.accelerator, "")
+        return f" ({words})" if words else ""
+
+    @property
     def per_file(self) -> int:
         """Samples in a file."""
-        return self.about.batches_per_file * self.size.batch or 1
+        batches = self.about.batches_per_file
+        return self.samples if batches is None else batches * self.size.batch or 1
 
     @property
     def samples(self) -> int:
@@ -158,6 +175,11 @@ class Task:
     def record_bytes(self) -> int:
         """Length of a record."""
         return self.about.record_bytes // self.size.shrink
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that DLIO makes of a record without a spread."""
+        return isqrt(self.record_bytes) ** 2
 
     @property
     def size_bytes(self) -> int:
@@ -191,6 +213,7 @@ class Task:
             "workflow.checkpoint": False,
             "checkpoint.model_size": 0,  # DLIO would allocate it even so
             "checkpoint.layer_parameters": "[]",
+            "checkpoint.optimization_groups": "[]",
         }
         for name, value in values.items():
             yield f"++workload.{name}={value}"
