@@ -1,6 +1,7 @@
-/* Opening many files below a folder in one call, and looking at them by name, if they are still those that were indexed.
+/* Opening many files below a folder in one call, reading them, and looking at them by name, if they are still those that were
+   indexed.
 
-   Only what is exactly as expected is opened or found the same. All else, an error too, is left to the caller, who looks at
+   Only what is exactly as expected is opened, read, or found the same. All else, an error too, is left to the caller, who looks at
    such a file by itself and says what is wrong. */
 
 #define _GNU_SOURCE
@@ -93,4 +94,48 @@ EXPORTED void emlio_look_at_files(const indexed *files, int32_t folder, const in
         same[i] = !name_of(files, numbers[i], name) && !fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) &&
                   is_same(files, numbers[i], &found);
     }
+}
+
+/* Read bytes of a file that is opened for that alone; return whether all came, of one that is the indexed one before and after. */
+static int read_same(const indexed *files, int64_t number, int folder, int flags, int beneath, int64_t start, int64_t size,
+                     uint8_t *out) {
+    const int opened = open_same(files, number, folder, flags, beneath, 0);
+    if (opened < 0) return 0;
+    struct stat found;
+    int64_t got = 0, more = 1;
+    while (got < size && (more = pread(opened, out + got, (size_t)(size - got), start + got)) > 0) got += more;
+    const int all = got == size && !fstat(opened, &found) && is_same(files, number, &found);
+    close(opened);
+    return all;
+}
+
+/* Read `n` ranges of files, one after the other into the `room` bytes at `out`; return how many came, up to the first that did
+   not. The other arguments are those of `emlio_open_files`. */
+EXPORTED int64_t emlio_read_indexed(const indexed *files, int32_t folder, int32_t flags, int32_t beneath, const int64_t *numbers,
+                                  const int64_t *starts, const int64_t *sizes, int64_t n, uint8_t *out, int64_t room) {
+    for (int64_t i = 0; i < n; i++) {
+        if (starts[i] < 0 || sizes[i] < 0 || sizes[i] > room) return i;
+        if (!read_same(files, numbers[i], folder, flags, beneath, starts[i], sizes[i], out)) return i;
+        out += sizes[i], room -= sizes[i];
+    }
+    return n;
+}
+
+EXPORTED void emlio_close_files(const int64_t *opened, int64_t n) {
+    for (int64_t i = 0; i < n; i++) close((int)opened[i]);
+}
+
+/* Read `sizes` bytes of `n` open files from `offsets` on, to `places` in `out`. Returns how many were read before the first
+   that was not, in full: its file is shorter, or the system has an error. */
+EXPORTED int64_t emlio_read_files(const int64_t *opened, const int64_t *offsets, const int64_t *sizes, const int64_t *places,
+                                  int64_t n, uint8_t *out, uint64_t out_bytes) {
+    for (int64_t i = 0; i < n; i++) {
+        if (opened[i] < 0 || opened[i] > INT_MAX || offsets[i] < 0 || sizes[i] < 0 || places[i] < 0) return i;
+        if ((uint64_t)places[i] > out_bytes || (uint64_t)sizes[i] > out_bytes - (uint64_t)places[i]) return i;
+        for (int64_t done = 0, got; done < sizes[i]; done += got) {
+            got = pread((int)opened[i], out + places[i] + done, (size_t)(sizes[i] - done), offsets[i] + done);
+            if (got <= 0) return i;
+        }
+    }
+    return n;
 }

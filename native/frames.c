@@ -8,7 +8,7 @@
 
 #include "emlio_native.h"
 
-#define EMLIO_ABI 7 /* of all files here */
+#define EMLIO_ABI 8 /* of all files here */
 
 EXPORTED uint32_t emlio_abi(void) { return EMLIO_ABI; }
 
@@ -44,6 +44,40 @@ static uint32_t crc_by_table(uint32_t crc, const uint8_t *data, size_t bytes) {
         data += 8, bytes -= 8;
     }
     while (bytes--) crc = crc >> 8 ^ tables[0][(crc ^ *data++) & 255];
+    return crc;
+}
+
+/* ---- joining: the CRC32C of A and B follows from that of each and the length of B ---- */
+
+static uint32_t byte_powers[64]; /* x^(8 * 2^n) modulo the polynomial, reflected */
+
+static uint32_t product(uint32_t a, uint32_t b) {
+    uint32_t result = 0;
+    for (; a; a <<= 1, b = b & 1 ? b >> 1 ^ POLYNOMIAL : b >> 1)
+        if (a >> 31) result ^= b;
+    return result;
+}
+
+__attribute__((constructor)) static void fill_byte_powers(void) {
+    byte_powers[0] = 0x80000000u >> 8;
+    for (int power = 1; power < 64; power++) byte_powers[power] = product(byte_powers[power - 1], byte_powers[power - 1]);
+}
+
+/* What a checksum is multiplied with where so many bytes come behind. */
+static uint32_t over_bytes(uint64_t bytes) {
+    uint32_t factor = 0x80000000u; /* 1 */
+    for (int power = 0; bytes; power++, bytes >>= 1)
+        if (bytes & 1) factor = product(byte_powers[power], factor);
+    return factor;
+}
+
+/* The CRC32C of `n` ranges one after the other, from that of each and its bytes. */
+EXPORTED uint32_t emlio_crc32c_joined(const uint32_t *crcs, const int64_t *sizes, int64_t n) {
+    uint32_t crc = 0, factor = 0x80000000u;
+    for (int64_t range = 0; range < n; range++) {
+        if (!range || sizes[range] != sizes[range - 1]) factor = over_bytes((uint64_t)sizes[range]);
+        crc = product(crc, factor) ^ crcs[range];
+    }
     return crc;
 }
 

@@ -7,8 +7,10 @@ from threading import Lock, Thread
 from typing import Any
 
 from emlio.errors import EmlioError
+from emlio.receiver.engine.answer_window import FIRST_MESSAGE_BYTES
 from emlio.receiver.process_connection import ProcessConnection
 from emlio.session.questions import SHORT_ANSWER_BYTES
+from emlio.wire.limits import RANGE_BYTES_PER_REPLY, RECORD_BYTES_PER_REPLY
 
 __all__ = ["Connections", "Load"]
 
@@ -40,6 +42,10 @@ class _Of:
     making: list[Thread] = field(default_factory=list[Thread])
     closed: bool = False
 
+    def least_loaded(self) -> Load:
+        """Return the connection for the next long answer; under the lock."""
+        return min(self.all[1:] or self.all, key=lambda load: load.bytes_under_way)
+
 
 class Connections:
     """Chooses the connection for each answer. Thread-safe.
@@ -56,13 +62,28 @@ class Connections:
         self.first = first
         self._of: dict[int, _Of] = {}  # by process: a fork copies locks as they are, and connections of another process
 
+    def answer_bytes(self) -> int:
+        """Return how many bytes the next long answer should have to come in one message, where the path is not slow.
+
+        Long ones save processor time; but over a long path many must be under way at once, over several connections.
+        """
+        mine = self._mine()
+        with mine.lock:
+            made = mine.least_loaded().connection.current
+        asked = FIRST_MESSAGE_BYTES
+        if made is not None:
+            engine = made.shell.engine
+            most = RECORD_BYTES_PER_REPLY if engine.connections_wanted() > 1 else RANGE_BYTES_PER_REPLY
+            asked = min(engine.questions.asker.message_bytes, most)
+        return max(asked, 2 * SHORT_ANSWER_BYTES)  # it must not be taken for a short one
+
     def begin(self, size_bytes: int) -> Load:
         """Return the connection for an answer of so many bytes, which are under way until `end`."""
-        mine = self._of.setdefault(os.getpid(), _Of([Load(self.first)]))
+        mine = self._mine()
         with mine.lock:
             found = mine.all[0]
             if size_bytes > SHORT_ANSWER_BYTES:
-                found = min(mine.all[1:] or mine.all, key=lambda load: load.bytes_under_way)
+                found = mine.least_loaded()
                 if found.bytes_under_way >= _FULL_BYTES and not any(one.is_alive() for one in mine.making):
                     self._make_more(mine, self._more_wanted(mine))
             found.bytes_under_way += size_bytes
@@ -72,6 +93,9 @@ class Connections:
         """Take note that an answer has come, or is not wanted any more."""
         with self._of[os.getpid()].lock:
             load.bytes_under_way -= size_bytes
+
+    def _mine(self) -> _Of:
+        return self._of.setdefault(os.getpid(), _Of([Load(self.first)]))
 
     def _more_wanted(self, mine: _Of) -> int:
         """Return how many more connections the path can use."""

@@ -7,7 +7,7 @@ Covers: the public methods, cutting what is wanted into questions, many of which
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from os import PathLike
@@ -40,6 +40,12 @@ Request = Path | tuple[Path | int, int, int]
 
 _ALL = 1 << 62
 """More bytes than a file has."""
+
+_FEW_QUESTIONS = MOST_RANGE_QUESTIONS // 2
+"""Others are asked once no more are open, many at once: to wake a thread for each costs as much as an answer of 1 MiB."""
+
+_MOST_BYTES = 64 << 20
+"""Of answers that are asked for, or wait for the caller."""
 
 _GRACE_S = 1.0
 """Daemons may be away for the same timeout. Then that is the error, since it says more."""
@@ -206,11 +212,13 @@ class Files:
     def _answers(self, tree: Tree, arrays: Iterator[npt.NDArray[np.void]]) -> Iterator[RangesRead]:
         """Yield what was read of the ranges, in order, many at once; those of no length are not asked for."""
         asked: deque[_Asked] = deque()
-        parts = (part for array in arrays for part in _that_fit(array))
+        parts = (part for array in arrays for part in _that_fit(array, self._connections.answer_bytes))
         try:
             while True:
-                while len(asked) < MOST_RANGE_QUESTIONS and (part := next(parts, None)) is not None:
-                    asked.append(self._ask(tree, part))
+                under_way = sum(one.size_bytes for one in asked)
+                if len(asked) <= _FEW_QUESTIONS and under_way <= _MOST_BYTES // 2:
+                    some = _first(parts, MOST_RANGE_QUESTIONS - len(asked), _MOST_BYTES - under_way)
+                    asked.extend(self._ask(tree, some))
                 if not asked:
                     return
                 try:
@@ -225,11 +233,23 @@ class Files:
                 one.promise.cancel()  # after an interrupt no caller waits for it
                 self._connections.end(one.load, one.size_bytes)
 
-    def _ask(self, tree: Tree, part: npt.NDArray[np.void]) -> "_Asked":
-        wanted, size_bytes = part["length"] > 0, int(part["length"].sum())
-        load = self._connections.begin(size_bytes)
-        questions = load.connection.connected().shell.engine.questions
-        return _Asked(wanted, size_bytes, load, *questions.ranges(tree.digest, part[wanted]))
+    def _ask(self, tree: Tree, parts: "Sequence[npt.NDArray[np.void]]") -> "list[_Asked]":
+        """Ask for parts, in order; those over one connection together, for which its thread is woken once."""
+        sizes = [int(part["length"].sum()) for part in parts]
+        loads = [self._connections.begin(size) for size in sizes]
+        wanted = [part["length"] > 0 for part in parts]
+        asked: dict[int, tuple[RangesQuestion, Promise]] = {}
+        try:
+            for load in {id(load): load for load in loads}.values():
+                places = [place for place, one in enumerate(loads) if one is load]
+                questions = load.connection.connected().shell.engine.questions
+                made = questions.ranges(tree.digest, [parts[place][wanted[place]] for place in places])
+                asked |= zip(places, made, strict=True)
+        except BaseException:
+            for load, size in zip(loads, sizes, strict=True):
+                self._connections.end(load, size)
+            raise
+        return [_Asked(*given, *asked[place]) for place, given in enumerate(zip(wanted, sizes, loads, strict=True))]
 
     def _lost(self, what: str) -> PeerLostError:
         return PeerLostError(
@@ -263,10 +283,14 @@ class Files:
 
 def _find(tree: Tree, requests: Sequence[Request]) -> _Found:
     """Return what requests mean."""
-    paths, begins, most = zip(*(one if isinstance(one, tuple) else (one, 0, _ALL) for one in requests), strict=True)
-    if min(begins) < 0 or min(most) < 0:
-        raise ConfigError(f"offset and length must be at least 0, got {min(begins)} and {min(most)}")
-    offsets, lengths = np.array([[min(one, _ALL) for one in column] for column in (begins, most)], np.int64)
+    paths: list[Path | int] = [one[0] if isinstance(one, tuple) else one for one in requests]
+    offsets, lengths = np.zeros(len(paths), np.int64), np.full(len(paths), _ALL, np.int64)
+    for place, one in enumerate(requests):
+        if isinstance(one, tuple):
+            _, begin, most = one
+            if begin < 0 or most < 0:
+                raise ConfigError(f"offset and length must be at least 0, got {begin} and {most}")
+            offsets[place], lengths[place] = min(begin, _ALL), min(most, _ALL)
     files = np.array([path if isinstance(path, int) else -1 for path in paths], np.int64)
     named = np.flatnonzero([not isinstance(path, int) for path in paths])
     files[named] = tree.lookup_all([os.fsencode(path) for path in paths if not isinstance(path, int)])
@@ -311,16 +335,28 @@ def _ranges(files: _Ints, offsets: _Ints, lengths: _Ints) -> npt.NDArray[np.void
     return made
 
 
-def _that_fit(pieces: npt.NDArray[np.void]) -> "Iterator[npt.NDArray[np.void]]":
-    """Yield pieces in parts of which each fits a question and its answer."""
+def _that_fit(pieces: npt.NDArray[np.void], most_bytes: Callable[[], int]) -> "Iterator[npt.NDArray[np.void]]":
+    """Yield pieces in parts: as many as a question may be for and as have so many bytes, but one at least.
+
+    A question whose answer takes two messages costs two round trips, the second of which begins after other answers.
+    """
     ends = np.cumsum(pieces["length"], dtype=np.int64)
     begin = 0
     while begin < len(pieces):
         before = int(ends[begin - 1]) if begin else 0
-        full = int(np.searchsorted(ends, before + RECORD_BYTES_PER_REPLY, side="right"))
-        end = min(full, begin + RANGES_PER_REQUEST)
+        full = int(np.searchsorted(ends, before + most_bytes(), side="right"))
+        end = min(max(full, begin + 1), begin + RANGES_PER_REQUEST)
         yield pieces[begin:end]
         begin = end
+
+
+def _first(parts: "Iterator[npt.NDArray[np.void]]", most: int, most_bytes: int) -> "list[npt.NDArray[np.void]]":
+    """Return the first parts, as many as have so many bytes; the last one may exceed them."""
+    found = list[npt.NDArray[np.void]]()
+    while len(found) < most and most_bytes > 0 and (part := next(parts, None)) is not None:
+        found.append(part)
+        most_bytes -= int(part["length"].sum())
+    return found
 
 
 def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:
@@ -333,17 +369,26 @@ def _with_empty(read: RangesRead, wanted: npt.NDArray[np.bool_]) -> RangesRead:
     return RangesRead(read.memory, starts, sizes, {places[one]: why for one, why in read.failures.items()})
 
 
-def _split(read: RangesRead) -> "Iterator[bytes | str]":
-    """Yield the bytes of each range, or why there are none."""
-    for place, (begin, size) in enumerate(zip(read.starts.tolist(), read.sizes.tolist(), strict=True)):
-        yield read.failures[place] if place in read.failures else bytes(read.memory[begin : begin + size])
+def _split(read: RangesRead) -> "list[bytes | str]":
+    """Return the bytes of each range, or why there are none."""
+    memory, starts = read.memory, read.starts
+    found: list[bytes | str] = [
+        bytes(memory[begin:end]) for begin, end in zip(starts.tolist(), (starts + read.sizes).tolist(), strict=True)
+    ]
+    for place, why in read.failures.items():
+        found[place] = why
+    return found
 
 
 def _whole(tree: Tree, found: _Found, parts: "Iterator[bytes | str]") -> "Iterator[bytes | FileError]":
     """Yield the bytes of each request, of which there are one or more parts, or its error."""
     for place, count in enumerate(_counts(found.lengths).tolist()):
-        pieces = [next(parts) for _ in range(count)]
+        first = next(parts)
         error = found.errors.get(place)
+        if count == 1 and error is None and isinstance(first, bytes):
+            yield first
+            continue
+        pieces = [first, *(next(parts) for _ in range(count - 1))]
         good = [piece for piece in pieces if isinstance(piece, bytes)]
         if error is None and len(good) < count:
             why = next(piece for piece in pieces if isinstance(piece, str))

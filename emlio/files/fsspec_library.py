@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from glob import has_magic
 from typing import Any, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -58,7 +59,7 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [os.fspath(one).removeprefix("emlio://").rstrip("/") for one in path]
         return os.fspath(path).removeprefix("emlio://").rstrip("/")
 
     def files(self, path: str) -> tuple[Files, str, str]:
@@ -172,11 +173,8 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         **_: Any,
     ) -> Any:
         """See fsspec. Many files take few requests."""
-        paths = self.expand_path(path, recursive=recursive)
-        if recursive:
-            paths = [one for one in paths if not self.isdir(one)]
-        none = [None] * len(paths)
-        found = self.cat_ranges(paths, none, none, on_error="raise" if on_error == "raise" else "return")
+        paths = self._expanded(path, recursive=recursive)
+        found = self._read(paths, on_error == "raise")
         if not isinstance(path, list) and len(paths) == 1 and paths[0] == self._strip_protocol(path):
             return found[0]
         kept = dict(zip(paths, found, strict=True))
@@ -194,22 +192,41 @@ class EmlioFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         **_: Any,
     ) -> list[Any]:
         """See fsspec. Many ranges take few requests."""
-        alike = isinstance(starts, list), isinstance(ends, list)
-        begins = starts if alike[0] else [starts] * len(paths)
-        stops = ends if alike[1] else [ends] * len(paths)
+        begins, stops = (one if isinstance(one, list) else [one] * len(paths) for one in (starts, ends))
+        bounds = list(zip(begins, stops, strict=True))
+        return self._read([self._strip_protocol(path) for path in paths], on_error == "raise", bounds)
+
+    def _expanded(self, path: Any, *, recursive: bool) -> list[str]:
+        """Return the paths of files that are meant, each once."""
+        if isinstance(path, list) and path and not recursive:
+            stripped = self._strip_protocol(path)
+            if not has_magic("".join(stripped)):
+                return list(dict.fromkeys(stripped))
+        paths: list[str] = self.expand_path(path, recursive=recursive)
+        return [one for one in paths if not self.isdir(one)] if recursive else paths
+
+    def _read(
+        self, paths: Sequence[str], raises: bool, bounds: "Sequence[tuple[int | None, int | None]] | None" = None
+    ) -> list[Any]:
+        """Return the bytes of each file, or of a range of it, or why there are none."""
         found: list[Any] = [None] * len(paths)
-        wanted: dict[str, tuple[Files, list[tuple[int, Request]]]] = {}
-        for place, (path, begin, stop) in enumerate(zip(paths, begins, stops, strict=True)):
+        wanted: dict[str, tuple[Files, list[int], list[Request]]] = {}
+        begin, places, requests = "\0", list[int](), list[Request]()
+        for place, path in enumerate(paths):
             try:
-                files, where, inside = self.files(path)
-                wanted.setdefault(where, (files, []))[1].append((place, _request(files, inside, begin, stop)))
+                if not path.startswith(begin):
+                    files, where, _ = self.files(path)
+                    _, places, requests = wanted.setdefault(where, (files, [], []))
+                    begin = f"{where}/"
+                inside = path[len(begin) :]
+                requests.append(inside if bounds is None else _request(wanted[begin[:-1]][0], inside, *bounds[place]))
+                places.append(place)
             except (FileError, FileNotFoundError) as error:
                 found[place] = _own(error, path) if isinstance(error, FileError) else error
-        for files, requests in wanted.values():
-            answers = files.read_each([request for _, request in requests])
-            for (place, _request_of), one in zip(requests, answers, strict=True):
-                found[place] = _own(one, paths[place]) if isinstance(one, FileError) else one
-        if on_error == "raise":
+        for files, places, requests in wanted.values():
+            for place, one in zip(places, files.read_each(requests), strict=True):
+                found[place] = one if isinstance(one, bytes) else _own(one, paths[place])
+        if raises:
             for one in found:
                 if isinstance(one, Exception):
                     raise one

@@ -5,6 +5,7 @@ from operator import index
 from os import PathLike
 from typing import Any
 
+from emlio.errors import ConfigError
 from emlio.files.hints import hint
 
 __all__ = ["HintingSampler"]
@@ -34,9 +35,23 @@ class HintingSampler:
         self._sampler, self._paths, self._name = sampler, paths, name
 
     def __iter__(self) -> Iterator[Any]:
+        """Tell the order of an epoch, then yield it.
+
+        Raises:
+            ConfigError: an index has no path.
+        """
         drawn = list(self._sampler)
-        hint((self._paths[number] for one in drawn for number in _indices(one)), name=self._name)
+        hint((self._path(number) for one in drawn for number in _indices(one)), name=self._name)
         yield from drawn
+
+    def _path(self, number: int) -> str | bytes | PathLike[str]:
+        try:
+            return self._paths[number]
+        except LookupError as error:
+            given = len(self._paths)
+            raise ConfigError(
+                f"paths must have one for each index that is drawn, got {given} and index {number}"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._sampler)  # type: ignore[arg-type]  # of those that have a length

@@ -8,7 +8,8 @@ Covers: calling the library. Does not cover: building it (setup.py), what it com
 """
 
 from emlio.native.examples import ONE_AFTER_THE_OTHER, ExampleSpans, scan_examples, write_numbers
-from emlio.native.frames import check_frames, checksums
+from emlio.native.files import read_files
+from emlio.native.frames import check_frames, checksums, joined_checksum
 from emlio.native.gathering import gather, guard, is_guarded
 from emlio.native.library import is_used, say_if_absent, why_not
 from emlio.native.locating import NativeShards
@@ -26,7 +27,9 @@ __all__ = [
     "guard",
     "is_guarded",
     "is_used",
+    "joined_checksum",
     "place_rows",
+    "read_files",
     "say_if_absent",
     "scan_examples",
     "why_not",

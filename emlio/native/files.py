@@ -1,14 +1,18 @@
-"""Opening many files of a folder, and looking at them by name, in one call of the C library without the interpreter's lock.
+"""Opening many files of a folder, reading them, and looking at them by name, in one call each.
 
-Only files that are exactly those that were indexed; the caller copes with the others one by one.
+The C library does it without the interpreter's lock. Only files that are exactly those that were indexed, and have all bytes;
+the caller copes with the others one by one.
 """
+
+import os
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.native.library import guard_library
 
-__all__ = ["IndexedFiles"]
+__all__ = ["IndexedFiles", "close_files", "read_files"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -66,6 +70,47 @@ class IndexedFiles:
             opened.ctypes.data,
         )
 
+    def read(
+        self,
+        folder: int,
+        flags: int,
+        ranges: tuple[_Ints, _Ints, _Ints],
+        out: npt.NDArray[np.uint8],
+        *,
+        beneath: bool,
+    ) -> int:
+        """Read ranges of files, each of which is opened for that alone and is the indexed one before and after.
+
+        Args:
+            folder: see `open`.
+            flags: see `open`.
+            ranges: (k,) each: the numbers of the files, where the ranges begin, and their sizes.
+            out: contiguous; gets them one after the other.
+            beneath: see `open`.
+
+        Returns:
+            How many came, up to the first that did not; 0 without the library.
+        """
+        library = guard_library()
+        numbers, starts, sizes = (np.ascontiguousarray(one, np.int64) for one in ranges)
+        if library is None or not len(numbers):
+            return 0
+        if not numbers.shape == starts.shape == sizes.shape or not out.flags.c_contiguous:
+            raise ValueError("there must be a start and a size for each number, and contiguous memory")
+        count: int = library.emlio_read_indexed(
+            self._table.ctypes.data,
+            folder,
+            flags,
+            beneath,
+            numbers.ctypes.data,
+            starts.ctypes.data,
+            sizes.ctypes.data,
+            len(numbers),
+            out.ctypes.data,
+            out.nbytes,
+        )
+        return count
+
     def are_same(self, folder: int, numbers: _Ints) -> npt.NDArray[np.bool_]:
         """Return which of these files are the indexed ones, by name; none without the library. A link is none."""
         same = np.zeros(len(numbers), np.bool_)
@@ -76,3 +121,34 @@ class IndexedFiles:
                 self._table.ctypes.data, folder, wanted.ctypes.data, len(wanted), same.ctypes.data
             )
         return same
+
+
+def close_files(descriptors: Sequence[int]) -> None:
+    """Close files."""
+    library = guard_library()
+    if library is None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    else:
+        given = np.array(descriptors, np.int64)
+        library.emlio_close_files(given.ctypes.data, len(given))
+
+
+def read_files(descriptors: _Ints, offsets: _Ints, sizes: _Ints, places: _Ints, out: npt.NDArray[np.uint8]) -> int:
+    """Read ranges of files to their places in memory; return how many were read before the first that was not, in full.
+
+    Args:
+        descriptors: (n,) of the open files.
+        offsets: (n,) the first byte of each range.
+        sizes: (n,) its bytes.
+        places: (n,) where in `out` it begins.
+        out: contiguous.
+    """
+    library = guard_library()
+    if library is None:
+        return 0
+    given = [np.ascontiguousarray(each, np.int64) for each in (descriptors, offsets, sizes, places)]
+    if len({len(each) for each in given}) > 1 or not out.flags.c_contiguous:
+        raise ValueError("each range must have a file, an offset, a size and a place, in contiguous memory")
+    pointers = [each.ctypes.data for each in given]
+    return int(library.emlio_read_files(*pointers, len(descriptors), out.ctypes.data, out.nbytes))

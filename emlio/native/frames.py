@@ -8,9 +8,12 @@ import numpy.typing as npt
 
 from emlio.native.library import library_for
 
-__all__ = ["check_frames", "checksums"]
+__all__ = ["check_frames", "checksums", "joined_checksum"]
 
 _Ints = npt.NDArray[np.int64]
+
+_WORTH_BYTES = 16 << 10
+"""Joining the checksum of a range takes as long as computing that of some kilobytes."""
 
 
 def check_frames(payload: memoryview, sizes: _Ints, *, verify: bool) -> tuple[_Ints, _Ints] | None:
@@ -49,3 +52,12 @@ def checksums(payload: memoryview, starts: _Ints, ends: _Ints) -> npt.NDArray[np
         data.ctypes.data, len(data), starts.ctypes.data, ends.ctypes.data, len(starts), crcs.ctypes.data
     )
     return None if wrong else crcs
+
+
+def joined_checksum(crcs: npt.NDArray[np.uint32], sizes: _Ints) -> int | None:
+    """Return the CRC32C of ranges one after the other, from that of each; None without the library, and for short ranges."""
+    library = library_for(0)
+    crcs, sizes = np.ascontiguousarray(crcs, np.uint32), np.ascontiguousarray(sizes, np.int64)
+    if library is None or crcs.shape != sizes.shape or int(sizes.sum()) < _WORTH_BYTES * len(sizes):
+        return None
+    return int(library.emlio_crc32c_joined(crcs.ctypes.data, sizes.ctypes.data, len(crcs)))

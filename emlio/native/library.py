@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["ABI", "LIBRARY_NAME", "Library", "guard_library", "is_used", "library_for", "say_if_absent", "why_not"]
 
-ABI: Final = 7
+ABI: Final = 8
 """The version of the functions' arguments. A library of another one is not used."""
 
 LIBRARY_NAME: Final = "libemlio_native.so"
@@ -30,6 +30,7 @@ _SIGNATURES: Final = {
     # name: (what it returns, its arguments ...)
     "emlio_check_frames": (_FLAG, _POINTER, _BYTES, _POINTER, _INT, _FLAG, _POINTER, _POINTER),
     "emlio_crc32c_each": (_FLAG, _POINTER, _BYTES, _POINTER, _POINTER, _INT, _POINTER),
+    "emlio_crc32c_joined": (ctypes.c_uint32, _POINTER, _POINTER, _INT),
     "emlio_permute": (_FLAG, _POINTER, _POINTER, _POINTER, _INT, _FLAG, _POINTER),
     "emlio_place_rows": (_FLAG, _POINTER, _BYTES, *[_POINTER] * 3, _INT, _POINTER, _INT, _BYTES, _POINTER),
     "emlio_locate": (_FLAG, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
@@ -61,7 +62,10 @@ _SIGNATURES: Final = {
     "emlio_disk_close": (None, _POINTER),
     "emlio_disk_free": (None, _POINTER),
     "emlio_open_files": (None, _POINTER, *[_FLAG] * 4, _POINTER, _INT, _POINTER),
+    "emlio_read_indexed": (_INT, _POINTER, *[_FLAG] * 3, *[_POINTER] * 3, _INT, _POINTER, _INT),
     "emlio_look_at_files": (None, _POINTER, _FLAG, _POINTER, _INT, _POINTER),
+    "emlio_close_files": (None, _POINTER, _INT),
+    "emlio_read_files": (_INT, *[_POINTER] * 4, _INT, _POINTER, _BYTES),
     "emlio_fuse_open": (_POINTER, _POINTER, _FLAG, _FLAG, _FLAG, _INT, _POINTER),
     "emlio_fuse_mounted": (_FLAG, _POINTER, ctypes.c_char_p, _BYTES),
     "emlio_fuse_serve": (_FLAG, _POINTER),

@@ -33,7 +33,7 @@ one, which must also be mapped on first use. Below, every pread would release th
 and wait to get it back."""
 
 _IOV_MAX = 1024
-_AT_ONCE = 32
+_AT_ONCE = 64
 """Files that one thread uses at a time; this may exceed the limit of open files where that is
 low."""
 
@@ -209,7 +209,7 @@ def _copy_mapped(files: OpenFiles, addresses: npt.NDArray[np.int64], runs: _Runs
 
 
 def _read_runs(files: OpenFiles, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
-    """Read with one system call per run, from files that are opened some at a time."""
+    """Read with one system call for each run, from files that are opened some at a time."""
     begin, at_once = 0, _AT_ONCE
     while begin < len(runs):
         part = runs.part(slice(begin, begin + at_once))
@@ -221,12 +221,14 @@ def _read_runs(files: OpenFiles, runs: _Runs, out: npt.NDArray[np.uint8]) -> Non
             at_once //= 2  # the files in use cannot be closed in favour of the others
             continue
         with held as descriptors:
+            done = native.read_files(descriptors, part.starts, part.upto - part.at, part.at, out)
+            left = part.part(slice(done, None))
             for descriptor, file, start, first, upto in zip(
-                descriptors.tolist(),
-                part.file.tolist(),
-                part.starts.tolist(),
-                part.at.tolist(),
-                part.upto.tolist(),
+                descriptors[done:].tolist(),
+                left.file.tolist(),
+                left.starts.tolist(),
+                left.at.tolist(),
+                left.upto.tolist(),
                 strict=True,
             ):
                 at, offset = first, start

@@ -12,15 +12,15 @@ from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.ranges import RangeRead
 from emlio.store.opened.open_files import OpenFiles
 from emlio.store.tree_walk import WalkedFolder
-from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MAX_CONTROL_BYTES, RECORD_BYTES_PER_REPLY
 
 __all__ = ["FoundRanges", "TreeReader"]
 
 _Ints = npt.NDArray[np.int64]
 
-_PIECE_BYTES = RECORD_BYTES_PER_REPLY + (16 << 10)
+_PIECE_BYTES = MAX_CONTROL_BYTES
 _KEPT_BYTES = 16 * _PIECE_BYTES
-"""Memory that is mapped anew costs as much as reading into it: so many answers' is kept."""
+"""Memory that is mapped anew costs as much as reading into it: as much is kept as may be under way to a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,19 +30,21 @@ class FoundRanges:
     Attributes:
         memory: the bytes, one range after the other, behind the room that was asked for.
         payload: the bytes alone.
-        crcs: the CRC32C of those of each range, the last of which may have more.
+        sizes: the bytes of each range, the last of which may have more.
+        crcs: the CRC32C of these bytes.
     """
 
     memory: memoryview
     payload: memoryview
+    sizes: _Ints
     crcs: npt.NDArray[np.uint32]
 
 
 class TreeReader:
     """Reads files of a walked folder. Thread-safe.
 
-    A file is the one in the tree if it has its inode, size and time of change after it was read; a descriptor is kept for
-    the next reads.
+    A file is the one in the tree if it has its inode, size and time of change after it was read. One that an answer can hold
+    is opened for each read: that costs less than to know which are open. Of others a descriptor is kept for the next reads.
 
     Attributes:
         tree: the folder's entries.
@@ -82,7 +84,7 @@ class TreeReader:
             cut = cut[: self._read_good(files, starts, cut, payload)]
             memory = memory[: room_bytes + int(cut.sum())]
             payload = memory[room_bytes:]
-        return FoundRanges(memory=memory, payload=payload, crcs=checksums_of(payload, cut))
+        return FoundRanges(memory=memory, payload=payload, sizes=cut, crcs=checksums_of(payload, cut))
 
     def _read_good(self, files: _Ints, starts: _Ints, sizes: _Ints, payload: memoryview) -> int:
         """Read the ranges before the first one that cannot be read; return how many there are."""
@@ -100,6 +102,11 @@ class TreeReader:
 
     def _read(self, files: _Ints, starts: _Ints, sizes: _Ints, payload: memoryview) -> None:
         out = np.frombuffer(payload, np.uint8)
+        if (self.tree.sizes[files] <= RECORD_BYTES_PER_REPLY).all():
+            count = self._files.read_once(files, starts, sizes, out)
+            files, starts, sizes, out = files[count:], starts[count:], sizes[count:], out[int(sizes[:count].sum()) :]
+            if not len(files):
+                return
         wanted = RangeRead(shard=files, record=files, file=files, starts=starts, sizes=sizes, size_bytes=out.nbytes)
         try:
             Gatherer().read(self._files, wanted, out)

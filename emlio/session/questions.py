@@ -184,7 +184,7 @@ def _of_ranges(about: AskRanges, told: Ranges) -> str | None:
     if not least < got <= most:
         return f"hold {least + 1} to {most} bytes for {count} ranges, got {got}"
     # It may end inside a range only where it is full, or a range would be requested in ever smaller parts.
-    return None if got in (most, RECORD_BYTES_PER_REPLY) else f"hold {most} bytes of {count} ranges, got {got}"
+    return None if got == most or got >= RECORD_BYTES_PER_REPLY else f"hold {most} bytes of {count} ranges, got {got}"
 
 
 def _of_energy(about: AskEnergy, told: Energy) -> str | None:

@@ -182,6 +182,24 @@ class Folder:
         """
         files.open(self.descriptor, _FILE_FLAGS, numbers, opened, beneath=self.served, direct=direct)
 
+    def read_indexed(
+        self,
+        files: IndexedFiles,
+        ranges: "tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]",
+        out: npt.NDArray[np.uint8],
+    ) -> int:
+        """Read ranges of files that are the indexed ones before and after, if the C library is there.
+
+        Args:
+            files: all files.
+            ranges: the files' numbers, where the ranges begin, and their sizes.
+            out: gets them one after the other.
+
+        Returns:
+            How many were read, up to the first of which that is not certain: `open_status` says what is wrong.
+        """
+        return files.read(self.descriptor, _FILE_FLAGS, ranges, out, beneath=self.served)
+
     def stat(self, name: str) -> os.stat_result:
         """Return the status of the name's target.
 

@@ -148,6 +148,19 @@ class Tree:
         first = self._firsts[bisect_left(self._folders, folder)]
         return range(first, first + self._sizes[folder])
 
+    def below(self, folder: int) -> list[range]:
+        """Return the numbers of all entries below a folder, level by level."""
+        found: list[range] = []
+        here = self.entries(folder)
+        while here:
+            found.append(here)
+            first, last = (bisect_left(self._folders, number) for number in (here.start, here.stop))
+            if first == last:
+                break
+            end = self._folders[last - 1]
+            here = range(self._firsts[first], self._firsts[last - 1] + self._sizes[end])
+        return found
+
     def target(self, link: int) -> bytes:
         """Return the path that a link holds."""
         place = bisect_left(self._links, link)

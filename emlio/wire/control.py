@@ -13,10 +13,12 @@ from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
 from emlio.checksum import crc32c
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.formats.contents import Contents, FieldType
+from emlio.native import joined_checksum
 from emlio.wire.contents import ContentPart
 from emlio.wire.credit import Credit
 from emlio.wire.kinds import Count, Digest, Message, Name, Named, Text
@@ -64,6 +66,7 @@ __all__ = [
     "decode_control",
     "encode_control",
     "encode_in_place",
+    "payload_crc",
     "room_before",
 ]
 
@@ -382,10 +385,11 @@ def room_before(crcs: int) -> int:
     return 128 + 4 * crcs
 
 
-def encode_in_place(answer: Answer, memory: memoryview, first: int) -> memoryview:
+def encode_in_place(answer: Answer, memory: memoryview, first: int, crc: int | None = None) -> memoryview:
     """Return the bytes of an answer with an empty payload as its last field, which stands in memory from `first` on.
 
-    What comes before the payload is written there before it, so that long answers are not copied.
+    What comes before the payload is written there before it, so that long answers are not copied. The payload's `crc` saves
+    computing it.
     """
     size = len(memory) - first
     kind, digits = (0xC4, 1) if size < 1 << 8 else (0xC5, 2) if size < 1 << 16 else (0xC6, 4)
@@ -397,9 +401,32 @@ def encode_in_place(answer: Answer, memory: memoryview, first: int) -> memoryvie
     head = head[:-2] + bytes((kind,)) + size.to_bytes(digits, "big")
     begin = first - len(head) - _BODY_AT
     memory[begin + _BODY_AT : first] = head
-    crc = crc32c(memory[begin + _BODY_AT :]).to_bytes(4, "little")
-    memory[begin : begin + _BODY_AT] = b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), crc))
+    of_head = crc32c(head)
+    of_body = None if crc is None else _joined(of_head, crc, size)
+    if of_body is None:
+        of_body = crc32c(memory[first:], of_head)
+    stored = of_body.to_bytes(4, "little")
+    memory[begin : begin + _BODY_AT] = b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), stored))
     return memory[begin:]
+
+
+def payload_crc(payload: memoryview) -> int | None:
+    """Return the CRC32C of a payload that came in a message; None where it must be computed.
+
+    It follows from that of the message, which `decode_control` has checked.
+    """
+    message = memoryview(memoryview(payload).obj).cast("B")
+    begin = len(message) - len(payload)
+    ends = [np.frombuffer(one, np.uint8)[-1:].ctypes.data for one in (message, payload)]
+    if begin <= _BODY_AT or ends[0] != ends[1] or bytes(message[:_VERSION_AT]) != _MAGIC:
+        return None
+    behind = _joined(crc32c(message[_BODY_AT:begin]), 0, len(payload))
+    return None if behind is None else behind ^ int.from_bytes(message[_CHECKSUM], "little")
+
+
+def _joined(first: int, second: int, second_bytes: int) -> int | None:
+    """Return the CRC32C of bytes and of these behind them; None for few."""
+    return joined_checksum(np.array([first, second], np.uint32), np.array([second_bytes, second_bytes], np.int64))
 
 
 def decode_control(data: bytes | memoryview) -> ControlMessage:

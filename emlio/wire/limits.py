@@ -35,6 +35,7 @@ __all__ = [
     "MOST_RANGE_QUESTIONS",
     "NOTE_BYTES_PER_RECORDS",
     "RANGES_PER_REQUEST",
+    "RANGE_BYTES_PER_REPLY",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_REQUEST",
     "RECORDS_PER_SIZES",
@@ -88,6 +89,10 @@ has a question for each, and they must fill a long path. Their answers have at m
 
 RANGES_PER_REQUEST = 1024
 """Ranges of files in one such question: an answer with files of 1 kB is full."""
+
+RANGE_BYTES_PER_REPLY = MAX_CONTROL_BYTES - (16 << 10)
+"""Bytes of ranges in one answer, whose message is then as long as one may be: each answer costs both sides half a millisecond
+of processor time besides its bytes. It has RECORD_BYTES_PER_REPLY at least, unless all that was asked for is less."""
 
 TREE_DIGEST_BYTES = 16
 """The digest of the entries of a dataset's folder."""

@@ -21,6 +21,7 @@ from emlio.wire.limits import (
     MAX_STATUS_RANKS,
     MAX_TREE_ENTRIES,
     NOTE_BYTES_PER_RECORDS,
+    RANGE_BYTES_PER_REPLY,
     RANGES_PER_REQUEST,
     READINGS_PER_ENERGY,
     RECORD_BYTES_PER_REPLY,
@@ -212,12 +213,12 @@ class AskRanges(_Body, frozen=True, kw_only=True, tag="ranges"):
 class Ranges(_Body, frozen=True, kw_only=True):
     """The first bytes of the requested ranges, one after the other.
 
-    `payload` ends with the last range, where RECORD_BYTES_PER_REPLY are full, or before a range that cannot be read.
+    `payload` ends with the last range, where RANGE_BYTES_PER_REPLY are full, or before a range that cannot be read.
     `crcs` has the CRC32C of what it holds of each range, packed as little-endian uint32.
     """
 
     crcs: Annotated[bytes, msgspec.Meta(min_length=4, max_length=4 * RANGES_PER_REQUEST)]
-    payload: Annotated[memoryview, msgspec.Meta(min_length=1, max_length=RECORD_BYTES_PER_REPLY)]  # of the message
+    payload: Annotated[memoryview, msgspec.Meta(min_length=1, max_length=RANGE_BYTES_PER_REPLY)]  # of the message
 
 
 class Absent(_Body, frozen=True, kw_only=True):

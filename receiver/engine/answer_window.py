@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from emlio.wire.limits import MOST_RANGE_QUESTIONS, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGE_BYTES_PER_REPLY
 
-__all__ = ["AnswerWindow", "Awaited"]
+__all__ = ["FIRST_MESSAGE_BYTES", "AnswerWindow", "Awaited"]
 
 _AHEAD_NS = 50_000_000
 """As many bytes as come in this time are asked for beyond those of a round trip: neither thread must be prompt, and a queue
@@ -18,6 +18,8 @@ _MESSAGES = 2
 _LEAST_MESSAGE_BYTES = 64 << 10
 """A window has two messages, and on a slow path they are small: one takes no longer than the heartbeat's timeout (3 s)
 even where a path of 10 Mbit/s is shared with sixteen lanes."""
+
+FIRST_MESSAGE_BYTES = _FIRST_BYTES // _MESSAGES
 
 _MOST_QUESTIONS = MOST_RANGE_QUESTIONS - 16
 """The others that may be open are left for short answers, which wait for no room."""
@@ -54,7 +56,7 @@ class AnswerWindow:
     @property
     def message_bytes(self) -> int:
         """The most bytes of one answer."""
-        return min(max(self._bytes // _MESSAGES, _LEAST_MESSAGE_BYTES), RECORD_BYTES_PER_REPLY)
+        return min(max(self._bytes // _MESSAGES, _LEAST_MESSAGE_BYTES), RANGE_BYTES_PER_REPLY)
 
     @property
     def has_room(self) -> bool:

@@ -5,18 +5,18 @@ Used by the receive thread only. Does not cover: the questions (questions.py, re
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
-from emlio.receiver.engine.answer_window import AnswerWindow, Awaited
+from emlio.receiver.engine.answer_window import FIRST_MESSAGE_BYTES, AnswerWindow, Awaited
 from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.machine.source import Source
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import AnswerCame, Send
 from emlio.session.questions import answer_bytes
-from emlio.wire.limits import RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import RANGE_BYTES_PER_REPLY
 from emlio.wire.questions import Subject, Told
 
 __all__ = ["Asker", "OpenQuestion"]
@@ -36,7 +36,7 @@ class OpenQuestion(ABC):
 
     kind: type[Subject]
     is_long = False
-    message_bytes = RECORD_BYTES_PER_REPLY
+    message_bytes = RANGE_BYTES_PER_REPLY
     done = False
     until_ns: int | None = None
     not_before_ns: int | None = None
@@ -113,17 +113,34 @@ class Asker:
         """The most bytes of long answers that one daemon is asked for at once; for any thread."""
         return max((window.size_bytes for window in list(self._windows.values())), default=0)
 
+    @property
+    def message_bytes(self) -> int:
+        """The most bytes of a long answer that the next message to a daemon may ask for; for any thread."""
+        return max((window.message_bytes for window in list(self._windows.values())), default=FIRST_MESSAGE_BYTES)
+
     def ask(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any] = lambda: None) -> None:
         """Ask these questions when their daemons are there and take more.
 
         Once all are done `answer` is set to what `made` returns. A thread that cancels it waits no longer.
         """
+        self._add(questions, answer, made)
+        self._begin()
+
+    def ask_each(self, asked: "Iterable[tuple[OpenQuestion, Promise]]") -> None:
+        """Ask these questions like `ask`, each of which has a promise of its own."""
+        for question, answer in asked:
+            self._add([question], answer, lambda: None)
+        self._begin()
+
+    def _add(self, questions: Sequence[OpenQuestion], answer: Promise, made: Callable[[], Any]) -> None:
         wanted = _Wanted(questions, answer, made)
         entries = [(question, wanted) for question in questions if not question.done]
         for entry in entries:
             self._queue(entry).append(entry)
         self._timed += [entry for entry in entries if entry[0].until_ns is not None]
         wanted.settle()
+
+    def _begin(self) -> None:
         if self.ended:
             self.end(self.error)
         self.tick()

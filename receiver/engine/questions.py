@@ -4,7 +4,7 @@ Covers: passing them to the receive thread. Does not cover: asking (asker.py), t
 (record_questions.py, file_questions.py, energy_questions.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,11 +123,14 @@ class DaemonQuestions:
         self._call(lambda: self.asker.ask([question], promise))
         return question, promise
 
-    def ranges(self, tree: bytes, ranges: npt.NDArray[np.void]) -> tuple[RangesQuestion, Promise]:
-        """Return a question for ranges of files of a tree, and a promise that it is answered; see `RangesQuestion`."""
-        question, promise = RangesQuestion(self._pool, tree, ranges), Promise()
-        self._call(lambda: self.asker.ask([question], promise))
-        return question, promise
+    def ranges(self, tree: bytes, parts: Iterable[npt.NDArray[np.void]]) -> list[tuple[RangesQuestion, Promise]]:
+        """Return questions for ranges of files of a tree, and promises that they are answered; see `RangesQuestion`.
+
+        All are passed on at once: the receive thread is woken once.
+        """
+        asked = [(RangesQuestion(self._pool, tree, ranges), Promise()) for ranges in parts]
+        self._call(lambda: self.asker.ask_each(asked))
+        return asked
 
     def clocks(self) -> dict[str, ClockFit]:
         """Return the daemons' clocks relative to this process's CLOCK_MONOTONIC, by address.

@@ -128,6 +128,17 @@ def test_many_files_and_ranges_are_read_together(site: _Site) -> None:
     }
 
 
+def test_paths_come_as_they_were_asked_for_each_once(site: _Site) -> None:
+    place = site.url.removeprefix("emlio://")
+    names = ["b/03.bin", "table.csv", "a/00.bin", "b/03.bin"]
+    found = site.system.cat([f"emlio://{place}/{name}" for name in names])
+    assert list(found) == [f"{place}/{name}" for name in names[:3]]
+    assert list(found.values()) == [(site.folder / name).read_bytes() for name in names[:3]]
+    assert set(site.system.cat([site.at("table.csv"), site.at("b/0*.bin")])) == {
+        f"{place}/{name}" for name in ("table.csv", *(f"b/0{number}.bin" for number in (1, 3, 5, 7, 9)))
+    }
+
+
 def test_one_file_that_is_gone_does_not_keep_the_others(site: _Site) -> None:
     site.system.ls(site.url)
     (site.folder / "a" / "02.bin").unlink()

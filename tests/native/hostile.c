@@ -39,6 +39,10 @@ int64_t emlio_gather(const int64_t *, const int64_t *, const int64_t *, const in
 int64_t emlio_join_ranges(const int64_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t,
                           int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *, int64_t *);
 void emlio_open_files(const void *, int32_t, int32_t, int32_t, int32_t, const int64_t *, int64_t, int64_t *);
+int64_t emlio_read_indexed(const void *, int32_t, int32_t, int32_t, const int64_t *, const int64_t *, const int64_t *, int64_t,
+                         uint8_t *, int64_t);
+int64_t emlio_read_files(const int64_t *, const int64_t *, const int64_t *, const int64_t *, int64_t, uint8_t *, uint64_t);
+uint32_t emlio_crc32c_joined(const uint32_t *, const int64_t *, int64_t);
 void emlio_look_at_files(const void *, int32_t, const int64_t *, int64_t, uint8_t *);
 void *emlio_disk_open(int32_t, int32_t, int32_t, int32_t *);
 void *emlio_disk_begin(void *, int64_t, const int64_t *, const int64_t *, const int64_t *, const int64_t *, const int64_t *,
@@ -351,7 +355,10 @@ static void names(input *in) {
                              (int64_t)(uintptr_t)column, (int64_t)(uintptr_t)column,               (int64_t)(uintptr_t)column};
     emlio_open_files(files, folder, O_RDONLY | O_NONBLOCK, 1, direct, asked, ASKED, opened);
     emlio_look_at_files(files, folder, asked, ASKED, same);
+    MUST(!emlio_read_indexed(files, folder, O_RDONLY | O_NONBLOCK, 1, asked, asked, asked, ASKED, same, ASKED));
     for (int i = 0; i < ASKED; i++) MUST(opened[i] < 0 && !same[i]);
+    MUST(!emlio_read_files(opened, asked, asked, asked, ASKED, same, ASKED));
+    (void)emlio_crc32c_joined((const uint32_t *)asked, asked, ASKED);
     free(bounds), free(column), free(asked), free(opened), free(same), free(text);
 }
 

@@ -242,6 +242,115 @@ def test_a_sequence_is_found_in_any_mix_of_others(sizes: list[int], length: int)
     assert found[:1] == [length - 1]
 
 
+@given(_MANY_SIZES, st.integers(0, 2**32 - 1))
+def test_a_pool_costs_little_before_it_is_confirmed_and_holds_all_soon(sizes: list[int], seed: int) -> None:
+    limit = sum(_pages(size) for size in sizes) + 2 * LEAST_WINDOW_BYTES
+    windows = Windows(np.array(sizes, np.int64), limit)
+    cache = Cache(windows, sizes, limit=limit)
+    windows.begin(np.arange(len(sizes)), guessed=True, is_order=False)
+    cache.move()
+    assert windows.held_bytes <= LEAST_WINDOW_BYTES
+    assert all(windows.is_pooled(entry) for entry in range(len(sizes)))
+    for entry, offset in map(_cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, seed)):
+        assert cache.read(entry, offset) == (not sizes[entry] or (entry, offset) in cache.held)
+        cache.move()
+    assert windows.held_bytes == limit - 2 * LEAST_WINDOW_BYTES
+
+
+def _shuffled(sizes: list[int], seed: int) -> list[int]:
+    order: list[int] = np.random.default_rng(seed).permutation(len(_cut(np.arange(len(sizes)), sizes))).tolist()
+    return order
+
+
+def test_a_pool_of_small_files_is_there_after_few_reads() -> None:
+    sizes = [1000] * 20_000
+    windows = Windows(np.array(sizes, np.int64), 32 * LEAST_WINDOW_BYTES)
+    cache = Cache(windows, sizes, limit=32 * LEAST_WINDOW_BYTES)
+    windows.begin(np.arange(len(sizes)), guessed=True, is_order=False)
+    missed = 0
+    for entry, offset in map(_cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, 0)):
+        cache.move()
+        missed += not cache.read(entry, offset)
+    assert missed < 600
+    assert not windows.moves()
+
+
+def test_an_order_is_pushed_before_a_pool_and_takes_half_of_its_room() -> None:
+    sizes = [1000] * 20_000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    assert windows.pool_bytes == LIMIT
+    windows.begin(np.arange(10_000), guessed=True, is_order=False)
+    for _ in range(12):
+        windows.moves()
+        windows.read(1, 0, 0)
+    order = windows.begin(np.arange(10_000, 20_000))
+    assert windows.pool_bytes == LIMIT // 2
+    first = windows.moves()
+    assert first.push[0].tolist()[:3] == [10_000, 10_001, 10_002]
+    assert len(first.drop[0]) > 0, "of the pool, which had all"
+    while windows.moves():
+        pass
+    assert windows.held_bytes <= LIMIT
+    assert windows.read(1, 10_000, 0)
+    assert not windows.read(1, 5, 0), "of the pool, in no order"
+    windows.end(order)
+    while windows.moves():
+        pass
+    assert windows.held_bytes > LIMIT // 2
+
+
+def test_a_pool_ends_once_an_eighth_of_it_was_lost_and_an_order_pushes_again_what_it_left_to_it() -> None:
+    sizes = [1000] * 2000
+    windows = Windows(np.array(sizes, np.int64), 4 * LEAST_WINDOW_BYTES)
+    cache = Cache(windows, sizes, limit=4 * LEAST_WINDOW_BYTES)
+    windows.begin(np.arange(len(sizes)), guessed=True, is_order=False)
+    cache.move()
+    windows.begin(np.arange(len(sizes) - 1, -1, -1))
+    cache.move()
+    assert len(cache.held) == len(sizes)
+    cache.held.clear()
+    lost = 0
+    while windows.is_pooled(0):
+        assert windows.read(1, len(sizes) - 1 - lost, 0, lost_bytes=1000)
+        lost += 1
+    assert lost == len(sizes) // 8 + 9
+    cache.move()
+    assert len(cache.held) == len(sizes) - lost, "all that the reader has not come to"
+
+
+def test_a_pool_leaves_to_orders_what_it_does_not_need() -> None:
+    windows = Windows(np.full(20_000, 1000), 8 * LEAST_WINDOW_BYTES)
+    windows.begin(np.arange(4000), guessed=True, is_order=False)
+    for _ in range(2):
+        windows.begin(np.arange(20_000))
+    pool, *orders = windows.all()
+    assert pool.limit_bytes == 4000 * PAGE_BYTES
+    assert [order.limit_bytes for order in orders] == [4 * LEAST_WINDOW_BYTES - 2000 * PAGE_BYTES] * 2
+    windows.begin(np.arange(10), guessed=True, is_order=False)
+    assert sum(window.limit_bytes for window in windows.all()) == 8 * LEAST_WINDOW_BYTES
+
+
+def test_no_order_ends_for_a_pool() -> None:
+    windows = Windows(np.full(100, 1000), LIMIT)
+    windows.begin(np.arange(50))
+    assert windows.pool_bytes == LIMIT // 2
+    windows.begin(np.arange(50))
+    assert windows.pool_bytes == 0
+    guessed = Windows(np.full(100, 1000), LIMIT)
+    guessed.begin(np.arange(100), guessed=True)
+    assert guessed.pool_bytes == LIMIT, "it is given up"
+
+
+def test_a_read_far_away_in_a_guessed_order_was_not_foreseen() -> None:
+    sizes, far = np.full(20_000, 1000), 10_000
+    for guessed in (False, True):
+        windows = Windows(sizes, LIMIT)
+        windows.begin(np.arange(20_000), guessed=guessed)
+        assert windows.read(1, 0, 0)
+        assert windows.read(1, far, 0) is not guessed
+        assert windows.read(1, far + 1, 0), "two agree"
+
+
 def test_reads_at_random_are_no_sequence() -> None:
     detector = SequenceDetector(4)
     random = np.random.default_rng(0)

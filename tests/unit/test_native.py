@@ -104,6 +104,35 @@ def test_checksums_of_records_are_the_same_with_and_without_the_library(numpy_on
     assert [fault.reason for fault in one.faults] == [fault.reason for fault in other.faults]
 
 
+@pytest.mark.usefixtures("library")
+def test_the_checksum_of_ranges_follows_from_theirs() -> None:
+    sizes = np.array([40_000, 0, 1, 300_000, 300_000, 77_777], np.int64)
+    payload = memoryview(_random(int(sizes.sum())))
+    assert native.joined_checksum(checksums_of(payload, sizes), sizes) == crc32c(payload)
+    short = np.ones(100, np.int64)
+    assert native.joined_checksum(checksums_of(payload, short), short) is None, "computing it is as fast"
+
+
+@pytest.mark.usefixtures("library")
+def test_files_are_read_up_to_the_first_that_cannot_be_in_full(tmp_path: Path) -> None:
+    text = _random(1000)
+    (tmp_path / "file").write_bytes(text)
+    out = np.zeros(600, np.uint8)
+    with (tmp_path / "file").open("rb") as file:
+        good = file.fileno()
+        for bad, offset, size, place in (
+            (good, 901, 100, 500),
+            (-1, 0, 1, 0),
+            (good, 0, 1, 600),
+            (good, -1, 1, 0),
+            (good, 0, -1, 0),
+        ):
+            columns = ([good, good, bad, good], [0, 500, offset, 0], [200, 300, size, 1], [300, 0, place, 0])
+            assert native.read_files(*(np.array(column, np.int64) for column in columns), out) == 2
+            assert bytes(out[:300]) == text[500:800]
+            assert bytes(out[300:500]) == text[:200]
+
+
 def _directly(function: Any, *arguments: Any, **named: Any) -> Any:
     return function(*arguments, **named)
 

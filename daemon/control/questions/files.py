@@ -13,6 +13,7 @@ import numpy as np
 from emlio.daemon.control.questions.work import InPlace, Place, Work
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import DatasetError, EmlioError
+from emlio.native import joined_checksum
 from emlio.reading.tree_reader import TreeReader
 from emlio.session.questions import RANGE, SHORT_ANSWER_BYTES, answer_bytes
 from emlio.session.trees import cut_tree
@@ -20,7 +21,7 @@ from emlio.store.folder_store import FolderStore
 from emlio.store.tree_walk import walk_tree
 from emlio.units import counted
 from emlio.wire.control import room_before
-from emlio.wire.limits import MAX_REASON, MAX_TREE_ENTRIES, RECORD_BYTES_PER_REPLY
+from emlio.wire.limits import MAX_REASON, MAX_TREE_ENTRIES, RANGE_BYTES_PER_REPLY
 from emlio.wire.questions import (
     FILE_CHANGED,
     NO_TREE,
@@ -111,11 +112,12 @@ class FolderTrees:
             )
         starts = asked["offset"][:count].astype(np.int64)
         room = room_before(count)
-        found = reader.read(files[:count], starts, lengths[:count], RECORD_BYTES_PER_REPLY, room_bytes=room)
+        found = reader.read(files[:count], starts, lengths[:count], RANGE_BYTES_PER_REPLY, room_bytes=room)
         return InPlace(
             told=Ranges(crcs=found.crcs.astype("<u4").tobytes(), payload=memoryview(b"")),
             memory=found.memory,
             first=room,
+            crc=joined_checksum(found.crcs, found.sizes),
         )
 
     def _reader(self, served: ServedDataset) -> TreeReader:

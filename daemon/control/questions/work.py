@@ -31,15 +31,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InPlace:
-    """An answer whose payload stands in memory from `first` on; `told` has none."""
+    """An answer whose payload stands in memory from `first` on, with its CRC32C if that is known; `told` has none."""
 
     told: Told
     memory: memoryview
     first: int
+    crc: int | None = None
 
     def encoded(self, number: int) -> memoryview:
         """Return the message of the answer to the question with this number."""
-        return encode_in_place(Answer(number=number, told=self.told), self.memory, self.first)
+        return encode_in_place(Answer(number=number, told=self.told), self.memory, self.first, self.crc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -83,7 +83,9 @@ def mount_lines(one: MountRates) -> Iterator[str]:
     )
     for order in now.orders:
         yield f"  order of {counted(order.pieces, 'piece')}: read {order.read:,}, pushed {order.pushed:,}"
-    if not now.orders:
+    for pool in now.pools:
+        yield f"  no order, a folder of {counted(pool.pieces, 'piece')}: pushed {pool.pushed:,}"
+    if not now.orders and not now.pools:
         yield "  no order is known"
 
 

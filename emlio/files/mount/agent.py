@@ -14,7 +14,8 @@ from emlio.errors import ClosedError
 from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
-from emlio.files.mount.pieces import PIECE_BYTES
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
+from emlio.files.mount.scatter import ScatterDetector
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Source
 from emlio.files.mount.window import Moves, Windows
@@ -29,9 +30,14 @@ _Ints = npt.NDArray[np.int64]
 _PUSHING: Final = 4
 """Threads that push: as many times the bytes of one move are under way."""
 
+_REPLACED: Final = 4
+"""A pool is replaced once reads elsewhere took one in so many of its bytes, and none of it was seen meanwhile."""
+
 
 class Agent:
     """A mount with a window ahead of each reader whose order is known: by a hint, or because it reads file after file.
+
+    A folder that fits is pushed whole once files are read in it here and there.
 
     A wrong order costs speed, never a wrong byte. Threads may share it.
     """
@@ -59,14 +65,17 @@ class Agent:
         self._changed = Condition()
         self._sizes = tree.sizes
         self._windows = Windows(tree.sizes, window_bytes)
-        self._detector = SequenceDetector()
+        self._sequences, self._scatter = SequenceDetector(), ScatterDetector(tree)
         self._detected: dict[int, int] = {}
+        self._pool, self._elsewhere_bytes = 0, 0
+        self._unlisted: _Ints | None = None  # the files of a new pool
         self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         files = tree.are_files(np.arange(len(tree)))
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
         self._began_ns = time.monotonic_ns()
         self._closing = False
         self._leaving: list[_Ints] = []  # pieces whose pages are being freed
+        self._coming: list[_Ints] = []  # and that are being pushed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads = self._see
         self._lister = Lister(tree, self.mount.directory, max_files)
@@ -101,10 +110,10 @@ class Agent:
         """Return what was done until now, for the mount of this dataset."""
         counts = self.mount.counts()
         with self._changed:
-            orders = tuple(
-                OrderFigures(pieces=len(window.pieces.entries), read=window.seen, pushed=window.pushed)
+            windows = [
+                (window.is_order, OrderFigures(pieces=len(window.pieces), read=window.seen, pushed=window.pushed))
                 for window in self._windows.all()
-            )
+            ]
             held_bytes = self._windows.held_bytes
         return MountFigures(
             address=address,
@@ -119,7 +128,8 @@ class Agent:
             on_demand=counts.missed,
             answered=counts.answered,
             failed=self.mount.failures.reads + counts.late + counts.refused,
-            orders=orders,
+            orders=tuple(figures for is_order, figures in windows if is_order),
+            pools=tuple(figures for is_order, figures in windows if not is_order),
         )
 
     def close(self) -> None:
@@ -146,22 +156,45 @@ class Agent:
         with self._changed:
             for miss in reads:
                 entry = miss.inode - 1
-                if not self._windows.read(miss.thread, entry, miss.offset):
+                is_coming = not miss.unique or any((pieces[0] == entry).any() for pieces in self._coming)
+                lost_bytes = 0 if is_coming else miss.size
+                if not self._windows.read(miss.thread, entry, miss.offset, lost_bytes=lost_bytes):
                     self._detect(miss, entry)
             late = self._windows.late_drops()
             self._leaving.append(late)
             if self._windows:
                 self._changed.notify()
+            unlisted, self._unlisted = self._unlisted, None
         self._drop(late)
+        if unlisted is not None:  # without the lock: there may be a million folders
+            self._lister.list(unlisted, self.mount.counts().unknown)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
-        if not self._detector.read(miss.thread, rank, miss.offset, miss.size):
+        if not self._sequences.read(miss.thread, rank, miss.offset, miss.size):
+            self._detect_scatter(miss, entry)
             return
+        if not miss.offset:  # not within a large file, as those are read that are chosen here and there
+            self._scatter.forget()
         self._windows.end(self._detected.pop(miss.thread, 0))
         self._detected = {thread: name for thread, name in self._detected.items() if name in self._windows}
         self._detected[miss.thread] = self._windows.begin(self._files[rank:], guessed=True)
         self._windows.read(miss.thread, entry, miss.offset)
+
+    def _detect_scatter(self, miss: Miss, entry: int) -> None:
+        if self._windows.is_pooled(entry):
+            self._elsewhere_bytes = 0
+            return
+        self._elsewhere_bytes += max(miss.size, PAGE_BYTES)
+        may_replace = self._elsewhere_bytes * _REPLACED >= self._windows.pooled_bytes
+        files = self._scatter.read(entry, self._windows.pool_bytes if may_replace else 0)
+        if files is not None:
+            for name in (self._pool, *self._detected.values()):  # those sequences did not go on, or are found again
+                self._windows.end(name)
+            self._detected.clear()
+            self._elsewhere_bytes = 0
+            self._pool = self._windows.begin(files, guessed=True, is_order=False)
+            self._unlisted = files
 
     def _push(self, source: Source) -> None:
         show_thread_name()
@@ -172,6 +205,9 @@ class Agent:
                 return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
                 self.mount.failures.tell(error)
+            finally:
+                with self._changed:
+                    self._coming = [other for other in self._coming if other is not moves.push]
 
     def _next(self) -> Moves | None:
         with self._changed:
@@ -179,6 +215,7 @@ class Agent:
                 moves = self._windows.moves(self._leaving)
                 if moves:
                     self._leaving.append(moves.drop)
+                    self._coming.append(moves.push)
                     self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()

@@ -38,6 +38,7 @@ class MountFigures(msgspec.Struct, frozen=True, kw_only=True):
         answered: reads that were answered with what was here.
         failed: reads that ended with an error.
         orders: that are known now.
+        pools: folders that are read here and there; `read` is 0.
     """
 
     address: str
@@ -53,6 +54,7 @@ class MountFigures(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     failed: int
     orders: tuple[OrderFigures, ...]
+    pools: tuple[OrderFigures, ...] = ()
 
 
 _ONE: Final = ()

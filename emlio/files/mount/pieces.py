@@ -5,7 +5,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PAGE_BYTES", "PIECE_BYTES", "Pieces"]
+__all__ = ["PAGE_BYTES", "PIECE_BYTES", "Pieces", "page_bytes"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -13,6 +13,11 @@ PIECE_BYTES: Final = 1 << 20
 """A larger file is pushed, and freed, in pieces of this size."""
 
 PAGE_BYTES: Final = 4096
+
+
+def page_bytes(sizes: _Ints) -> _Ints:
+    """Return the bytes of the whole pages that hold so many."""
+    return -(-sizes // PAGE_BYTES) * PAGE_BYTES
 
 
 class Pieces:
@@ -39,7 +44,7 @@ class Pieces:
         self.entries = np.repeat(order, counts)
         self.offsets = (np.arange(len(self.entries)) - np.repeat(self._starts[:-1], counts)) * PIECE_BYTES
         self.sizes = np.minimum(np.repeat(sizes, counts) - self.offsets, PIECE_BYTES)
-        self.ends = np.concatenate(([0], np.cumsum(-(-self.sizes // PAGE_BYTES) * PAGE_BYTES)))
+        self.ends = np.concatenate(([0], np.cumsum(page_bytes(self.sizes))))
         self._by_file = np.argsort(order, kind="stable")
         self._files = order[self._by_file]
         self._keys = self._files * (len(self) + 1) + self._starts[self._by_file]  # each file with its positions, sorted
@@ -59,10 +64,10 @@ class Pieces:
 
     def are_between(self, entries: _Ints, offsets: _Ints, begin: int, end: int) -> npt.NDArray[np.bool_]:
         """Return which of these pieces have a position in a range."""
+        if not len(self) or not len(entries) or begin >= end:
+            return np.zeros(len(entries), np.bool_)
         behind = offsets // PIECE_BYTES
         least = np.clip(begin - behind, 0, len(self))
-        if not len(self):
-            return np.zeros(len(entries), np.bool_)
         at = np.minimum(np.searchsorted(self._keys, entries * (len(self) + 1) + least), len(self._keys) - 1)
         file, start = np.divmod(self._keys[at], len(self) + 1)
         found: npt.NDArray[np.bool_] = (file == entries) & (start >= least) & (start < end - behind)

@@ -1,4 +1,4 @@
-"""The part of the page cache ahead of readers whose order is known, and a little behind them. Pure.
+"""The part of the page cache ahead of readers whose order is known, and a little behind them; pools of the others. Pure.
 
 A reader of the page cache cannot be seen. So some pieces are withheld: tripwires, whose reads tell where it is. A read
 that was not foreseen tells it as well.
@@ -21,6 +21,9 @@ _Ints = npt.NDArray[np.int64]
 _WIRE_FILES: Final = 64
 """One piece in so many is withheld: each costs its reader some ten microseconds."""
 
+_POOL_WIRE_FILES: Final = 8
+"""More in a small pool, since a reader meets them by chance."""
+
 _PARTS: Final = 8
 """And at least one in this part of the window, so that it moves on for large files as well."""
 
@@ -33,6 +36,9 @@ _NEAR: Final = 32 * _WIRE_FILES
 """A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
 
 _MOST_THREADS: Final = 256
+
+_LOST: Final = 8
+"""A pool ends once one in so many of its bytes was lost, and more than so many pages."""
 
 _WHOLE: Final = 1 << 40
 
@@ -61,6 +67,8 @@ class Window:
     """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`.
 
     Attributes:
+        is_order: whether its reader comes to one position after the other.
+        is_guess: whether the order may be wrong.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -68,7 +76,8 @@ class Window:
         pushed: the first position that was not pushed.
     """
 
-    __slots__ = ("_doubted", "_full", "_part", "dropped", "limit_bytes", "pieces", "pushed", "seen")
+    __slots__ = ("_doubted", "_full", "_part", "dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen")
+    is_order = True
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
         """See the class.
@@ -79,7 +88,7 @@ class Window:
             guessed: whether the order may be wrong. It begins with the least window, which doubles when what was pushed is
                 read.
         """
-        self.pieces, self.limit_bytes = pieces, limit_bytes
+        self.pieces, self.limit_bytes, self.is_guess = pieces, limit_bytes, guessed
         self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
@@ -95,6 +104,14 @@ class Window:
     @property
     def _most_bytes(self) -> int:
         return min(self.limit_bytes, LEAST_WINDOW_BYTES * self._part)
+
+    @property
+    def _most_ahead(self) -> int:
+        return self.seen + _WIRE_FILES * self._part
+
+    @property
+    def _wire_files(self) -> int:
+        return _WIRE_FILES
 
     def place(self, entry: int, offset: int) -> int | None:
         """Return the position of a read: the first one that is to come, else the last one behind; None if there is none."""
@@ -153,7 +170,7 @@ class Window:
         room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
         begin = self.pushed
-        end = min(end, begin + _MOVE_FILES, self.seen + _WIRE_FILES * self._part)
+        end = min(end, begin + _MOVE_FILES, self._most_ahead)
         self.pushed = max(begin, end)
         return range(begin, self.pushed)
 
@@ -163,9 +180,47 @@ class Window:
         ends, full, sizes = self.pieces.ends, self._full, self.pieces.sizes[part]
         step = self._most_bytes // _PARTS
         behind = slice(places.start + 1, places.stop + 1)
-        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % _WIRE_FILES == 0)
+        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % self._wire_files == 0)
         wires |= full[behind] == full[-1]
         return np.where(wires & (sizes > 0), np.minimum(sizes, PAGE_BYTES), 0)
+
+
+class Pool(Window):
+    """The pieces of files that are read here and there, all of which have room: they are pushed, and stay.
+
+    It begins as small as a window that is guessed.
+    """
+
+    __slots__ = ("_lost_bytes",)
+    is_order = False
+
+    def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
+        """See the class."""
+        super().__init__(pieces, limit_bytes, guessed=guessed)
+        self._lost_bytes = 0
+
+    def lose(self, size: int) -> bool:
+        """Take note that bytes were pushed, but not there when they were read; return whether that is true of many."""
+        self._lost_bytes += max(size, PAGE_BYTES)
+        return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
+
+    @property
+    def _most_ahead(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def _wire_files(self) -> int:
+        return min(_POOL_WIRE_FILES * self._part, _WIRE_FILES)
+
+    def move(self, place: int) -> range:
+        """Take note of a read; nothing is freed."""
+        if place < self.pushed:
+            self._part = min(2 * self._part, _WHOLE)
+        return range(0)
+
+    def drop(self) -> range:
+        """Return nothing: no reader is known to be past a piece."""
+        return range(0)
 
 
 class Windows:
@@ -205,15 +260,16 @@ class Windows:
     def __contains__(self, name: int) -> bool:
         return name in self._windows
 
-    def begin(self, order: _Ints, *, guessed: bool = False) -> int:
-        """Begin a reader's order, which may be a guess; return the window's name.
+    def begin(self, order: _Ints, *, guessed: bool = False, is_order: bool = True) -> int:
+        """Begin a reader's order, which may be a guess, or files without one; return the window's name.
 
         The one that has been there longest ends if there are too many.
         """
         if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
-        self._windows[name] = Window(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
+        kind = Window if is_order else Pool
+        self._windows[name] = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
         self._share()
         return name
 
@@ -225,26 +281,67 @@ class Windows:
             self._share()
 
     def _share(self) -> None:
-        for window in self._windows.values():
-            window.limit_bytes = self.limit_bytes // len(self._windows)
+        """Give equal parts to all. What a pool does not need is for the others."""
+        left = self.limit_bytes
+        for place, window in enumerate(sorted(self._windows.values(), key=lambda one: one.is_order)):
+            window.limit_bytes = left // (len(self._windows) - place)
+            if not window.is_order:
+                window.limit_bytes = min(window.limit_bytes, max(int(window.pieces.ends[-1]), LEAST_WINDOW_BYTES))
+            left -= window.limit_bytes
 
-    def read(self, thread: int, entry: int, offset: int) -> bool:
-        """Take note of a read that was seen; return whether it belongs to an order.
+    def read(self, thread: int, entry: int, offset: int, *, lost_bytes: int = 0) -> bool:
+        """Take note of a read that was seen; return whether it belongs to an order that was told, or comes next in a guessed one.
 
         Readers with orders of the same files are told by their threads: one whose reads are near in an order follows it.
+
+        Args:
+            thread: of the reader.
+            entry: the file.
+            offset: the first byte.
+            lost_bytes: how many were not there, though no push is under way: the kernel freed them, or they could not be read.
         """
+        self._read_pools(entry, offset, lost_bytes)
         found = False
         for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
             window = self._windows[name]
-            place = window.place(entry, offset)
+            place = window.place(entry, offset) if window.is_order else None
             if place is None:
                 continue
-            found = True
             if window.is_near(place) or window.agrees(place, thread):
                 self._follow(thread, name)
                 self._free(window, window.move(place))
-                break
+                return True
+            found |= not window.is_guess  # which may reach over all that is read elsewhere
         return found
+
+    def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
+        """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
+        for name, window in list(self._windows.items()):
+            place = window.place(entry, offset) if isinstance(window, Pool) else None
+            if not isinstance(window, Pool) or place is None:
+                continue
+            if not (lost_bytes and place < window.pushed):
+                window.move(place)
+            elif window.lose(lost_bytes):
+                self.end(name)
+                for other in self._windows.values():
+                    self._free(other, range(other.seen, other.pushed))
+                    other.pushed = other.seen
+
+    @property
+    def pool_bytes(self) -> int:
+        """The bytes that a pool beside the orders that were told would have; none if one of them had to end for it."""
+        share = self.limit_bytes // (sum(not window.is_guess for window in self._windows.values()) + 1)
+        return share if share >= LEAST_WINDOW_BYTES else 0
+
+    @property
+    def pooled_bytes(self) -> int:
+        """The bytes of the pages of pools."""
+        return sum(window.held_bytes for window in self._windows.values() if not window.is_order)
+
+    def is_pooled(self, entry: int) -> bool:
+        """Return whether a file belongs to a pool."""
+        return any(window.place(entry, 0) is not None for window in self._windows.values() if not window.is_order)
 
     def _follow(self, thread: int, name: int) -> None:
         self._followed.pop(thread, 0)
@@ -265,13 +362,13 @@ class Windows:
             self._free(window, window.shrink())
 
     def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
-        """Return what is to be dropped and pushed next. Each window has its turn.
+        """Return what is to be dropped and pushed next. Each window has its turn, orders before pools.
 
         Args:
             leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
         """
         self._leave_behind()
-        for name, window in self._windows.items():
+        for name, window in sorted(self._windows.items(), key=lambda one: not one[1].is_order):
             places = window.push()
             if any(
                 window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError, EmlioError
+from emlio.native.files import close_files
 from emlio.open_limits import is_used_up, refusal_of
 from emlio.store.folder import absence
 from emlio.store.folder_store import FolderStore
@@ -110,9 +111,9 @@ class OpenFiles:
         self._ctimes_ns = np.array(store.table.ctimes_ns, np.int64)
         self._indexed = self._table.indexed(self._ctimes_ns)
         self._files = OpenSet(
-            count, files or file_room(), self._open_file, _close_file, self._not_opened, self._open_many
+            count, files or file_room(), self._open_file, _close_files, self._not_opened, self._open_many
         )
-        self._maps = OpenSet(count, mappings or mapping_room(), self._map_file, self._unmap_file, self._not_mapped)
+        self._maps = OpenSet(count, mappings or mapping_room(), self._map_file, self._unmap_files, self._not_mapped)
         self._lenders: Lenders | None = None
         if leases is not None:
             self._lenders = Lenders(store.table, leases, leased or lease_room(), self._open_file, self._hear_stuck)
@@ -142,6 +143,19 @@ class OpenFiles:
         See `SliceLender.lend`.
         """
         return self._lenders.lend(number, start, end, borrower) if self._lenders is not None else None
+
+    def read_once(
+        self,
+        numbers: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+    ) -> int:
+        """Read ranges of files that are opened for that alone, one after the other into `out`.
+
+        Returns how many were read: the file of the next one may not be the one that was indexed, before or after.
+        """
+        return self.store.folder.read_indexed(self._indexed, (numbers, starts, sizes), out)
 
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed."""
@@ -271,8 +285,9 @@ class OpenFiles:
         with self._files.hold(number) as descriptor:
             return map_file(descriptor, self._table.size_bytes(number))
 
-    def _unmap_file(self, number: int, address: int) -> None:
-        unmap(address, self._table.size_bytes(number))
+    def _unmap_files(self, mapped: Sequence[tuple[int, int]]) -> None:
+        for number, address in mapped:
+            unmap(address, self._table.size_bytes(number))
 
     def _not_opened(self, number: int, error: OSError) -> EmlioError:
         path = self._table.path(number)
@@ -304,5 +319,6 @@ class OpenFiles:
         self._files.close()
 
 
-def _close_file(_: int, descriptor: int) -> None:
-    os.close(descriptor)
+def _close_files(opened: Sequence[tuple[int, int]]) -> None:
+    if opened:
+        close_files([descriptor for _, descriptor in opened])

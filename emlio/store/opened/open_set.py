@@ -4,7 +4,7 @@ A file in use is held: it is not closed during a system call, whatever the limit
 in groups, so that finding the least recently used costs little for each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import RLock
 from types import TracebackType
 
@@ -71,7 +71,7 @@ class HeldFiles:
 class OpenSet:
     """One dataset's open files of one kind, by number.
 
-    Thread-safe; `open_one` and `close_one` run without its lock. All files in use stay open, so the
+    Thread-safe; `open_one` and `close_all` run without its lock. All files in use stay open, so the
     limit may be exceeded by what threads use at once, and by no more.
     """
 
@@ -80,7 +80,7 @@ class OpenSet:
         count: int,
         room: Room,
         open_one: Callable[[int], int],
-        close_one: Callable[[int, int], None],
+        close_all: Callable[[Sequence[tuple[int, int]]], None],
         refused: Callable[[int, OSError], EmlioError],
         open_many: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None] = _open_none,
     ) -> None:
@@ -90,7 +90,7 @@ class OpenSet:
             count: the number of files.
             room: the limit that all datasets share.
             open_one: opens a file and returns its handle, which is not negative.
-            close_one: closes a file, given its number and its handle.
+            close_all: closes files, given the number and the handle of each.
             refused: returns the error to raise if the system does not open a file.
             open_many: opens, quickly, those of some files that it can, and writes their handles to an array, or
                 negative numbers; called before `open_one` is for the others.
@@ -98,7 +98,7 @@ class OpenSet:
         self.wanted = count
         self._room = room
         self._open_one = open_one
-        self._close_one = close_one
+        self._close_all = close_all
         self._refused = refused
         self._open_many = open_many
         self._handles = np.full(count, _NONE, np.int64)
@@ -287,7 +287,3 @@ class OpenSet:
             self._handles[numbers[new]] = handles[new]
             self._open.update(dict.fromkeys(numbers[new].tolist()))
         self._close_all(list(zip(numbers[lost].tolist(), handles[lost].tolist(), strict=True)))
-
-    def _close_all(self, doomed: "list[tuple[int, int]] | tuple[()]") -> None:
-        for number, handle in doomed:
-            self._close_one(number, handle)

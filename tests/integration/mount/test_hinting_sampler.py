@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emlio.errors import ConfigError
 from emlio.files import HintingSampler
 from emlio.files.hints import SOCKETS_VARIABLE, HintListener
 
@@ -80,6 +81,13 @@ def test_batches_are_told_index_by_index_and_yielded_whole(kind: str, told: Orde
     yielded = list(HintingSampler(given, _seen(tmp_path)))
     assert all(one is other for one, other in zip(yielded, given, strict=True))
     assert told == [("", [PATHS[index] for batch in batches for index in batch])]
+
+
+def test_an_index_without_a_path_is_an_error_that_says_so(told: Orders, tmp_path: Path) -> None:
+    sampler = HintingSampler([0, 49, 50], _seen(tmp_path))
+    with pytest.raises(ConfigError, match="paths must have one for each index that is drawn, got 50 and index 50"):
+        next(iter(sampler))
+    assert not told
 
 
 def test_without_a_mount_it_yields_the_same() -> None:

@@ -171,6 +171,74 @@ def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
         assert found.stored > 1500
 
 
+def test_a_folder_that_is_read_here_and_there_is_pushed_whole_if_it_fits(folder: Path) -> None:
+    tree, missed, random = _many(4000), [], np.random.default_rng(1)
+    for window_bytes in (32 << 20, 8 << 20):
+        with Agent(tree.tree, folder, MemorySource(tree), window_bytes=window_bytes) as agent:
+            for number in random.permutation(tree.files).tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            figures = agent.figures("")
+            missed.append(figures.on_demand)
+            assert figures.orders == ()
+            pushed = [(pool.pieces, pool.pushed) for pool in figures.pools]
+            assert pushed == ([(4000, 4000)] if window_bytes == 32 << 20 else [])
+            assert figures.held_bytes <= window_bytes
+    assert missed[0] < 2000
+    assert missed[1] == 4000
+
+
+def test_a_pool_whose_pages_the_kernel_freed_is_pushed_again_as_is_an_order_of_its_files(folder: Path) -> None:
+    tree, random = _many(4000), np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=64 << 20) as agent:
+        for told in (False, False, True):
+            order, before = random.permutation(tree.files), agent.figures("").on_demand
+            if told:
+                agent.hint(order)
+            for number in order.tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+            assert agent.figures("").on_demand < before + 2000
+            for number in tree.files:
+                with _path(folder, tree, number).open("rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def test_two_folders_that_are_read_in_turn_do_not_replace_each_other_again_and_again(folder: Path) -> None:
+    tree = MountedTree({b"%d/%04d" % (number % 2, number): bytes(16_000) for number in range(1600)})
+    halves = [[number for number in tree.files if tree.paths[number][:1] == name] for name in (b"0", b"1")]
+    random = np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=16 << 20) as agent:
+        for turn in range(30):
+            for number in random.choice(halves[turn % 2], 20).tolist():
+                assert _path(folder, tree, number).read_bytes() == tree.content[number]
+                time.sleep(0.001)
+        figures = agent.figures("")
+        assert len(figures.pools) == 1
+        assert figures.pushed_bytes < 20 << 20
+
+
+def test_large_files_that_are_read_here_and_there_are_pushed_once(folder: Path) -> None:
+    tree, random = MountedTree({b"%d" % number: Sparse(1_500_000) for number in range(40)}), np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=128 << 20) as agent:
+        for _ in range(3):
+            before = agent.figures("").pushed_bytes
+            for number in random.permutation(tree.files).tolist():
+                assert len(_path(folder, tree, number).read_bytes()) == 1_500_000
+                time.sleep(0.005)
+        assert agent.figures("").pushed_bytes - before < 60_000_000
+        assert len(agent.figures("").pools) == 1
+
+
+def test_a_sequence_that_did_not_go_on_does_not_hide_that_files_are_read_here_and_there(folder: Path) -> None:
+    tree, random = _many(4000), np.random.default_rng(1)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=20 << 20) as agent:
+        for number in [*tree.files[:8], *random.permutation(tree.files).tolist()]:
+            assert _path(folder, tree, number).read_bytes() == tree.content[number]
+        figures = agent.figures("")
+        assert [pool.pushed for pool in figures.pools] == [4000]
+        assert figures.orders == ()
+        assert figures.on_demand < 2000
+
+
 @pytest.mark.parametrize("max_files", [0, 1000, 10_000])
 def test_files_behind_a_reader_are_forgotten_where_they_are_too_many(max_files: int, folder: Path) -> None:
     tree = _many(5000)

@@ -19,12 +19,17 @@ class _Connection:
         self.wanted, self.most, self.made = wanted, most, made
         self.shell = self.engine = self.questions = self.asker = self
         self.window_bytes = 8 << 20
+        self.message_bytes = 1 << 20
         self.closed = False
         made.append(self)
 
     def connected(self) -> "_Connection":
         if self.made.index(self) >= self.most:
             raise RefusedError("no sessions are left", code="no-session")
+        return self
+
+    @property
+    def current(self) -> "_Connection":
         return self
 
     def connections_wanted(self) -> int:
@@ -85,3 +90,10 @@ def test_a_connection_that_is_refused_is_done_without() -> None:
     assert set(_chosen(connections, made, [_LONG] * 100)) == {0, 1}
     assert all(one.closed for one in made[2:])
     assert len(made) == 1 + 8, "no more are made when they were refused"
+
+
+@pytest.mark.parametrize(("message_bytes", "answer_bytes"), [(1 << 20, 1 << 20), (64 << 10, 256 << 10)])
+def test_an_answer_is_as_long_as_a_message_and_not_a_short_one(message_bytes: int, answer_bytes: int) -> None:
+    connections, made = _connections(1)
+    made[0].message_bytes = message_bytes
+    assert connections.answer_bytes() == answer_bytes

@@ -3,7 +3,7 @@
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from emlio.daemon.control.answers import code_of_files, fault_of
 from emlio.errors import DatasetError, RefusedError
 from emlio.index.opening import open_dataset
+from emlio.native.files import close_files
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
@@ -142,9 +143,9 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
 ) -> None:
     is_open = set[int]()
 
-    def close(descriptor: int, close: Callable[[int], None] = os.close) -> None:
-        is_open.discard(descriptor)
-        close(descriptor)
+    def close(descriptors: Sequence[int], close: Callable[[Sequence[int]], None] = close_files) -> None:
+        is_open.difference_update(descriptors)
+        close(descriptors)
 
     with _opened(data) as (shards, folder):
         feed, gatherer, message = _first(shards, _forbidden)
@@ -158,7 +159,7 @@ def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
             return descriptor, status
 
         monkeypatch.setattr(folder, "open_status", open_status)
-        monkeypatch.setattr(os, "close", close)
+        monkeypatch.setattr("emlio.store.opened.open_files.close_files", close)
         out = np.zeros(message.size_bytes, np.uint8)
         feed.read(message, gatherer, out)
         ends: list[int] = np.cumsum(message.sizes).tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emlio import native
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
 from emlio.reading.tree_reader import FoundRanges, TreeReader
@@ -112,3 +113,13 @@ def test_ranges_before_one_that_cannot_be_read_are_answered(reader: _Reader) -> 
 def test_a_file_whose_permissions_changed_is_the_same(reader: _Reader) -> None:
     (reader.path / "d" / "7").chmod(0o400)
     assert reader.read(("d/7", 0, 5)).payload.nbytes == 5
+
+
+def test_small_files_of_any_mode_are_read_without_keeping_them_open(reader: _Reader) -> None:
+    (reader.path / "d" / "5").chmod(0o600)  # a new time of change: its content is looked at
+    before = len(os.listdir("/proc/self/fd"))
+    ranges = [(f"d/{number}", 0, 1000 + number) for number in range(_FILES)]
+    wanted = b"".join((reader.path / name).read_bytes() for name, _, _ in ranges)
+    assert [reader.read(*ranges).payload.tobytes() for _ in range(2)] == [wanted] * 2
+    kept = len(os.listdir("/proc/self/fd")) - before
+    assert kept <= (_FILES - 5 if native.is_used() else _FILES)  # those from the one on that was not as it was

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+from collections.abc import Sequence
 from threading import Event, Thread
 
 import numpy as np
@@ -36,8 +37,9 @@ class _Files:
         self.most = max(self.most, len(self.open))
         return handle
 
-    def _close(self, number: int, handle: int) -> None:
-        assert self.open.pop(handle) == number
+    def _close(self, doomed: Sequence[tuple[int, int]]) -> None:
+        for number, handle in doomed:
+            assert self.open.pop(handle) == number
 
 
 def _refused(number: int, error: OSError) -> DatasetError:
@@ -101,7 +103,7 @@ def test_a_closed_set_waits_for_what_is_in_use_and_opens_nothing() -> None:
 def test_another_dataset_makes_this_one_smaller_at_once() -> None:
     files = _Files(limit=100)
     _use(files, *range(100))
-    other = OpenSet(1000, files.room, lambda number: number, lambda *_: None, _refused)
+    other = OpenSet(1000, files.room, lambda number: number, lambda _: None, _refused)
     assert len(files.open) == 50
     other.close()
     _use(files, *range(100))

@@ -12,8 +12,9 @@ from emlio.session.questions import RANGE
 from emlio.session.trees import cut_tree
 from emlio.store.file_table import NameTable
 from emlio.store.tree import Tree
+from emlio.wire.control import decode_control, encode_control
 from emlio.wire.limits import MOST_RANGE_QUESTIONS, RECORD_BYTES_PER_REPLY
-from emlio.wire.questions import FILE_CHANGED, NO_TREE, OTHER_TREE, Absent, AskRanges, AskTree, Ranges
+from emlio.wire.questions import FILE_CHANGED, NO_TREE, OTHER_TREE, Absent, Answer, AskRanges, AskTree, Ranges
 from emlio_testing.asked_daemons import AskedDaemons
 
 _DIGEST = bytes(range(16))
@@ -112,6 +113,20 @@ def test_bytes_that_do_not_match_their_checksum_are_not_handed_out() -> None:
     pool.answer(Ranges(crcs=_told(b"a", b"b").crcs, payload=memoryview(b"ax")))
     answer.result(0)
     assert _results(question) == [b"a", "its bytes did not arrive as the daemon read them"]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1])
+def test_long_ranges_are_checked_against_their_own_checksums_in_a_message_that_arrived_well(wrong: int | None) -> None:
+    pool, parts = _Pool(), [bytes(range(256)) * 300, b"b" * 50_000]
+    question, answer = pool.ranges(*((number, 0, len(part)) for number, part in enumerate(parts, 1)))
+    crcs = [crc32c(part) ^ (place == wrong) for place, part in enumerate(parts)]
+    told = Ranges(crcs=np.array(crcs, "<u4").tobytes(), payload=memoryview(b"".join(parts)))
+    came = decode_control(encode_control(Answer(number=1, told=told)))
+    assert isinstance(came, Answer)
+    pool.answer(came.told)
+    answer.result(0)
+    bad = "its bytes did not arrive as the daemon read them"
+    assert _results(question) == [bad if place == wrong else part for place, part in enumerate(parts)]
 
 
 def test_a_daemon_with_the_same_tree_is_asked_where_one_has_another() -> None:
