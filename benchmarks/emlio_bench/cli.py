@@ -20,6 +20,7 @@ from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
 from emlio_bench.disk import run as disk
+from emlio_bench.dlio import run as dlio
 from emlio_bench.files import run as files
 from emlio_bench.formats import run as formats
 from emlio_bench.harness.command import Command, CommonSettings, World
@@ -36,7 +37,7 @@ _Settings = TypeVar("_Settings")
 
 COMMANDS: Final[dict[str, Command]] = {
     subject.COMMAND.name: subject.COMMAND
-    for subject in (costs, counters, decode, delivery, disk, files, formats, mixtures, paper, race, recovery)
+    for subject in (costs, counters, decode, delivery, disk, dlio, files, formats, mixtures, paper, race, recovery)
 }
 _REPORT: Final = "the results in a folder or --json file A as Markdown with a picture, into the folder B"
 

@@ -56,6 +56,7 @@ ENVIRONMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "hf": _TORCH,
     "loaders": (),
     "tf": (),
+    "dlio": _TORCH,
 }
 """The environments by name, with the large packages that another environment may lend them.
 
@@ -65,7 +66,7 @@ others work with. Hugging Face datasets needs a newer huggingface-hub than Mosai
 Grain, SPDL and TensorFlow need no PyTorch.
 """
 
-INSTALLED_MB: Final = {LENDER: 57, "mosaic": 185, "hf": 313, "loaders": 77, "tf": 1435, "versitygw": 60}
+INSTALLED_MB: Final = {LENDER: 57, "mosaic": 185, "hf": 313, "loaders": 77, "tf": 1435, "dlio": 103, "versitygw": 60}
 """The size of each environment on disk, measured, without what is lent, and about that of each program."""
 
 LENT_MB: Final = 5000

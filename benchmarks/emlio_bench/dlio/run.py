@@ -1,0 +1,278 @@
+"""`emlio-bench dlio`: DLIO's no-I/O loader, its own loaders on a disk and on a remote folder, and EMLIO's, in turns."""
+
+import shutil
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from emlio.errors import ConfigError, TransportError
+from emlio.progress import Progress
+from emlio.settings import option
+from emlio.units import format_size
+from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_job
+from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, scenario_name, values_of
+from emlio_bench.dlio.workloads import ACCELERATORS, FORMATS, INDEXED, SCALES, WORKLOADS, Task
+from emlio_bench.harness.command import Command, CommonSettings, World
+from emlio_bench.harness.data import data_root, make_folder
+from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
+from emlio_bench.harness.results import Results, Run, results_of, rtt_text
+from emlio_bench.harness.rounds import rotated
+from emlio_bench.harness.sides import running_daemon
+from emlio_bench.link.choice import open_link
+from emlio_bench.link.contract import Link, LinkSpec
+from emlio_bench.race.consumers.mounted import mounted
+from emlio_bench.race.needs.environments import usable_cache_folder
+from emlio_bench.race.needs.making import make_missing
+from emlio_bench.race.run.joules import Joules
+from emlio_bench.race.run.one_machine import children, trees_cpu_ns
+from emlio_bench.race.servers.remote_folder import serving_mount, why_no_mount, why_no_served_folder
+
+__all__ = ["COMMAND", "SUBJECTS", "DlioSettings", "run_dlio"]
+
+SUBJECTS: Final[Mapping[str, str]] = {
+    "no-io": "synthetic",
+    "stock-local": "stock",
+    "stock-remote": "stock",
+    "emlio": "emlio",
+}
+"""The subjects, and the loader that DLIO is told."""
+
+_ROOM: Final = 1.1
+_ROWS: Final = "rows"
+
+
+def _period(value: Any) -> int:
+    words = {"step": 1, "epoch": 0}
+    if value in words:
+        return words[value]
+    if not str(value).isdigit() or int(value) < 1:
+        raise ConfigError(f"must be step, epoch or a number of steps, got {value!r}")
+    return int(value)
+
+
+def _steps(value: Any) -> int:
+    if not str(value).isdigit() or int(value) < 2:
+        raise ConfigError(f"must be a whole number of at least 2, got {value!r}")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlioSettings(CommonSettings):
+    """`emlio-bench dlio`. The data lie on the disk of `--data` and leave the page cache before each epoch."""
+
+    workload: str = chosen(tuple(WORKLOADS), "the workload", "NAME")
+    accelerator: str = chosen(ACCELERATORS, "whose computation time a step takes", "NAME")
+    scale: str = chosen(SCALES, "how much of the workload is read: see docs/reference/benchmarks.md", "NAME")
+    format: str = chosen(("", *FORMATS), "format of the files, where not the workload's own", "NAME")
+    steps: int = option(0, "steps of an epoch (default: as the scale has it)", parse=_steps, metavar="N")
+    epochs: int = count(2, "epochs of a run")
+    ranks: int = count(1, "emulated accelerators")
+    rtt: tuple[int, ...] = durations("30ms", "round trips of the link between storage and training")
+    barrier: int = option(
+        1,
+        "step (as DLIO has it), epoch, or a number of steps: when ranks wait for each other (default step)",
+        parse=_period,
+        metavar="WHEN",
+    )
+    subjects: tuple[str, ...] = names(tuple(SUBJECTS), "who is measured")
+    warm: bool = flag("keep the data in the page cache")
+    repeats: int = count(3, "rounds; one run of each subject in each")
+    cache: Path | None = folder("folder of environments (default: ~/.cache/emlio-bench)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The surroundings that runs of a scenario share: the task, its data and placeholders, the link, and the cache."""
+
+    task: Task
+    data: Path
+    placeholders: Path
+    link: Link
+    cache: Path
+    settings: DlioSettings
+
+
+def run_dlio(settings: DlioSettings, world: World) -> Results:
+    """Measure all subjects on all links, in turns."""
+    task = Task(
+        workload=settings.workload,
+        accelerator=settings.accelerator,
+        scale="tiny" if settings.quick else settings.scale,
+        ranks=settings.ranks,
+        epochs=settings.epochs,
+        format=settings.format,
+        steps=settings.steps,
+    )
+    cache = usable_cache_folder(settings.cache, world.environment)
+    _make_environments(task, cache, world)
+    missing = {"stock-remote": why_no_mount(cache) or why_no_served_folder(cache)}
+    subjects = [name for name in settings.subjects if not missing.get(name)]
+    left_out = "; ".join(f"{name} {missing[name]}" for name in settings.subjects if missing.get(name))
+    told = {**_told(task, settings), "left out": left_out}
+    rounds = 1 if settings.quick else settings.repeats
+    runs: list[Run] = []
+    with TemporaryDirectory(prefix="emlio-bench-dlio-") as scratch, data_root(settings.data) as root:
+        data = _made(task, root, cache)
+        placeholders = _placeholders(task, data, Path(scratch))
+        joules = Joules(Path(scratch)) if not settings.quick else None
+        with ExitStack() as stack:
+            if joules is not None:
+                stack.enter_context(joules)
+                joules.rest()
+            for rtt_ns in settings.rtt:
+                scenario = scenario_name(task, rtt_ns, settings.barrier)
+                link = stack.enter_context(open_link(LinkSpec(rtt_ns=rtt_ns)))
+                place = _Place(
+                    task=task, data=data, placeholders=placeholders, link=link, cache=cache, settings=settings
+                )
+                with Progress(scenario, rounds * len(subjects)) as bar:
+                    for number in range(rounds):
+                        for turn, name in enumerate(rotated(subjects, number)):
+                            with TemporaryDirectory(prefix=f"{name}-", dir=scratch) as out:
+                                runs.append(_run(scenario, name, place, Path(out), joules, number, turn))
+                            bar.add(1)
+    bounded = not settings.quick and task.scale == "fit"
+    return results_of("dlio", told, dlio_figures(runs, bounded=bounded), runs)
+
+
+def _told(task: Task, settings: DlioSettings) -> dict[str, object]:
+    return {
+        "workload": f"{task.workload}, {task.accelerator}, {task.step_s:g} s a step{task.told}",
+        "data": (
+            f"{format_size(task.size_bytes)} in {task.files} files of {task.format}, records of about "
+            f"{format_size(task.record_bytes)} (DLIO's / {task.size.shrink}), batches of {task.size.batch}"
+        ),
+        "needed": f"{format_size(round(task.needed_bytes_per_s))}/s where no rank waits",
+        "ranks": task.ranks,
+        "steps": f"{task.size.steps} of an epoch and rank, {task.epochs} epochs",
+        "barrier": {0: "epoch", 1: "step"}.get(settings.barrier, f"every {settings.barrier} steps"),
+        "cache": "warm" if settings.warm else "cold: data leave the page cache before each epoch",
+        "round trips": tuple(map(rtt_text, settings.rtt)),
+    }
+
+
+def _make_environments(task: Task, cache: Path, world: World) -> None:
+    needed = (ENVIRONMENT, TENSORFLOW) if task.format == "tfrecord" else (ENVIRONMENT,)
+    failed = make_missing(needed, cache, world.tell, world.agree)
+    if failed:
+        raise ConfigError(f"DLIO needs its environments: {'; '.join(failed.values())}")
+
+
+def _made(task: Task, root: Path, cache: Path) -> Path:
+    """Return the folder of the task's data below `root`, made there unless it is from an earlier run."""
+    made = root / task.folder
+    if made.is_dir():
+        return made
+    make_folder(root)
+    free_bytes = shutil.disk_usage(root).free
+    if free_bytes < _ROOM * task.size_bytes:
+        raise ConfigError(
+            f"{root} must have room for {format_size(task.size_bytes)}, has {format_size(free_bytes)}; choose fewer --steps or "
+            "--ranks, or another folder with --data"
+        )
+    part = root / f"{task.folder}.unfinished"
+    shutil.rmtree(part, ignore_errors=True)
+    generate(task, part / "data", cache)
+    if task.format == INDEXED:
+        _write_rows(task, part / "data")
+    (part / "data").rename(made)
+    shutil.rmtree(part)
+    return made
+
+
+def _write_rows(task: Task, data: Path) -> None:
+    """Write the samples of DLIO's one file as the rows of an .npy file, which EMLIO serves in their place."""
+    (found,) = (data / "train").glob(f"*.{INDEXED}")
+    shape = (task.samples, task.row_bytes)
+    (data / _ROWS).mkdir()
+    rows = open_memmap(data / _ROWS / "samples.npy", mode="w+", dtype=np.uint8, shape=shape)
+    rows[:] = np.memmap(found, np.uint8, mode="r", shape=shape)
+    rows.flush()
+
+
+def _placeholders(task: Task, data: Path, scratch: Path) -> Path:
+    """Return a folder with empty files of the same names: DLIO lists a folder even where its loader opens none."""
+    folder = scratch / "placeholders"
+    for name in ("train", "valid"):
+        (folder / name).mkdir(parents=True)
+    for path in (data / "train").glob(f"*.{task.format}"):
+        (folder / "train" / path.name).touch()
+    return folder
+
+
+def _run(scenario: str, name: str, place: _Place, out: Path, joules: Joules | None, number: int, turn: int) -> Run:
+    made = partial(Run, scenario=scenario, subject=name, round=number, place=turn)
+    try:
+        with _seen(name, place, out) as (folder, address, servers, clients):
+            before = trees_cpu_ns(servers), trees_cpu_ns(clients)
+            output = run_job(
+                place.task,
+                SUBJECTS[name],
+                folder,
+                out / "written",
+                cache=place.cache,
+                end=place.link.training,
+                period=place.settings.barrier,
+                cold=() if place.settings.warm else list({place.data, folder}),
+                address=address,
+            )
+            storage_ns, client_ns = trees_cpu_ns(servers) - before[0], trees_cpu_ns(clients) - before[1]
+    except TransportError as error:
+        return made(failure=str(error))
+    training_ns = client_ns + sum(one.cpu_ns for one in output.figures)
+    energy = _energy(joules, output, training_ns, storage_ns)
+    values = values_of(place.task, output, training_ns=training_ns, storage_ns=storage_ns, energy=energy)
+    words = {"energy": "" if energy is None else energy.told, "said": "; ".join(one.said for one in output.counts)}
+    return made(values=values, words=words)
+
+
+def _energy(joules: Joules | None, output: Output, training_ns: int, storage_ns: int) -> Any:
+    if joules is None:
+        return None
+    begun_ns, ended_ns = min(one.begun_ns for one in output.figures), max(one.ended_ns for one in output.figures)
+    spinning_ns = sum(one.barrier_cpu_ns for one in output.figures)
+    return joules.used(begun_ns, ended_ns, compute_cpu_ns=training_ns + spinning_ns, storage_cpu_ns=storage_ns)
+
+
+@contextmanager
+def _seen(
+    name: str, place: _Place, out: Path
+) -> Generator[tuple[Path, str, frozenset[int], frozenset[int]], None, None]:
+    """Serve the data to a subject; yield DLIO's data folder, our address, and the processes of servers and clients."""
+    others: frozenset[int] = frozenset()
+    with ExitStack() as stack:
+        folder, address, servers = place.placeholders, "", others
+        if name == "stock-local":
+            folder = place.data
+        elif name == "emlio":
+            others = children()
+            flags = ("--cache-dir", str(out / "indexes"), *(() if place.settings.warm else ("--io", "direct")))
+            dataset = place.data / (f"{_ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
+            address = stack.enter_context(running_daemon(dataset, flags, link=place.link)).address
+            servers = children() - others
+        elif name == "stock-remote":
+            others = children()
+            url = stack.enter_context(serving_mount(place.data, place.link, place.cache))
+            servers = children() - others
+            order = {"url": url, "folder": str(out / "remote"), "options": {"mount": "tuned"}}
+            folder = Path(stack.enter_context(mounted(order, place.link.training.command))["url"])
+            yield folder, address, servers, children() - others - servers
+            return
+        yield folder, address, servers, frozenset()
+
+
+COMMAND: Final = Command(
+    name="dlio",
+    settings=DlioSettings,
+    run=run_dlio,
+    text="accelerator utilisation as DLIO computes it: its own loaders on a disk and a remote folder, and EMLIO's",
+    parts=dlio_parts,
+    draw=draw_dlio,
+)

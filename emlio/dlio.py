@@ -1,0 +1,188 @@
+"""DLIO's data loader class over `EmlioLoader`: workload.reader.data_loader_classname=emlio.dlio.DlioLoader.
+
+DLIO hands its plug-ins no options, so environment variables configure it: EMLIO_DLIO_ADDRESS and the other fields of
+`DlioSettings`. Each rank writes what it delivered into DLIO's output folder; see `counts_name`. Only this module imports DLIO.
+"""
+
+# DLIO has no types.
+# pyright: reportMissingImports=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+import os
+import traceback
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType, MPIState, Shuffle
+from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
+from dlio_benchmark.utils.config import ConfigArguments
+from dlio_benchmark.utils.utility import DLIOMPI
+
+from emlio.errors import ConfigError
+from emlio.receiver.loader import EmlioLoader
+from emlio.receiver.stats import LoaderStats
+from emlio.settings import option, read_settings
+
+__all__ = ["DlioLoader", "DlioSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlioSettings:
+    """The environment variables of the loader, each with EMLIO_DLIO_ in front."""
+
+    address: str = option("", "the address of the training data", parse=str)
+    valid_address: str = option("", "the address of the evaluation data", parse=str)
+    raw: bool = option(False, "1: hand out the bytes of records as they came", parse=lambda value: value == "1")
+    prefetch: str = option("auto", "bytes ahead of the loop; see EmlioLoader", parse=str)
+
+
+class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
+    """The loader. DLIO makes one for training and one for evaluation in each rank, and never looks into a batch."""
+
+    def __init__(self, format_type: Any, dataset_type: Any, epoch: int) -> None:
+        """See DLIO."""
+        super().__init__(format_type, dataset_type, epoch, DataLoaderType.CUSTOM)
+        self._loader: EmlioLoader | None = None
+        self._taken: LoaderStats | None = None
+        # DLIO's thread sleeps for a computation: another makes the next batch meanwhile.
+        self._maker = ThreadPoolExecutor(1, "emlio-dlio")
+
+    def read(self) -> None:
+        """Connect, and agree on the plan. DLIO calls it once, before the first epoch and outside its timing."""
+        with _ending_the_job():
+            self._loader = self._connected()
+            self._taken = self._loader.stats()
+
+    def _connected(self) -> EmlioLoader:
+        settings = read_settings(
+            DlioSettings, flags={}, environment=os.environ, prefix=_PREFIX, table={}, table_name="", others={}
+        )
+        wanted, train = self._args, self.dataset_type is DatasetType.TRAIN
+        address = settings.address if train else settings.valid_address
+        if not address:
+            raise ConfigError(
+                f"{_PREFIX}{'' if train else 'VALID_'}ADDRESS must be the address of a dataset, is not set"
+            )
+        loader = EmlioLoader(
+            address,
+            self.batch_size,
+            shuffle=any(how is not Shuffle.OFF for how in (Shuffle(wanted.file_shuffle), wanted.sample_shuffle)),
+            seed=wanted.seed,
+            drop_last=True,
+            rank=wanted.my_rank,
+            world_size=wanted.comm_size,
+            raw=settings.raw,
+            to="numpy",
+            prefetch=settings.prefetch,
+            epochs=wanted.epochs if train else None,
+        )
+        steps = self.num_samples // (self.batch_size * wanted.comm_size)
+        if len(loader) != steps:
+            loader.close()
+            raise ConfigError(
+                f"{address} must have the {self.num_samples} samples of DLIO's configuration, so {steps} steps an epoch, it has "
+                f"{loader.records} and {len(loader)} steps"
+            )
+        return loader
+
+    def next(self) -> Iterator[Any]:
+        """Yield the batches of an epoch: as many on each rank, since a rank that is a batch short hangs DLIO's barrier."""
+        loader, make = self._loader, self._maker.submit
+        assert loader is not None
+        with _ending_the_job():
+            batches = make(iter, loader).result()
+        making = make(_made, loader, batches)
+        while True:
+            with _ending_the_job():
+                batch, stats = making.result()
+            if batch is None:
+                break
+            making = make(_made, loader, batches)
+            self._taken = stats
+            yield batch
+        self.epoch_number += 1
+
+    def finalize(self) -> None:
+        """Write the counts so far. DLIO calls it after every epoch, so nothing is closed."""
+        stats, wanted = self._taken, self._args
+        assert stats is not None
+        counts = DlioCounts(
+            rank=wanted.my_rank,
+            ranks=wanted.comm_size,
+            batch_size=self.batch_size,
+            batches=stats.batches,
+            records=stats.records,
+            bad_records=stats.bad_records,
+            size_bytes=stats.handed_bytes,
+            first_batch_ns=stats.first_batch_ns,
+            said=str(stats),
+        )
+        path = Path(wanted.output_folder, counts_name(str(self.dataset_type), wanted.my_rank))
+        path.write_bytes(msgspec.json.encode(counts))
+
+
+def _made(loader: EmlioLoader, batches: Iterator[Any]) -> tuple[Any, LoaderStats]:
+    """Return the next batch, None after the last, and the figures with it."""
+    return next(batches, None), loader.stats()
+
+
+class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a rank so far.
+
+    Attributes:
+        rank: the rank.
+        ranks: how many there are.
+        batch_size: records in a batch.
+        batches: batches handed to DLIO.
+        records: their records, each verified by its CRC32C, with bad ones.
+        bad_records: records that failed.
+        size_bytes: bytes of the records, as they came.
+        first_batch_ns: from the loader's construction to its first batch.
+        said: `LoaderStats` in a line, which says what bounds the run.
+    """
+
+    rank: int
+    ranks: int
+    batch_size: int
+    batches: int
+    records: int
+    bad_records: int
+    size_bytes: int
+    first_batch_ns: int | None
+    said: str
+
+
+def counts_name(dataset_type: str, rank: int) -> str:
+    """Return the name of the file with a rank's `DlioCounts`, in DLIO's output folder."""
+    return f"emlio-{dataset_type}-{rank}.json"
+
+
+_PREFIX: Final = "EMLIO_DLIO_"
+
+
+@contextmanager
+def _ending_the_job() -> Generator[None, None, None]:
+    """End all ranks if this one fails: the others would wait for it in a barrier for ever."""
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        DLIOMPI.get_instance().comm().Abort(1)
+        raise
+
+
+def _check_name() -> None:
+    """Refuse a misspelled class, for which DLIO takes a loader of its own without a word."""
+    if DLIOMPI.get_instance().mpi_state is MPIState.UNINITIALIZED:
+        return  # not loaded by DLIO
+    wanted = str(ConfigArguments.get_instance().data_loader_classname or "")
+    module, _, name = wanted.rpartition(".")
+    if module == __name__ and name != DlioLoader.__name__:
+        raise ConfigError(f"data_loader_classname must be {__name__}.{DlioLoader.__name__}, got {wanted}")
+
+
+_check_name()

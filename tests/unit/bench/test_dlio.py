@@ -1,0 +1,150 @@
+from typing import Any
+
+import pytest
+
+from emlio.errors import ConfigError, TransportError
+from emlio_bench.cli import main
+from emlio_bench.dlio.job import Counts, Figures, Output, check_delivered
+from emlio_bench.dlio.rank import Barriers
+from emlio_bench.dlio.report import dlio_figures, dlio_parts, values_of
+from emlio_bench.dlio.utilisation import RankEpoch, read_epochs
+from emlio_bench.dlio.workloads import ACCELERATORS, SCALES, WORKLOADS, Task
+from emlio_bench.harness.report import text_page
+from emlio_bench.harness.results import Run, results_of
+from emlio_bench.harness.spread import Value
+
+STEPS = 8
+USED = "[INFO] Running DLIO with custom data loader class DlioLoader [data_loader_factory.py:35]"
+
+
+def task(ranks: int = 2, **values: Any) -> Task:
+    return Task(workload="unet3d", accelerator="h100", scale="tiny", ranks=ranks, epochs=2, **values)
+
+
+def epoch(steps: int = STEPS, load_s: float = 0.01, compute_s: float = 0.11, barrier_s: float = 0.02) -> RankEpoch:
+    return RankEpoch(
+        load=[load_s] * steps,
+        step=[load_s + compute_s] * steps,
+        nominal=[0.1] * steps,
+        elapsed=steps * (load_s + compute_s + barrier_s),
+    )
+
+
+def counts(batches: int = 2 * STEPS, records: int = 2 * STEPS * 7, bad: int = 0) -> Counts:
+    return Counts(batches=batches, records=records, bad_records=bad, size_bytes=records * 1000)
+
+
+def test_both_formulas_leave_out_the_first_step_and_differ_by_what_is_slept_too_long() -> None:
+    one = epoch()
+    assert one.counted == pytest.approx(STEPS * 0.14 - 0.12)
+    assert one.au_nominal == pytest.approx(100 * 7 * 0.1 / one.counted)
+    assert one.au_measured == pytest.approx(one.au_nominal * 1.1)
+    assert one.data_wait == pytest.approx(7 * 0.01)
+    assert one.other_wait == pytest.approx(STEPS * 0.02)
+
+
+def test_the_length_of_an_epoch_is_found_from_dlios_own_throughput_and_gives_its_own_au() -> None:
+    compute, proc, elapsed = [0.1, 0.1, 0.1], [0.5, 0.12, 0.13], 0.8
+    of = {
+        "load": {"block1": [0.4, 0.01, 0.02]},
+        "proc": {"block1": proc},
+        "compute": {"block1": compute},
+        "throughput": {"block1": 3 / elapsed * 4},
+    }
+    found = read_epochs({"1": of, "2": of, "hostname": "here"}, epochs=2, batch=4)
+    assert [one.elapsed for one in found] == pytest.approx([elapsed, elapsed])
+    assert found[0].au_nominal == pytest.approx(100 * sum(compute[1:]) / (elapsed - proc[0]))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_files_hold_as_many_samples_as_all_ranks_read(workload: str, scale: str) -> None:
+    for ranks in (1, 3):
+        for accelerator in ACCELERATORS:
+            one = Task(workload=workload, accelerator=accelerator, scale=scale, ranks=ranks, epochs=1)
+            assert one.files * one.per_file == one.samples == one.size.steps * one.size.batch * ranks
+            assert one.files % ranks == 0 or one.files == 1  # DLIO's loaders deal whole files
+            assert one.size_bytes < 2_000_000_000 * ranks
+            assert f"++workload.train.computation_time={one.step_s}" in list(one.overrides())
+            assert bool(one.told) == (accelerator == "b200" or workload in ("bert", "megatron"))
+
+
+def test_a_format_without_several_samples_in_a_file_is_refused_where_files_have_several() -> None:
+    assert task(format="npy").format == "npy"
+    with pytest.raises(ConfigError, match="--format must be tfrecord for resnet50, got npy"):
+        Task(workload="resnet50", accelerator="h100", scale="tiny", ranks=1, epochs=1, format="npy")
+
+
+def test_a_run_in_which_dlio_took_its_own_loader_or_a_rank_was_short_fails() -> None:
+    epochs = [[epoch(), epoch()]] * 2
+    check_delivered(task(), epochs, [counts()] * 2, USED, ours=True)
+    check_delivered(task(), epochs, [], "", ours=False)
+    for ours, log in ((True, "Running DLIO with custom data loader class Other"), (False, USED)):
+        with pytest.raises(TransportError, match="if and only if"):
+            check_delivered(task(), epochs, [counts()] * 2, log, ours=ours)
+    with pytest.raises(TransportError, match=r"must take 8 steps in each epoch, they took \[\[8, 8\], \[8, 7\]\]"):
+        check_delivered(task(), [[epoch(), epoch()], [epoch(), epoch(7)]], [counts()] * 2, USED, ours=True)
+    with pytest.raises(TransportError, match=r"handed 16 batches, got \[16, 15\]"):
+        check_delivered(task(), epochs, [counts(), counts(batches=15)], USED, ours=True)
+    with pytest.raises(TransportError, match="steps x batch x ranks, 224, got 223"):
+        check_delivered(task(), epochs, [counts(), counts(bad=1)], USED, ours=True)
+    with pytest.raises(TransportError, match="got \\[\\]"):
+        check_delivered(task(), epochs, [], USED, ours=True)
+
+
+class Communicator:
+    """Counts barriers."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.barriers = 0
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+
+@pytest.mark.parametrize(("period", "in_steps"), [(1, 6), (0, 0), (2, 3), (4, 1)])
+def test_barriers_of_steps_are_left_out_as_the_period_says_and_others_never(period: int, in_steps: int) -> None:
+    inner = Communicator()
+    barriers = Barriers(inner, period)
+    assert barriers.size == 2
+    for number in range(2):
+        barriers.barrier()  # before an epoch
+        barriers.begin(6)
+        for _ in range(6):
+            barriers.barrier()
+        barriers.barrier()
+        barriers.barrier()  # after it, twice
+        assert inner.barriers == (number + 1) * (3 + in_steps)
+    assert (barriers.step_wait_ns > 0) == (in_steps > 0)
+    assert barriers.end_wait_ns > 0
+
+
+def test_a_report_gives_au_as_a_share_of_the_loader_that_reads_nothing() -> None:
+    figures = Figures(
+        begun_ns=0, ended_ns=4_000_000_000, cpu_ns=1, barrier_cpu_ns=0, step_wait_ns=32_000_000, end_wait_ns=0
+    )
+    runs: list[Run] = []
+    for number in range(2):
+        for subject, wait_s, got in (("no-io", 0.0, []), ("emlio", 0.001, [counts()] * 2)):
+            output = Output(epochs=[[epoch(load_s=wait_s)] * 2] * 2, figures=[figures] * 2, counts=got, log="")
+            values = values_of(task(), output, training_ns=2_000_000_000, storage_ns=500_000_000, energy=None)
+            runs.append(Run(scenario="here", subject=subject, round=number, place=0, values=values))
+    runs.append(Run(scenario="here", subject="emlio", round=2, place=0, failure="it fell back"))
+    shares, failed = dlio_figures(runs, bounded=True)
+    assert shares.name == "here: AU, emlio / no-io"
+    assert shares.values == pytest.approx([(0.13 * 8 - 0.11) / (0.131 * 8 - 0.111)] * 2)
+    assert (shares.at_least, failed.values, failed.at_most) == (0.99, (1,), 0)
+    page = text_page(dlio_parts(results_of("dlio", {}, [shares, failed], runs)))
+    for said in ("not an MLPerf result", "it fell back", "224"):
+        assert said in page
+    assert runs[1].values["barrier wait, ms a step"] == Value(value=2)
+
+
+@pytest.mark.parametrize(
+    "argv", [["--barrier", "0"], ["--workload", "dlrm"], ["--steps", "1"], ["--accelerator", "v100"]]
+)
+def test_bad_values_are_named(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dlio", *argv]) == 2
+    assert argv[0] in capsys.readouterr().err

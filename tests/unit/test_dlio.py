@@ -1,0 +1,142 @@
+"""DLIO's plug-in, with stand-ins for DLIO itself; tests/integration runs the real one."""
+
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from emlio.errors import ConfigError
+from emlio.prepare.synth import SynthOptions, synthesise
+from emlio.tfrecord import FRAME_BYTES
+
+RECORDS, BATCH, RANKS, EPOCHS = 50, 4, 3, 2
+STEPS = RECORDS // (BATCH * RANKS)
+
+
+class AbortError(Exception):
+    """MPI would have ended the job."""
+
+
+class Shuffle(Enum):
+    OFF = "off"
+    SEED = "seed"
+
+
+class DatasetType(Enum):
+    TRAIN = "train"
+    VALID = "valid"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class BaseDataLoader:
+    def __init__(self, format_type: Any, dataset_type: Any, epoch_number: int, data_loader_type: Any) -> None:
+        self._args = ARGUMENTS
+        self.dataset_type = dataset_type
+        self.epoch_number = epoch_number
+        self.num_samples, self.batch_size = ARGUMENTS.total_samples_train, ARGUMENTS.batch_size
+
+
+ARGUMENTS = SimpleNamespace()
+
+
+def abort(status: int) -> None:
+    raise AbortError(status)
+
+
+MPI = SimpleNamespace(mpi_state="initialized", comm=lambda: SimpleNamespace(Abort=abort))
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., ModuleType]]:
+    """Return what imports emlio.dlio as DLIO does, which is configured with these values."""
+
+    def load(classname: str = "emlio.dlio.DlioLoader", **values: Any) -> ModuleType:
+        ARGUMENTS.__dict__.clear()
+        ARGUMENTS.__dict__.update(
+            {"my_rank": 0, "comm_size": RANKS, "batch_size": BATCH, "total_samples_train": RECORDS, "epochs": EPOCHS}
+            | {"seed": 1, "file_shuffle": "seed", "sample_shuffle": Shuffle.OFF, "output_folder": str(tmp_path)}
+            | {"data_loader_classname": classname}
+            | values
+        )
+        parts = {
+            "common.enumerations": {
+                "DataLoaderType": SimpleNamespace(CUSTOM="custom"),
+                "DatasetType": DatasetType,
+                "MPIState": SimpleNamespace(UNINITIALIZED="uninitialized"),
+                "Shuffle": Shuffle,
+            },
+            "data_loader.base_data_loader": {"BaseDataLoader": BaseDataLoader},
+            "utils.config": {"ConfigArguments": SimpleNamespace(get_instance=lambda: ARGUMENTS)},
+            "utils.utility": {"DLIOMPI": SimpleNamespace(get_instance=lambda: MPI)},
+        }
+        for name, members in parts.items():
+            module = ModuleType(f"dlio_benchmark.{name}")
+            module.__dict__.update(members)
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.delitem(sys.modules, "emlio.dlio", raising=False)
+        return import_module("emlio.dlio")
+
+    yield load
+    sys.modules.pop("emlio.dlio", None)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dlio") / "data"
+    options = SynthOptions(kind="opaque", records=RECORDS, record_bytes=1000, shard_bytes=20_000, seed=1)
+    synthesise(options, folder, False)
+    return folder
+
+
+def as_dlio_does(module: ModuleType) -> tuple[list[int], Any]:
+    """Return the steps of each epoch that one rank got, and its counts."""
+    loader = module.DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    steps: list[int] = []
+    for _ in range(EPOCHS):
+        steps.append(len(list(islice(loader.next(), STEPS))))  # it never asks for the one after the last
+        loader.finalize()
+    name = module.counts_name("train", ARGUMENTS.my_rank)
+    counts = msgspec.json.decode(Path(ARGUMENTS.output_folder, name).read_bytes(), type=module.DlioCounts)
+    loader._loader.close()
+    return steps, counts
+
+
+def test_each_rank_gets_as_many_steps_and_counts_what_it_got(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(data))
+    monkeypatch.setenv("EMLIO_DLIO_RAW", "1")
+    for rank in range(RANKS):
+        steps, counts = as_dlio_does(loaded(my_rank=rank))
+        assert steps == [STEPS] * EPOCHS
+        assert (counts.rank, counts.ranks, counts.batches) == (rank, RANKS, STEPS * EPOCHS)
+        assert counts.records == STEPS * EPOCHS * BATCH
+        assert counts.size_bytes == counts.records * (1000 + FRAME_BYTES)
+        assert counts.bad_records == 0
+
+
+def test_a_misspelled_class_is_refused(loaded: Callable[..., ModuleType]) -> None:
+    with pytest.raises(ConfigError, match=r"emlio\.dlio\.DlioLoader, got emlio\.dlio\.DlioLoda"):
+        loaded("emlio.dlio.DlioLoda")
+    loaded("other.Loader")
+
+
+def test_a_rank_that_fails_ends_the_job(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value, samples, said in (("", RECORDS, "ADDRESS must be"), (str(data), 96, "8 steps")):
+        monkeypatch.setenv("EMLIO_DLIO_ADDRESS", value)
+        loader = loaded(total_samples_train=samples).DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+        with pytest.raises(AbortError):
+            loader.read()
+        assert said in capsys.readouterr().err
