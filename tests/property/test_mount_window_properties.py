@@ -216,6 +216,18 @@ def test_one_stray_read_moves_no_window() -> None:
     assert held == LIMIT
 
 
+def test_several_readers_that_are_far_ahead_are_followed() -> None:
+    """They read what an earlier epoch left in the page cache, where nothing shows them."""
+    sizes = [1000] * 20_000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    windows.begin(np.arange(len(sizes)))
+    while windows.moves():
+        pass
+    for place in range(10_000, 10_016):
+        assert windows.read(place % 8, place, 0)
+    assert [window.seen for window in windows.all()] == [10_016]
+
+
 def test_too_many_readers_end_the_window_that_was_there_longest() -> None:
     windows = Windows(np.full(10, 1000), 2 * LEAST_WINDOW_BYTES)
     first, second = windows.begin(np.arange(10)), windows.begin(np.arange(10))
@@ -365,7 +377,7 @@ def test_a_wrong_order_costs_little(windows_of: int) -> None:
         before = set(cache.held)
         cache.move()
         pushed += len(set(cache.held) - before)
-    assert pushed <= len(sizes) + 25 * 1000
+    assert pushed <= len(sizes) + 40 * 1000
 
 
 def test_reads_at_random_are_no_sequence() -> None:

@@ -35,6 +35,9 @@ LEAST_WINDOW_BYTES: Final = _PARTS * PIECE_BYTES
 _NEAR: Final = 32 * _WIRE_FILES
 """A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
 
+_JUMPS: Final = 4
+"""After so many an order is taken for a guess."""
+
 _MOST_THREADS: Final = 256
 
 _LOST: Final = 8
@@ -76,7 +79,10 @@ class Window:
         pushed: the first position that was not pushed.
     """
 
-    __slots__ = ("_doubted", "_full", "_part", "dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen")
+    __slots__ = (
+        *("_doubted", "_full", "_jumps", "_part"),
+        *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
+    )
     is_order = True
 
     def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
@@ -93,7 +99,8 @@ class Window:
         self.dropped: int = 0
         self.seen: int = 0
         self.pushed: int = 0
-        self._doubted = (-1, 0)
+        self._doubted: dict[int, int] = {}
+        self._jumps = 0
         self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
 
     @property
@@ -127,13 +134,16 @@ class Window:
 
     def agrees(self, place: int, thread: int) -> bool:
         """Return whether a thread's read at a position that is not near follows another one; keep it in mind."""
-        last_thread, last = self._doubted
-        self._doubted = thread, place
-        return thread == last_thread and last < place <= last + _NEAR
+        last = self._doubted.pop(thread, place)
+        self._doubted[thread] = place
+        if len(self._doubted) > _MOST_THREADS:
+            del self._doubted[next(iter(self._doubted))]
+        return last < place <= last + _NEAR
 
     def doubt(self, place: int) -> None:
-        """Take note that the reader was seen far away: the order may be wrong, but where it begins again."""
-        if place >= _WIRE_FILES and not self.dropped <= place < self.pushed:
+        """Take note that the reader was seen far away, but where it begins again. Again and again the order is wrong."""
+        self._jumps += place >= _WIRE_FILES
+        if self._jumps > _JUMPS:
             self.is_guess, self._part = True, 1
 
     def move(self, place: int) -> range:
@@ -313,7 +323,7 @@ class Windows:
             if place is None:
                 continue
             if window.is_near(place) or window.agrees(place, thread):
-                if not window.is_near(place):
+                if not (window.is_near(place) or window.dropped <= place < window.pushed):
                     window.doubt(place)
                 self._follow(thread, name)
                 self._free(window, window.move(place))
