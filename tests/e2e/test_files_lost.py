@@ -11,6 +11,7 @@ import pytest
 from emlio.errors import PeerLostError
 from emlio.files import Files
 from emlio.receiver.setup.recovery import Recovery
+from emlio_testing.ports import free_ports
 from emlio_testing.processes import DaemonProcess
 
 _FILES = 600
@@ -50,8 +51,10 @@ def wanted(tmp_path: Path) -> dict[str, bytes]:
     return made
 
 
-def _start(tmp_path: Path, bind: str = "tcp://127.0.0.1:0") -> DaemonProcess:
-    return DaemonProcess({"x": tmp_path / "x"}, folder=tmp_path, bind=bind)
+def _start(tmp_path: Path, bind: str = "") -> DaemonProcess:
+    """Start a daemon at ports that no client's own connection gets while it is away."""
+    usual = f"tcp://127.0.0.1:{free_ports(2, '127.0.0.1').start}"
+    return DaemonProcess({"x": tmp_path / "x"}, folder=tmp_path, bind=bind or usual)
 
 
 def test_reads_go_on_after_each_kill_of_their_daemon(tmp_path: Path, wanted: dict[str, bytes]) -> None:

@@ -182,7 +182,7 @@ def test_an_address_with_the_data_port_is_told_that_the_control_port_is_needed(
     port = free_ports(2, "127.0.0.1")[0]
     keys: dict[str, Any] = {} if daemon_keyed else {"keys": None}
     own: dict[str, Any] = {} if rank_keyed else {"daemon_key": None, "keys": None}
-    expected = f"control port.*, {port} by default"  # said in one of two forms: of a data port, or of one without keys
+    expected = f"control port.*, {port} without --data-port"  # said in one of two forms: of a data port, or of one without keys
     with (
         house.daemon(bind=Endpoint(host="127.0.0.1", port=port), **keys),
         pytest.raises(RemoteProtocolError, match=expected),
