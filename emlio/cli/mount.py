@@ -101,15 +101,12 @@ def serve_mount(address: str, directory: str, options: MountOptions, say_ready: 
     for handler in logging.getLogger("emlio").handlers:
         handler.addFilter(_Losses())
     security = Security(keys=options.folder)
-    with Files(address, recovery=Recovery(timeout=options.timeout_ns / 1e9), security=security) as files:
+    recovery = Recovery(timeout=options.timeout_ns / 1e9)
+    with guarded() as guard, Files(address, recovery=recovery, security=security) as files:
         tree = files.tree
         limit_s = options.timeout_ns / 1e9 + _SPARE_S
         bounds = {"window_bytes": options.window_bytes, "max_files": options.max_files}
-        with (
-            guarded() as guard,
-            _ending_signals() as stopped,
-            Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent,
-        ):
+        with _ending_signals() as stopped, Agent(tree, directory, files, **bounds, limit_s=limit_s) as agent:
             guard(agent.mount.directory, agent.mount.number)
             orders = Orders(agent, tree)
 

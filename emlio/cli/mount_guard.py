@@ -4,7 +4,6 @@ Where that happens while it stores into a page that a reader waits for, the kern
 cannot be ended, and what it has open keeps the connection. So another process must end that.
 """
 
-import ctypes
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -12,27 +11,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from emlio.cli.own_namespace import end_with_parent
 from emlio.files.mount.mounting import device_numbers, force
 
 __all__ = ["guarded"]
 
-_PARENT_DEATH_SIGNAL: Final = 1
 _MOST_DESCRIPTORS: Final = 1 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def guarded() -> Generator[Callable[[str, int], None]]:
     """Yield what must be told the directory and the device number of a mount; the guard ends with the context.
 
-    This thread must live as long as the process: the kernel tells the guard when it ends.
+    This thread must live as long as the process: the kernel tells the guard when it ends. It should be the only one yet.
     """
+    parent = os.getpid()
     heard, told = os.pipe()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         guard = os.fork()
         if guard == 0:
-            _watch(heard)
+            _watch(heard, parent)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(heard)
@@ -44,14 +43,15 @@ def guarded() -> Generator[Callable[[str, int], None]]:
         yield tell
     finally:
         os.close(told)
-        os.kill(guard, signal.SIGKILL)
-        os.waitpid(guard, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # where SIGCHLD is ignored it is not to be waited for
+            os.kill(guard, signal.SIGKILL)
+            os.waitpid(guard, 0)
 
 
-def _watch(heard: int) -> None:
+def _watch(heard: int, parent: int) -> None:
     """Wait for the end of the parent's thread, and end its connection. Does not return."""
     with suppress(BaseException):
-        _libc.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGUSR2))
+        end_with_parent(parent, signal.SIGUSR2)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of a terminal, or for all of a group
             signal.signal(number, signal.SIG_IGN)
         os.dup2(heard, 3)

@@ -54,8 +54,8 @@ def _keep_mounts() -> bool:
     return bool(_libc.mount(b"none", b"/", None, _RECURSIVE | _SLAVE, None) == 0)
 
 
-def end_with_parent(parent: int) -> None:
-    """Have this process ended, by SIGTERM, when its parent is."""
-    _libc.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+def end_with_parent(parent: int, how: signal.Signals = signal.SIGTERM) -> None:
+    """Have this process sent a signal when its parent ends, or the thread there that made it."""
+    _libc.prctl(_PARENT_DEATH_SIGNAL, int(how))
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), how)

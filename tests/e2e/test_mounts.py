@@ -201,7 +201,7 @@ def test_no_namespace_is_entered_where_its_user_cannot_be_named() -> None:
         ["unshare", "-m", "sh", "-c", outer, "sh", *user, "true"], capture_output=True, check=False
     )
     if allowed.returncode:
-        pytest.skip(allowed.stderr.decode())
+        pytest.skip(f"/proc cannot be made read-only here: {allowed.stderr.decode()}")
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", outer, "sh", *user, sys.executable, "-c", program],
         capture_output=True,
@@ -333,7 +333,7 @@ def _as_ordinary_user(
     needed = as_user("unshare -Urm true" if user_namespaces else "true")
     allowed = subprocess.run(["unshare", "-m", "sh", "-c", needed], capture_output=True, check=False)
     if allowed.returncode:
-        pytest.skip(allowed.stderr.decode())
+        pytest.skip(f"another user may not do {needed} here: {allowed.stderr.decode()}")
     for path in (tmp_path, *tmp_path.parents):
         if os.stat(path).st_uid == os.getuid() and path != path.parent:
             path.chmod(path.stat().st_mode | 0o055)

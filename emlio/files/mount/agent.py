@@ -69,8 +69,8 @@ class Agent:
         self._detected: dict[int, int] = {}
         self._pool, self._elsewhere_bytes = 0, 0
         self._unlisted: _Ints | None = None  # the files of a new pool
-        self._files = np.flatnonzero(tree.are_files(np.arange(len(tree))) & (tree.sizes > 0))
         files = tree.are_files(np.arange(len(tree)))
+        self._files = np.flatnonzero(files & (tree.sizes > 0))
         self._tree_files, self._tree_bytes = int(np.count_nonzero(files)), int(tree.sizes[files].sum())
         self._began_ns = time.monotonic_ns()
         self._closing = False
