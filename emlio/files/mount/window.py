@@ -158,9 +158,13 @@ class Window:
         return last if self.pushed < last.stop else range(0)
 
     def drop(self) -> range:
-        """Return the positions behind the reader whose pages are to be freed, and count them as freed."""
-        ends = self.pieces.ends
-        first = int(np.searchsorted(ends, int(ends[self.seen]) - self._most_bytes // _BEHIND))
+        """Return the positions behind the reader whose pages are to be freed, and count them as freed.
+
+        Only for what comes: at the end all stays, as other readers of the order may still be in its midst.
+        """
+        ends, limit = self.pieces.ends, self._most_bytes
+        last = min(int(ends[self.seen]) + limit - limit // _BEHIND, int(ends[-1]))
+        first = int(np.searchsorted(ends, last - limit))
         begin = self.dropped
         self.dropped = max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
