@@ -34,6 +34,7 @@ class Cache:
     limit: int = LIMIT
     held: dict[tuple[int, int], int] = field(default_factory=dict)
     wires: set[tuple[int, int]] = field(default_factory=set)
+    pushed: int = 0
 
     def move(self, most: int = 1_000_000) -> None:
         """Do what the windows want, until they want nothing."""
@@ -48,6 +49,7 @@ class Cache:
                 assert 0 < size == min(self.sizes[entry] - offset, PIECE_BYTES)
                 assert offset % PIECE_BYTES == 0
                 assert withheld in (0, min(size, PAGE_BYTES))
+                self.pushed += 1
                 self.held[entry, offset] = size
                 if withheld:
                     self.wires.add((entry, offset))
@@ -95,21 +97,61 @@ def test_an_order_that_repeats_a_file_very_often_is_looked_up_as_fast() -> None:
         assert found.tolist() == [True, begin % 4 in (0, 1), begin % 4 in (2, 3)]
 
 
-@given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 3))
-def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, epochs: int) -> None:
+@given(_MANY_SIZES, st.integers(0, 2**32 - 1), st.integers(1, 3), st.booleans())
+def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, epochs: int, replaces: bool) -> None:
     windows = Windows(np.array(sizes, np.int64), LIMIT)
     cache = Cache(windows, sizes)
     random = np.random.default_rng(seed)
+    name = 0
     for _ in range(epochs):
         order = random.permutation(len(sizes))
-        name = windows.begin(order)
-        for entry, offset in _cut(order, sizes):
+        if not replaces:
+            windows.end(name)
+        name = windows.begin(order, instead_of=[name])
+        for entry, offset in _cut(order, sizes)[: int(random.integers(2 * len(sizes)))]:
             cache.move()
             assert cache.read(entry, offset), (entry, offset)
-        windows.end(name)
+    windows.end(name)
     cache.move()
     assert not cache.held
     assert not windows.held_bytes
+
+
+def test_an_order_takes_over_what_another_one_left_if_all_has_room() -> None:
+    sizes, random = [1000] * 1500 + [0] * 10, np.random.default_rng(2)
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    first = windows.begin(np.arange(1000))
+    cache.move()
+    second = windows.begin(random.permutation(1510), instead_of=[first])
+    cache.move()
+    assert cache.pushed <= 1500 + 1500 // 64 + 9, "something else than tripwires is pushed again"
+    assert set(range(1500)) == {entry for entry, _ in cache.held}
+    windows.begin(random.permutation(1200), instead_of=[second])
+    cache.move()
+    assert set(range(1200)) == {entry for entry, _ in cache.held}
+    windows.begin(np.arange(1510))
+    windows.begin(np.arange(1510))  # now the first one has no room for all
+    cache.move()
+
+
+def test_pages_that_were_kept_but_lost_are_pushed_again() -> None:
+    sizes = [1000] * 2000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    first = windows.begin(np.arange(2000))
+    cache.move()
+    windows.begin(np.arange(2000), instead_of=[first])
+    cache.move()
+    cache.held.clear()  # the kernel was short of memory
+    missed = 0
+    for entry in range(2000):
+        lost = 0 if (entry, 0) in cache.held else 4096
+        missed += bool(lost)
+        if lost or (entry, 0) in cache.wires:
+            windows.read(1, entry, 0, lost_bytes=lost)
+        cache.move()
+    assert missed <= 2000 // 8 + 9
 
 
 @given(_MANY_SIZES)

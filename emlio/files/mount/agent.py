@@ -1,7 +1,7 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from os import PathLike
 from threading import Condition, Thread
 from types import TracebackType
@@ -86,11 +86,11 @@ class Agent:
         for thread in self._threads:
             thread.start()
 
-    def hint(self, entries: _Ints) -> int:
-        """Tell the order in which files will be read from now on; return its name, for `forget`."""
+    def hint(self, entries: _Ints, *, instead_of: Collection[int] = ()) -> int:
+        """Tell the order in which files will be read from now on, which may replace others; return its name, for `forget`."""
         self._lister.list(entries, self.mount.counts().unknown)
         with self._changed:
-            name = self._windows.begin(entries)
+            name = self._windows.begin(entries, instead_of=instead_of)
             self._changed.notify_all()
         return name
 

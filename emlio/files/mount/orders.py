@@ -54,10 +54,13 @@ class Orders:
     def take_files(self, owner: str, files: npt.NDArray[np.int64]) -> None:
         """Replace an owner's order by the numbers of files."""
         with self._lock:
-            for one in [one for one in self._names if one == owner or _has_left(one, owner)]:
-                self._agent.forget(self._names.pop(one))
-            if len(files):
-                self._names[owner] = self._agent.hint(files)
+            last = {one: name for one, name in self._names.items() if one == owner or _has_left(one, owner)}
+            name = self._agent.hint(files, instead_of=last.values()) if len(files) else 0
+            for one, ended in last.items():
+                del self._names[one]
+                self._agent.forget(ended)
+            if name:
+                self._names[owner] = name
             if len(self._names) > _MOST_OWNERS:
                 self._agent.forget(self._names.pop(next(iter(self._names))))
 

@@ -4,7 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -41,7 +41,7 @@ _JUMPS: Final = 4
 _MOST_THREADS: Final = 256
 
 _LOST: Final = 8
-"""A pool ends once one in so many of its bytes was lost, and more than so many pages."""
+"""Pages are not kept for long once one in so many of their bytes was lost, and more than so many pages."""
 
 _WHOLE: Final = 1 << 40
 
@@ -67,7 +67,7 @@ class Moves:
 
 
 class Window:
-    """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`.
+    """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`, and what was kept beyond.
 
     Attributes:
         is_order: whether its reader comes to one position after the other.
@@ -80,7 +80,7 @@ class Window:
     """
 
     __slots__ = (
-        *("_doubted", "_full", "_jumps", "_part"),
+        *("_doubted", "_full", "_jumps", "_kept", "_lost_bytes", "_part"),
         *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
     )
     is_order = True
@@ -101,12 +101,50 @@ class Window:
         self.pushed: int = 0
         self._doubted: dict[int, int] = {}
         self._jumps = 0
+        self._kept: _Ints | None = None  # as `pieces.ends`, of what an order before this one left there
+        self._lost_bytes = 0
         self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
 
     @property
     def held_bytes(self) -> int:
         """The bytes of its pages, as far as they have been read or pushed."""
-        return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped])
+        kept = 0 if self._kept is None else int(self._kept[-1] - self._kept[self.pushed])
+        return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped]) + kept
+
+    @property
+    def held(self) -> range:
+        """The positions whose pages are not to be freed."""
+        return range(self.dropped, self.pushed if self._kept is None else len(self.pieces))
+
+    def are_kept(self, places: range) -> npt.NDArray[np.bool_]:
+        """Return which of these positions need not be pushed."""
+        if self._kept is None:
+            return np.zeros(len(places), np.bool_)
+        found: npt.NDArray[np.bool_] = np.diff(self._kept[places.start : places.stop + 1]) > 0
+        return found
+
+    def keep(self, others: "Collection[Window]") -> None:
+        """Take over the pages of orders that end, if all of this one has room: an epoch after the first needs no link."""
+        ends = self.pieces.ends
+        if not others or int(ends[-1]) > self._most_bytes:
+            return
+        there = np.isin(self.pieces.keys(), np.concatenate([other._there() for other in others]))
+        self._kept = np.concatenate(([0], np.cumsum(np.where(there, np.diff(ends), 0))))
+
+    def _there(self) -> _Ints:
+        places = np.zeros(len(self.pieces), np.bool_)
+        places[self.dropped : self.pushed] = True
+        return self.pieces.keys()[places | self.are_kept(range(len(places)))]
+
+    def lose(self, size: int) -> bool:
+        """Take note that bytes were there, but not when they were read; return whether that is true of many."""
+        self._lost_bytes += max(size, PAGE_BYTES)
+        return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
+
+    def give_up(self) -> range:
+        """Return the positions ahead that are freed, to be pushed once more."""
+        last, self.pushed, self._kept = self.held, self.seen, None
+        return range(self.seen, last.stop)
 
     @property
     def _most_bytes(self) -> int:
@@ -173,9 +211,11 @@ class Window:
         """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
         ends = self.pieces.ends
         end = int(np.searchsorted(ends, int(ends[self.dropped]) + self._most_bytes, side="right")) - 1
-        last = self.pushed
+        last = self.held.stop
         self.pushed = min(self.pushed, max(end, self.seen))
-        return range(self.pushed, last)
+        if end < len(self.pieces):
+            self._kept = None
+        return range(self.pushed, last) if self._kept is None else range(0)
 
     def push(self) -> range:
         """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
@@ -210,18 +250,8 @@ class Pool(Window):
     It begins as small as a window that is guessed.
     """
 
-    __slots__ = ("_lost_bytes",)
+    __slots__ = ()
     is_order = False
-
-    def __init__(self, pieces: Pieces, limit_bytes: int, *, guessed: bool = False) -> None:
-        """See the class."""
-        super().__init__(pieces, limit_bytes, guessed=guessed)
-        self._lost_bytes = 0
-
-    def lose(self, size: int) -> bool:
-        """Take note that bytes were pushed, but not there when they were read; return whether that is true of many."""
-        self._lost_bytes += max(size, PAGE_BYTES)
-        return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
 
     @property
     def _most_ahead(self) -> int:
@@ -279,24 +309,30 @@ class Windows:
     def __contains__(self, name: int) -> bool:
         return name in self._windows
 
-    def begin(self, order: _Ints, *, guessed: bool = False, is_order: bool = True) -> int:
+    def begin(
+        self, order: _Ints, *, guessed: bool = False, is_order: bool = True, instead_of: Collection[int] = ()
+    ) -> int:
         """Begin a reader's order, which may be a guess, or files without one; return the window's name.
 
-        The one that has been there longest ends if there are too many.
+        The one that has been there longest ends if there are too many. Those that it replaces leave it what it needs.
         """
+        gone = [self._windows.pop(name) for name in instead_of if name in self._windows]
         if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
         kind = Window if is_order else Pool
-        self._windows[name] = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
+        self._windows[name] = window = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
         self._share()
+        window.keep(gone)
+        for last in gone:
+            self._free(last, last.held)
         return name
 
     def end(self, name: int) -> None:
         """End a reader's order; what others do not hold is dropped. Nothing happens if it has ended."""
         window = self._windows.pop(name, None)
         if window is not None:
-            self._free(window, range(window.dropped, window.pushed))
+            self._free(window, window.held)
             self._share()
 
     def _share(self) -> None:
@@ -330,6 +366,8 @@ class Windows:
                 if not (window.is_near(place) or window.dropped <= place < window.pushed):
                     window.doubt(place)
                 self._follow(thread, name)
+                if lost_bytes and window.are_kept(range(place, place + 1))[0] and window.lose(lost_bytes):
+                    self._free(window, window.give_up())
                 self._free(window, window.move(place))
                 return True
             found |= not window.is_guess  # which may reach over all that is read elsewhere
@@ -346,8 +384,7 @@ class Windows:
             elif window.lose(lost_bytes):
                 self.end(name)
                 for other in self._windows.values():
-                    self._free(other, range(other.seen, other.pushed))
-                    other.pushed = other.seen
+                    self._free(other, other.give_up())
 
     @property
     def pool_bytes(self) -> int:
@@ -408,7 +445,7 @@ class Windows:
         """Return which pieces windows hold; one of them may be looked at up to a position only."""
         found = np.zeros(len(entries), np.bool_)
         for window in self._windows.values():
-            end = before[1] if before is not None and window is before[0] else window.pushed
+            end = before[1] if before is not None and window is before[0] else window.held.stop
             found |= window.pieces.are_between(entries, offsets, window.dropped, end)
         return found
 
@@ -416,7 +453,8 @@ class Windows:
         part = slice(places.start, places.stop)
         pieces = window.pieces
         rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], window.withheld(places)])
-        needed = (rows[2] > 0) & ~self.are_held(rows[0], rows[1], before=(window, places.start))
+        held = window.are_kept(places) | self.are_held(rows[0], rows[1], before=(window, places.start))
+        needed = (rows[2] > 0) & ~held
         return rows[:, needed | (rows[3] > 0)]
 
     def _free(self, window: Window, places: range) -> None:

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -56,7 +56,8 @@ class _Agent:
         self.names = set[int]()
         self._next = count(1)
 
-    def hint(self, _: npt.NDArray[np.int64]) -> int:
+    def hint(self, _: npt.NDArray[np.int64], *, instead_of: Collection[int]) -> int:
+        self.names.difference_update(instead_of)
         self.names.add(name := next(self._next))
         return name
 

@@ -215,9 +215,11 @@ class World:
         if name == "hint":
             owner, order = given
             numbers = np.array([self.files.tree.lookup(path) for path in order], np.int64)
-            self.agent.forget(self._orders.pop(owner, 0))
+            last = self._orders.pop(owner, 0)
             if len(numbers):
-                self._orders[owner] = self.agent.hint(numbers)
+                self._orders[owner] = self.agent.hint(numbers, instead_of=[last])
+            else:
+                self.agent.forget(last)
         elif name == "run":
             for number in range(given[0], min(sum(given), 200)):
                 self._compare(name, b"many/%03d" % number, lambda path: model.read(path, 0, 1 << 40), self._all)
