@@ -42,6 +42,7 @@ class Figures(msgspec.Struct, frozen=True):
     step_wait_ns: int
     end_wait_ns: int
     forgetting_ns: int = 0
+    machine_cpu_ns: int = 0
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -97,7 +98,7 @@ def run_job(
     end: LinkEnd,
     period: int,
     cold: Sequence[Path],
-    address: str = "",
+    addresses: Sequence[str] = (),
 ) -> Output:
     """Run a job, and read what it wrote.
 
@@ -110,7 +111,7 @@ def run_job(
         end: end of a link where it runs.
         period: steps from one barrier to the next; 0 for none in an epoch.
         cold: folders that leave the page cache before each epoch.
-        address: of the data, for "emlio".
+        addresses: of the data, for "emlio": each rank's, in turns.
 
     Raises:
         TransportError: a rank failed.
@@ -138,7 +139,7 @@ def run_job(
         uses=stock.removeprefix("py") if loader == "stock" else "",
         period=period,
         cold=cold,
-        variables={"EMLIO_DLIO_ADDRESS": address} if loader == "emlio" else {},
+        addresses=addresses,
     )
     return _read(task, out, ours=loader == "emlio")
 
@@ -154,7 +155,7 @@ def _mpirun(
     generates: bool = False,
     period: int = 1,
     cold: Sequence[Path] = (),
-    variables: Mapping[str, str] = {},
+    addresses: Sequence[str] = (),
 ) -> None:
     python = environment_python(ENVIRONMENT, cache)
     if python is None:
@@ -166,11 +167,12 @@ def _mpirun(
         "generates": task.format if generates else "",
         "period": period,
         "cold": [str(one) for one in cold],
+        "addresses": list(addresses),
     }
     command = [str(python.with_name("mpirun")), "--oversubscribe", "-n", str(ranks)]
     command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command += [str(python), "-P", str(_RANK), msgspec.json.encode(order).decode()]
-    settings = {"DFTRACER_ENABLE": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "HYDRA_FULL_ERROR": "1", **variables}
+    settings = {"DFTRACER_ENABLE": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "HYDRA_FULL_ERROR": "1"}
     with Child("DLIO", end.command(["env", *(f"{name}={value}" for name, value in settings.items()), *command])) as job:
         computing_s = task.epochs * task.size.steps * task.step_s
         job.rest(_START_S + _SLOWEST * computing_s)

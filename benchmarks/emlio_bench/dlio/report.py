@@ -12,14 +12,14 @@ from emlio_bench.harness.results import Figure, Results, Run, figure, neighbours
 from emlio_bench.harness.spread import Value, spread, text
 from emlio_bench.race.run.joules import Energy
 
-__all__ = ["LABEL", "dlio_figures", "dlio_parts", "draw_dlio", "scenario_name", "values_of"]
+__all__ = ["AU", "LABEL", "dlio_figures", "dlio_parts", "draw_dlio", "scenario_name", "values_of"]
 
 LABEL: Final = "AU as computed by DLIO, unverified, not an MLPerf result"
-_AU: Final = "AU, %"
+AU: Final = "AU, %"
 _AU_MEASURED: Final = "AU v2, %"
 _SHARE: Final = "/ no-io"
 _ROW: Final = (
-    (_AU, "AU"),
+    (AU, "AU"),
     (_AU_MEASURED, "AU v2"),
     ("samples/s", "samples/s"),
     ("samples/s with pauses", "with pauses"),
@@ -29,6 +29,8 @@ _ROW: Final = (
     ("epoch barrier, s", "epoch barrier, s"),
     ("training, CPU s", "training, CPU s"),
     ("storage, CPU s", "storage"),
+    ("machine, cores", "cores busy"),
+    ("stalled, s", "stalled, s"),
     ("energy, J", "J"),
     ("verified records", "verified records"),
     ("MB/s", "MB/s"),
@@ -42,7 +44,8 @@ _READING: Final = (
     "measured. Both leave out the first step of each epoch; 'first batch' is its wait. 'data wait' and 'barrier wait' are of a "
     "step, in ms, over ranks. 'with pauses' also counts the time between epochs, without that of emptying the page cache. "
     "CPU seconds are from before the first wait to "
-    "the end; those of training are without what MPI burns in barriers, and with sshfs where it serves a mount. Verified "
+    "the end; those of training are without what MPI burns in barriers, and with sshfs where it serves a mount. 'cores busy' "
+    "is all that ran on the machine, with those barriers, the emulated link and the kernel. Verified "
     "records passed their CRC32C at the rank: DLIO's own loaders verify none, and hand out one random picture for every "
     "record. EMLIO's ranks see empty files where DLIO lists the data."
 )
@@ -56,7 +59,7 @@ def scenario_name(task: Task, rtt_ns: int, period: int) -> str:
 
 
 def values_of(
-    task: Task, output: Output, *, training_ns: int, storage_ns: int, energy: Energy | None
+    task: Task, output: Output, *, training_ns: int, storage_ns: int, energy: Energy | None, stalled_s: float = 0.0
 ) -> dict[str, Value]:
     """Return the values of a run.
 
@@ -66,13 +69,15 @@ def values_of(
         training_ns: processor time of ranks, their workers and clients.
         storage_ns: processor time of servers.
         energy: of the run, if it was recorded.
+        stalled_s: how long a daemon stood still.
     """
     epochs = [epoch for rank in output.epochs for epoch in rank]
     steps = task.size.steps * task.epochs
     samples = steps * task.size.batch * task.ranks
+    rank_0 = output.figures[0]
     elapsed_s = max(one.ended_ns - one.begun_ns - one.forgetting_ns for one in output.figures) / 1e9
     found = {
-        _AU: mean([one.au_nominal for one in epochs]),
+        AU: mean([one.au_nominal for one in epochs]),
         _AU_MEASURED: mean([one.au_measured for one in epochs]),
         "samples/s": task.ranks * mean([task.size.steps * task.size.batch / one.elapsed for one in epochs]),
         "samples/s with pauses": samples / elapsed_s,
@@ -82,7 +87,10 @@ def values_of(
         "epoch barrier, s": mean([one.end_wait_ns for one in output.figures]) / 1e9 / task.epochs,
         "training, CPU s": training_ns / 1e9,
         "storage, CPU s": storage_ns / 1e9,
+        "machine, cores": rank_0.machine_cpu_ns / (rank_0.ended_ns - rank_0.begun_ns),
     }
+    if stalled_s:
+        found["stalled, s"] = stalled_s
     if energy is not None:
         found["energy, J"] = energy.joules
     if output.counts:
@@ -116,7 +124,7 @@ def dlio_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
 
 def _shares(runs: Sequence[Run], name: str) -> tuple[float, ...]:
     pairs = neighbours(runs, name, "no-io")
-    return ratio_values(*([pair[side].value(_AU) for pair in pairs] for side in (0, 1)))
+    return ratio_values(*([pair[side].value(AU) for pair in pairs] for side in (0, 1)))
 
 
 def _scenarios(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
@@ -147,7 +155,7 @@ def _table(scenario: str, runs: Sequence[Run]) -> Table:
         own = [run for run in runs if run.subject == name]
         shares = _shares(runs, name)
         cells = [
-            text(spread([run.values[quantity] for run in own]), spread=quantity == _AU)
+            text(spread([run.values[quantity] for run in own]), spread=quantity == AU)
             if quantity in own[0].values
             else ""
             for quantity, _ in _ROW
@@ -163,7 +171,7 @@ def draw_dlio(results: Results) -> Any:
             scenario,
             LABEL,
             [
-                (name, name, spread([run.values[_AU] for run in runs if run.subject == name]))
+                (name, name, spread([run.values[AU] for run in runs if run.subject == name]))
                 for name in dict.fromkeys(run.subject for run in runs)
             ],
         )

@@ -1,9 +1,9 @@
 """`emlio-bench dlio`: DLIO's no-I/O loader, its own loaders on a disk and on a remote folder, and EMLIO's, in turns."""
 
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,13 +18,15 @@ from emlio.settings import option
 from emlio.units import format_size
 from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_job
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, scenario_name, values_of
+from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
+from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.workloads import ACCELERATORS, FORMATS, INDEXED, SCALES, WORKLOADS, Task
 from emlio_bench.harness.command import Command, CommonSettings, World
 from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
-from emlio_bench.harness.results import Results, Run, results_of, rtt_text
+from emlio_bench.harness.results import Figure, Results, Run, results_of, rtt_text
 from emlio_bench.harness.rounds import rotated
-from emlio_bench.harness.sides import running_daemon
+from emlio_bench.harness.sides import RunningDaemon, running_daemon
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkSpec
 from emlio_bench.race.consumers.mounted import mounted
@@ -46,6 +48,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
 
 _ROOM: Final = 1.1
 _ROWS: Final = "rows"
+_MOST_STALLED: Final = 90
 
 
 def _period(value: Any) -> int:
@@ -55,6 +58,13 @@ def _period(value: Any) -> int:
     if not str(value).isdigit() or int(value) < 1:
         raise ConfigError(f"must be step, epoch or a number of steps, got {value!r}")
     return int(value)
+
+
+def _part(value: Any) -> float:
+    text = str(value)
+    if not text.endswith("%") or not text[:-1].isdigit() or not 1 <= int(text[:-1]) <= _MOST_STALLED:
+        raise ConfigError(f"must be from 1% to {_MOST_STALLED}%, got {value!r}")
+    return int(text[:-1]) / 100
 
 
 def _steps(value: Any) -> int:
@@ -81,22 +91,42 @@ class DlioSettings(CommonSettings):
         parse=_period,
         metavar="WHEN",
     )
+    stall: float = option(
+        0.0,
+        "stop the daemon of rank 0 for the length of a step, at random, for this part of the time, such as 10% (default: never)",
+        parse=_part,
+        metavar="PART",
+    )
+    search: bool = flag("find how many accelerators, up to --ranks, each subject feeds at an AU of 90 %")
     subjects: tuple[str, ...] = names(tuple(SUBJECTS), "who is measured")
     warm: bool = flag("keep the data in the page cache")
     repeats: int = count(3, "rounds; one run of each subject in each")
     cache: Path | None = folder("folder of environments (default: ~/.cache/emlio-bench)")
 
+    def __post_init__(self) -> None:
+        super(DlioSettings, self).__post_init__()  # a class with slots is not the one that super() knows
+        if self.search and WORKLOADS[self.workload].batches_per_file is None:
+            raise ConfigError(f"--search needs a workload of several files, {self.workload} has one")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """The surroundings that runs of a scenario share: the task, its data and placeholders, the link, and the cache."""
+    """The surroundings that runs of a scenario share: the task, its data and placeholders, the link, the cache, and joules."""
 
     task: Task
     data: Path
     placeholders: Path
     link: Link
+    rtt_ns: int
     cache: Path
     settings: DlioSettings
+    scratch: Path
+    joules: Joules | None
+
+    @property
+    def scenario(self) -> str:
+        """Its name."""
+        return scenario_name(self.task, self.rtt_ns, self.settings.barrier)
 
 
 def run_dlio(settings: DlioSettings, world: World) -> Results:
@@ -118,28 +148,71 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
     told = {**_told(task, settings), "left out": left_out}
     rounds = 1 if settings.quick else settings.repeats
     runs: list[Run] = []
-    with TemporaryDirectory(prefix="emlio-bench-dlio-") as scratch, data_root(settings.data) as root:
-        data = _made(task, root, cache)
-        placeholders = _placeholders(task, data, Path(scratch))
-        joules = Joules(Path(scratch)) if not settings.quick else None
-        with ExitStack() as stack:
-            if joules is not None:
-                stack.enter_context(joules)
-                joules.rest()
-            for rtt_ns in settings.rtt:
-                scenario = scenario_name(task, rtt_ns, settings.barrier)
-                link = stack.enter_context(open_link(LinkSpec(rtt_ns=rtt_ns)))
-                place = _Place(
-                    task=task, data=data, placeholders=placeholders, link=link, cache=cache, settings=settings
-                )
-                with Progress(scenario, rounds * len(subjects)) as bar:
-                    for number in range(rounds):
-                        for turn, name in enumerate(rotated(subjects, number)):
-                            with TemporaryDirectory(prefix=f"{name}-", dir=scratch) as out:
-                                runs.append(_run(scenario, name, place, Path(out), joules, number, turn))
-                            bar.add(1)
+    fed: list[Figure] = []
+    with TemporaryDirectory(prefix="emlio-bench-dlio-") as name, data_root(settings.data) as root, ExitStack() as stack:
+        scratch, data = Path(name), _made(task, root, cache)
+        joules = None if settings.quick else stack.enter_context(Joules(scratch))
+        if joules is not None:
+            joules.rest()
+        for rtt_ns in settings.rtt:
+            place = _Place(
+                task=task,
+                data=data,
+                placeholders=_placeholders(task, data, scratch / rtt_text(rtt_ns)),
+                link=stack.enter_context(open_link(LinkSpec(rtt_ns=rtt_ns))),
+                rtt_ns=rtt_ns,
+                cache=cache,
+                settings=settings,
+                scratch=scratch,
+                joules=joules,
+            )
+            found, fed_here = (
+                _searched(place, subjects, rounds) if settings.search else (_turns(place, subjects, rounds), [])
+            )
+            runs += found
+            fed += fed_here
     bounded = not settings.quick and task.scale == "fit"
-    return results_of("dlio", told, dlio_figures(runs, bounded=bounded), runs)
+    figures = fed if settings.search else dlio_figures(runs, bounded=bounded)
+    return results_of("dlio", told, figures, runs)
+
+
+def _turns(place: _Place, subjects: Sequence[str], rounds: int) -> list[Run]:
+    """Run each subject once in each round."""
+    runs: list[Run] = []
+    with Progress(place.scenario, rounds * len(subjects)) as bar:
+        for number in range(rounds):
+            for turn, name in enumerate(rotated(subjects, number)):
+                runs.append(_run(name, place, number, turn))
+                bar.add(1)
+    return runs
+
+
+def _searched(place: _Place, subjects: Sequence[str], rounds: int) -> tuple[list[Run], list[Figure]]:
+    """Find for each subject the greatest number of ranks that it feeds."""
+    runs: list[Run] = []
+    counts: dict[str, int] = {}
+    for name in subjects:
+        with Progress(f"{name}, up to {place.scenario}", place.task.ranks.bit_length() * rounds) as bar:
+
+            def feeds(ranks: int, name: str = name, bar: Progress = bar) -> bool:
+                part = _part_of(place, ranks)
+                tried: list[Run] = []
+                for number in range(rounds):
+                    tried.append(_run(name, part, number, 0))
+                    bar.add(1)
+                    if is_decided(tried, rounds):
+                        break
+                runs.extend(tried)
+                return is_fed(tried)
+
+            counts[name] = greatest(place.task.ranks, feeds)
+    return runs, search_figures(place.scenario, counts)
+
+
+def _part_of(place: _Place, ranks: int) -> _Place:
+    task = replace(place.task, ranks=ranks)
+    data = part_of(place.data, task, place.task)
+    return replace(place, task=task, data=data, placeholders=_placeholders(task, data, place.scratch / f"x{ranks}"))
 
 
 def _told(task: Task, settings: DlioSettings) -> dict[str, object]:
@@ -153,9 +226,18 @@ def _told(task: Task, settings: DlioSettings) -> dict[str, object]:
         "ranks": task.ranks,
         "steps": f"{task.size.steps} of an epoch and rank, {task.epochs} epochs",
         "barrier": {0: "epoch", 1: "step"}.get(settings.barrier, f"every {settings.barrier} steps"),
+        **({"stall": _stall_text(settings)} if settings.stall else {}),
         "cache": "warm" if settings.warm else "cold: data leave the page cache before each epoch",
         "round trips": tuple(map(rtt_text, settings.rtt)),
     }
+
+
+def _stall_text(settings: DlioSettings) -> str:
+    au = utilisation_without_reading_ahead(settings.stall, settings.ranks, settings.barrier)
+    return (
+        f"the daemon of rank 0 stands still for {settings.stall:.0%} of all steps' lengths, at random: AU would be {au:.1f} % "
+        "without reading ahead"
+    )
 
 
 def _make_environments(task: Task, cache: Path, world: World) -> None:
@@ -197,38 +279,61 @@ def _write_rows(task: Task, data: Path) -> None:
     rows.flush()
 
 
-def _placeholders(task: Task, data: Path, scratch: Path) -> Path:
+def _placeholders(task: Task, data: Path, folder: Path) -> Path:
     """Return a folder with empty files of the same names: DLIO lists a folder even where its loader opens none."""
-    folder = scratch / "placeholders"
     for name in ("train", "valid"):
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
     for path in (data / "train").glob(f"*.{task.format}"):
         (folder / "train" / path.name).touch()
     return folder
 
 
-def _run(scenario: str, name: str, place: _Place, out: Path, joules: Joules | None, number: int, turn: int) -> Run:
-    made = partial(Run, scenario=scenario, subject=name, round=number, place=turn)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """The data as a subject sees them.
+
+    Attributes:
+        folder: DLIO's data folder.
+        addresses: of EMLIO's daemons, for each rank in turns.
+        servers: processes that serve.
+        clients: processes of a mount.
+        stalled_s: returns how long a server stood still.
+    """
+
+    folder: Path
+    addresses: tuple[str, ...] = ()
+    servers: frozenset[int] = frozenset()
+    clients: frozenset[int] = frozenset()
+    stalled_s: Callable[[], float] = float
+
+
+def _run(name: str, place: _Place, number: int, turn: int) -> Run:
+    made = partial(Run, scenario=place.scenario, subject=name, round=number, place=turn)
     try:
-        with _seen(name, place, out) as (folder, address, servers, clients):
-            before = trees_cpu_ns(servers), trees_cpu_ns(clients)
-            output = run_job(
-                place.task,
-                SUBJECTS[name],
-                folder,
-                out / "written",
-                cache=place.cache,
-                end=place.link.training,
-                period=place.settings.barrier,
-                cold=() if place.settings.warm else list({place.data, folder}),
-                address=address,
-            )
-            storage_ns, client_ns = trees_cpu_ns(servers) - before[0], trees_cpu_ns(clients) - before[1]
+        with TemporaryDirectory(prefix=f"{name}-", dir=place.scratch) as scratch:
+            out = Path(scratch)
+            with _seen(name, place, out, number) as seen:
+                before = trees_cpu_ns(seen.servers), trees_cpu_ns(seen.clients)
+                output = run_job(
+                    place.task,
+                    SUBJECTS[name],
+                    seen.folder,
+                    out / "written",
+                    cache=place.cache,
+                    end=place.link.training,
+                    period=place.settings.barrier,
+                    cold=() if place.settings.warm else list({place.data, seen.folder}),
+                    addresses=seen.addresses,
+                )
+                storage_ns, client_ns = trees_cpu_ns(seen.servers) - before[0], trees_cpu_ns(seen.clients) - before[1]
+                stalled_s = seen.stalled_s()
     except TransportError as error:
         return made(failure=str(error))
     training_ns = client_ns + sum(one.cpu_ns for one in output.figures)
-    energy = _energy(joules, output, training_ns, storage_ns)
-    values = values_of(place.task, output, training_ns=training_ns, storage_ns=storage_ns, energy=energy)
+    energy = _energy(place.joules, output, training_ns, storage_ns)
+    values = values_of(
+        place.task, output, training_ns=training_ns, storage_ns=storage_ns, energy=energy, stalled_s=stalled_s
+    )
     words = {"energy": "" if energy is None else energy.told, "said": "; ".join(one.said for one in output.counts)}
     return made(values=values, words=words)
 
@@ -242,30 +347,36 @@ def _energy(joules: Joules | None, output: Output, training_ns: int, storage_ns:
 
 
 @contextmanager
-def _seen(
-    name: str, place: _Place, out: Path
-) -> Generator[tuple[Path, str, frozenset[int], frozenset[int]], None, None]:
-    """Serve the data to a subject; yield DLIO's data folder, our address, and the processes of servers and clients."""
-    others: frozenset[int] = frozenset()
+def _seen(name: str, place: _Place, out: Path, number: int) -> Generator[_Seen]:
+    """Serve the data to a subject while the block lasts."""
+    others = children()
     with ExitStack() as stack:
-        folder, address, servers = place.placeholders, "", others
-        if name == "stock-local":
-            folder = place.data
-        elif name == "emlio":
-            others = children()
-            flags = ("--cache-dir", str(out / "indexes"), *(() if place.settings.warm else ("--io", "direct")))
-            dataset = place.data / (f"{_ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
-            address = stack.enter_context(running_daemon(dataset, flags, link=place.link)).address
-            servers = children() - others
+        if name == "emlio":
+            daemons = [_daemon(place, out / "indexes", stack)]
+            stall = place.settings.stall
+            if stall and place.task.ranks > 1:  # the others read from another daemon
+                daemons += [_daemon(place, out / "more", stack)] * (place.task.ranks - 1)
+            stalled_s = stack.enter_context(stalled(daemons[0].pid, stall, place.task.step_s, number))
+            yield _Seen(
+                folder=place.placeholders,
+                addresses=tuple(one.address for one in daemons),
+                servers=children() - others,
+                stalled_s=stalled_s,
+            )
         elif name == "stock-remote":
-            others = children()
             url = stack.enter_context(serving_mount(place.data, place.link, place.cache))
             servers = children() - others
             order = {"url": url, "folder": str(out / "remote"), "options": {"mount": "tuned"}}
             folder = Path(stack.enter_context(mounted(order, place.link.training.command))["url"])
-            yield folder, address, servers, children() - others - servers
-            return
-        yield folder, address, servers, frozenset()
+            yield _Seen(folder=folder, servers=servers, clients=children() - others - servers)
+        else:
+            yield _Seen(folder=place.data if name == "stock-local" else place.placeholders)
+
+
+def _daemon(place: _Place, indexes: Path, stack: ExitStack) -> RunningDaemon:
+    flags = ("--cache-dir", str(indexes), *(() if place.settings.warm else ("--io", "direct")))
+    dataset = place.data / (f"{_ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
+    return stack.enter_context(running_daemon(dataset, flags, link=place.link))
 
 
 COMMAND: Final = Command(

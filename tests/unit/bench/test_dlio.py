@@ -1,5 +1,9 @@
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from emlio.errors import ConfigError, TransportError
@@ -7,6 +11,8 @@ from emlio_bench.cli import main
 from emlio_bench.dlio.job import Counts, Figures, Output, check_delivered
 from emlio_bench.dlio.rank import Barriers
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, values_of
+from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
+from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.utilisation import RankEpoch, read_epochs
 from emlio_bench.dlio.workloads import ACCELERATORS, SCALES, WORKLOADS, Task
 from emlio_bench.harness.report import text_page
@@ -93,15 +99,21 @@ def test_a_run_in_which_dlio_took_its_own_loader_or_a_rank_was_short_fails() -> 
 
 
 class Communicator:
-    """Counts barriers."""
+    """Counts barriers, each of which takes two looks."""
 
     size = 2
 
     def __init__(self) -> None:
         self.barriers = 0
+        self._looks = 0
 
-    def barrier(self) -> None:
+    def Ibarrier(self) -> "Communicator":
         self.barriers += 1
+        return self
+
+    def Test(self) -> bool:
+        self._looks += 1
+        return self._looks % 2 == 0
 
 
 @pytest.mark.parametrize(("period", "in_steps"), [(1, 6), (0, 0), (2, 3), (4, 1)])
@@ -142,8 +154,83 @@ def test_a_report_gives_au_as_a_share_of_the_loader_that_reads_nothing() -> None
     assert runs[1].values["barrier wait, ms a step"] == Value(value=2)
 
 
+def run(au: float | None, number: int = 0) -> Run:
+    values = {} if au is None else {"AU, %": Value(value=au)}
+    failure = "it fell" if au is None else None
+    return Run(scenario="here", subject="emlio", round=number, place=0, values=values, failure=failure)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 8])
+def test_the_greatest_number_of_accelerators_is_found_in_few_trials(most: int) -> None:
+    for answer in range(most + 1):
+        tried: list[int] = []
+
+        def feeds(ranks: int, answer: int = answer, tried: list[int] = tried) -> bool:
+            tried.append(ranks)
+            return ranks <= answer
+
+        assert greatest(most, feeds) == answer
+        assert len(tried) <= most.bit_length()
+
+
+def test_the_median_decides_and_a_run_that_failed_feeds_nothing() -> None:
+    assert is_fed([run(91), run(20), run(90)])
+    assert not is_fed([run(91), run(None), run(89.9)])
+    assert is_decided([run(91), run(95)], 3)
+    assert not is_decided([run(91), run(None)], 3)
+    assert is_decided([run(None)], 1)
+    own, ratio = search_figures("here", {"emlio": 5, "stock-local": 2})[::2]
+    assert (own.values, ratio.values, ratio.at_least) == ((5,), (2.5,), 2)
+    assert len(search_figures("here", {"emlio": 5, "stock-local": 0})) == 2
+
+
+def test_fewer_ranks_read_a_part_of_the_same_files(tmp_path: Path) -> None:
+    whole, fewer = task(ranks=4), task(ranks=3)
+    data = tmp_path / whole.folder
+    (data / "train").mkdir(parents=True)
+    for number in range(whole.files):
+        (data / "train" / f"img_{number:04}.npz").write_bytes(b"%d" % number)
+    assert part_of(data, whole, whole) == data
+    made = part_of(data, fewer, whole)
+    assert part_of(data, fewer, whole) == made == tmp_path / fewer.folder
+    files = sorted((made / "train").iterdir())
+    assert len(files) == fewer.files < whole.files
+    assert all(path.samefile(data / "train" / path.name) for path in files)
+    assert (made / "valid").is_dir()
+
+
+def test_a_process_stands_still_for_the_part_of_the_time_and_runs_on_afterwards() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            with stalled(process.pid, 0.9, 0.002, 1) as stalled_s:
+                until = time.monotonic() + 30
+                while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until:
+                    time.sleep(0.001)
+                assert time.monotonic() < until, "it never stood still"
+            assert psutil.Process(process.pid).status() != psutil.STATUS_STOPPED
+            assert stalled_s() > 0
+            with stalled(process.pid, 0.0, 0.002, 1) as stalled_s:
+                assert not stalled_s()
+        finally:
+            process.kill()
+
+
+def test_theory_of_stalls_without_reading_ahead() -> None:
+    assert utilisation_without_reading_ahead(0.1, 1, 1) == pytest.approx(100 / 1.1)
+    assert utilisation_without_reading_ahead(0.1, 4, 20) == pytest.approx(100 / 1.1)
+    assert utilisation_without_reading_ahead(0.1, 4, 0) == pytest.approx((300 + 100 / 1.1) / 4)
+
+
 @pytest.mark.parametrize(
-    "argv", [["--barrier", "0"], ["--workload", "dlrm"], ["--steps", "1"], ["--accelerator", "v100"]]
+    "argv",
+    [
+        ["--barrier", "0"],
+        ["--workload", "dlrm"],
+        ["--steps", "1"],
+        ["--accelerator", "v100"],
+        ["--stall", "0.1"],
+        ["--search", "--workload", "megatron"],
+    ],
 )
 def test_bad_values_are_named(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dlio", *argv]) == 2
