@@ -8,6 +8,7 @@ DLIO hands its plug-ins no options, so environment variables configure it: EMLIO
 # pyright: reportMissingImports=false
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import os
+import time
 import traceback
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,7 +127,8 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
 
 
 def _made(loader: EmlioLoader, batches: Iterator[Any]) -> tuple[Any, LoaderStats]:
-    """Return the next batch, None after the last, and the figures with it."""
+    """Return the next batch, None after the last, and the figures with it. The step that begins now comes first."""
+    time.sleep(_FIRST_S)
     return next(batches, None), loader.stats()
 
 
@@ -162,6 +164,8 @@ def counts_name(dataset_type: str, rank: int) -> str:
 
 
 _PREFIX: Final = "EMLIO_DLIO_"
+_FIRST_S: Final = 0.001
+"""Ranks of one host begin a step at once: if they all made batches then, steps would wait for a processor."""
 
 
 @contextmanager
