@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.cli.own_namespace import end_with_parent
-from emlio.files.mount.mounting import device_numbers, force
+from emlio.files.mount.mounting import MountId, force, mounts_at
 
 __all__ = ["guarded"]
 
@@ -20,8 +20,8 @@ _MOST_DESCRIPTORS: Final = 1 << 20
 
 
 @contextmanager
-def guarded() -> Generator[Callable[[str, int], None]]:
-    """Yield what must be told the directory and the device number of a mount; the guard ends with the context.
+def guarded() -> Generator[Callable[[str, MountId], None]]:
+    """Yield what must be told the directory of a mount, and which one it is; the guard ends with the context.
 
     This thread must live as long as the process: the kernel tells the guard when it ends. It should be the only one yet.
     """
@@ -36,8 +36,8 @@ def guarded() -> Generator[Callable[[str, int], None]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(heard)
 
-    def tell(directory: str, device: int) -> None:
-        os.write(told, b"%d %s" % (device, os.fsencode(directory)))
+    def tell(directory: str, mounted: MountId) -> None:
+        os.write(told, b"%d %d %d %s" % (*mounted, os.fsencode(directory)))
 
     try:
         yield tell
@@ -51,21 +51,26 @@ def guarded() -> Generator[Callable[[str, int], None]]:
 def _watch(heard: int, parent: int) -> None:
     """Wait for the end of the parent's thread, and end its connection. Does not return."""
     with suppress(BaseException):
+        os.setsid()  # what ends all of a group, as a shell does, must not end both
         end_with_parent(parent, signal.SIGUSR2)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of a terminal, or for all of a group
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
         os.dup2(heard, 3)
         os.closerange(4, min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
         os.set_blocking(3, False)
         signal.sigwait({signal.SIGUSR2})
-        device, _, directory = os.read(3, 1 << 16).partition(b" ")
-        if int(device) in device_numbers(os.fsdecode(directory)):
-            _end(os.fsdecode(directory), int(device))
+        *numbers, directory = os.read(3, 1 << 16).split(b" ", 3)
+        _end(os.fsdecode(directory), MountId(*map(int, numbers)))
     os._exit(0)
 
 
-def _end(directory: str, device: int) -> None:
+def _end(directory: str, wanted: MountId) -> None:
+    """End the connection of a mount, if it is there still: another one may have its numbers by now."""
+    found = mounts_at(directory)
+    if not any(wanted.may_be(one) for one in found):
+        return
     try:
-        Path(f"/sys/fs/fuse/connections/{os.minor(device)}/abort").write_text("1", encoding="ascii")
+        Path(f"/sys/fs/fuse/connections/{os.minor(wanted.device)}/abort").write_text("1", encoding="ascii")
     except OSError:  # not mounted, as in some containers
-        force(directory)
+        if wanted.may_be(found[-1]):  # else another one hides it, which this would end
+            force(directory)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.files.mount.mounting import device_number
+from emlio.files.mount.mounting import mounts_at
 from emlio_testing.mounted_trees import mount_is_refused
 from emlio_testing.ordinary_user import USER, as_user, cannot_become_user, prepare
 from emlio_testing.ports import free_ports
@@ -59,7 +59,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     made = tmp_path / "seen"
     made.mkdir()
     yield made
-    if device_number(str(made)) is not None:
+    if mounts_at(str(made)):
         subprocess.run(["umount", "-l", made], check=False)
         pytest.fail("it is still mounted")
 
@@ -392,4 +392,4 @@ def test_nothing_of_it_is_left(tmp_path: Path, folder: Path, directory: Path) ->
         where = f"{daemon.address('x')}={directory}"
         assert _run("run", where, "--", "true", environment={"TMPDIR": str(tmp_path)}).returncode == 0
         assert not list(tmp_path.glob("emlio-run-*"))
-        assert device_number(str(directory)) is None
+        assert not mounts_at(str(directory))

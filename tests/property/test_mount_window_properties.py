@@ -35,6 +35,7 @@ class Cache:
     held: dict[tuple[int, int], int] = field(default_factory=dict)
     wires: set[tuple[int, int]] = field(default_factory=set)
     pushed: int = 0
+    lost: bool = False
 
     def move(self, most: int = 1_000_000) -> None:
         """Do what the windows want, until they want nothing."""
@@ -53,7 +54,9 @@ class Cache:
                 self.held[entry, offset] = size
                 if withheld:
                     self.wires.add((entry, offset))
-            assert sum(map(_pages, self.held.values())) <= self.windows.held_bytes <= self.limit
+            pages = sum(map(_pages, self.held.values()))
+            assert pages <= self.windows.held_bytes <= self.limit
+            assert pages == self.windows.there_bytes or self.lost
 
     def read(self, entry: int, offset: int, thread: int = 1) -> bool:
         """Read a piece; return whether its bytes were there."""
@@ -144,6 +147,7 @@ def test_pages_that_were_kept_but_lost_are_pushed_again() -> None:
     windows.begin(np.arange(2000), instead_of=[first])
     cache.move()
     cache.held.clear()  # the kernel was short of memory
+    cache.lost = True
     missed = 0
     for entry in range(2000):
         lost = 0 if (entry, 0) in cache.held else 4096
@@ -152,6 +156,65 @@ def test_pages_that_were_kept_but_lost_are_pushed_again() -> None:
             windows.read(1, entry, 0, lost_bytes=lost)
         cache.move()
     assert missed <= 2000 // 8 + 9
+
+
+def test_orders_of_the_same_files_of_which_one_is_replaced_before_all_is_pushed_are_pushed_whole() -> None:
+    sizes, random = [1000] * 4000, np.random.default_rng(1)
+    windows = Windows(np.array(sizes, np.int64), 2 * LIMIT)
+    cache = Cache(windows, sizes, limit=2 * LIMIT)
+    first = windows.begin(random.permutation(4000))
+    cache.move(1)
+    windows.begin(random.permutation(4000), instead_of=[first])
+    windows.begin(random.permutation(4000))
+    cache.move()
+    assert len(cache.held) == 4000
+
+
+def test_what_was_jumped_over_or_freed_is_pushed_for_the_next_order() -> None:
+    """A reader that resumes its epoch, and one beside whom another one begins and ends, both where all has room."""
+    sizes = [1000] * 4000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    name = windows.begin(np.arange(4000))
+    for entry in range(3000, 4000):
+        cache.read(entry, 0)
+        cache.held.pop((entry, 0), None)
+        windows.left(np.array([entry]), np.array([0]))
+    other = windows.begin(np.arange(10))
+    cache.move()
+    windows.end(other)
+    windows.begin(np.arange(4000), instead_of=[name])
+    for entry in range(4000):
+        cache.move()
+        assert cache.read(entry, 0)
+
+
+@pytest.mark.parametrize("batch", [32, 64])
+def test_workers_that_read_batches_in_turns_are_readers_of_one_order(batch: int) -> None:
+    """As those of a DataLoader: eight, each two batches ahead at most; some are late, and the order is right."""
+    workers, prefetch = 8, 2
+    sizes, random = [100_000] * 4000, np.random.default_rng(1)
+    limit = 32 * LEAST_WINDOW_BYTES
+    windows = Windows(np.array(sizes, np.int64), limit)
+    cache = Cache(windows, sizes, limit=limit)
+    order = random.permutation(len(sizes)).tolist()
+    windows.begin(np.array(order))
+    cache.move()
+    batches = [order[begin : begin + batch][::-1] for begin in range(0, len(order), batch)]
+    now, done, missed = list(range(workers)), 0, 0
+    while done < len(batches):
+        worker = int(random.integers(workers))
+        if now[worker] >= min(len(batches), done + workers * prefetch):
+            continue
+        missed += not cache.read(batches[now[worker]].pop(), 0, worker)
+        cache.move(1)
+        if not batches[now[worker]]:
+            now[worker] += workers
+        while done < len(batches) and not batches[done]:
+            done += 1
+    assert not any(window.is_guess for window in windows.all())
+    assert missed < len(sizes) // 8
+    assert cache.pushed < 2 * len(sizes)
 
 
 @given(_MANY_SIZES)

@@ -104,7 +104,7 @@ class Agent:
     def held_bytes(self) -> int:
         """The bytes of the pages of all windows."""
         with self._changed:
-            return self._windows.held_bytes
+            return self._windows.there_bytes
 
     def figures(self, address: str) -> MountFigures:
         """Return what was done until now, for the mount of this dataset."""
@@ -114,7 +114,7 @@ class Agent:
                 (window.is_order, OrderFigures(pieces=len(window.pieces), read=window.seen, pushed=window.pushed))
                 for window in self._windows.all()
             ]
-            held_bytes = self._windows.held_bytes
+            held_bytes = self._windows.there_bytes
         return MountFigures(
             address=address,
             directory=self.mount.directory,
@@ -236,7 +236,7 @@ class Agent:
             moved = entries[part][good], offsets[part][good]
             self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
             with self._changed:
-                passed = np.stack(moved)[:, ~self._windows.are_held(*moved)]
+                passed = self._windows.left(*moved)
                 self._leaving.append(passed)
             self._drop(passed)  # the window has moved on meanwhile, or has ended
 

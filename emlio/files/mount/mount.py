@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from emlio.errors import ClosedError, FileError
 from emlio.files.mount.failures import Failures
-from emlio.files.mount.mounting import attach, detach, device_number, device_numbers
+from emlio.files.mount.mounting import MountId, attach, detach, mounts_at
 from emlio.files.mount.source import Source
 from emlio.native.fuse import Counts, FuseSession, Miss
 from emlio.store.tree import Tree
@@ -49,7 +49,7 @@ class Mount:
 
     Attributes:
         directory: where it is, without links.
-        number: of its device.
+        number: its numbers.
         on_reads: is told what the kernel asked for.
         failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
@@ -82,13 +82,14 @@ class Mount:
         self._calls = 0
         self._closed = False
         self._device = attach(self.directory)
+        self.number = next(reversed(mounts_at(self.directory)), MountId(0, 0))
         try:
             self._session = FuseSession(
                 tree, self._device, uid=os.getuid(), gid=os.getgid(), limit_ms=int(limit_s * 1000)
             )
         except OSError as error:
             os.close(self._device)  # which ends the file system
-            detach(self.directory, device_number(self.directory) or 0)
+            detach(self.directory, self.number)
             raise FileError(
                 f"cannot mount at {self.directory}: {error.strerror}",
                 errno=error.errno or errno.EINVAL,
@@ -96,8 +97,7 @@ class Mount:
                 offset=0,
             ) from error
         self.ended = Waker()
-        self.number = device_number(self.directory) or 0
-        self._session.mounted(os.fsencode(self.directory), self.number)
+        self._session.mounted(os.fsencode(self.directory), self.number.device)
         tasks: list[tuple[str, Callable[[], object]]] = [("watch", self._session.watch)]
         tasks += [("serve", self._serve)] * _SERVING + [("answer", self._answer)] * _ANSWERING
         self._threads = [
@@ -117,7 +117,7 @@ class Mount:
 
         Open files, and copies that others see, serve on after that.
         """
-        return self.number in device_numbers(self.directory)
+        return any(map(self.number.may_be, mounts_at(self.directory)))
 
     def push(
         self,

@@ -8,14 +8,15 @@ import errno
 import os
 import shutil
 import socket
+import struct
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from emlio.errors import FileError
 
-__all__ = ["attach", "detach", "device_number", "device_numbers", "force"]
+__all__ = ["MountId", "attach", "detach", "force", "mounts_at"]
 
 _DEVICE: Final = "/dev/fuse"
 _KIND: Final = "fuse.emlio"
@@ -23,6 +24,10 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _FORCE, _LAZY = 1, 2, 4, 1, 2
 _HELPER: Final = "fusermount3"
 _HELPER_S: Final = 30.0
 _NO_RIGHT: Final = (errno.EPERM, errno.EACCES)
+_HERE: Final = -100
+_NOT_SYNCED: Final = 0x4000
+_UNIQUE: Final = 0x4000
+_STATX_BYTES, _MOUNT_AT = 256, 144
 
 _WITHOUT: Final = "programs can also read the files without a mount, by fsspec (emlio://)"
 _ADVICE: Final = {
@@ -40,6 +45,7 @@ _ADVICE: Final = {
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_libc.statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
 
 
 def attach(directory: str) -> int:
@@ -96,20 +102,44 @@ def _unescaped(field: str) -> bytes:
     return raw.replace(b"\\040", b" ").replace(b"\\011", b"\t").replace(b"\\012", b"\n").replace(b"\\134", b"\\")
 
 
-def device_numbers(directory: str) -> list[int]:
-    """Return the device numbers of what is mounted at a path; the last one hides the others. Asks no file system."""
-    wanted, found = os.fsencode(directory), list[int]()
+class MountId(NamedTuple):
+    """The numbers of a mount.
+
+    Attributes:
+        device: of its file system; one that is mounted later may have the same.
+        mount: as for the device.
+        unique: never used again; 0 where it is not known: the kernel is older than 6.8, or another mount hides this one.
+    """
+
+    device: int
+    mount: int
+    unique: int = 0
+
+    def may_be(self, other: "MountId") -> bool:
+        """Return whether both can be of one mount."""
+        return self[:2] == other[:2] and (self.unique == other.unique or not (self.unique and other.unique))
+
+
+def mounts_at(directory: str) -> list[MountId]:
+    """Return what is mounted at a path; the last one hides the others. Asks no file system."""
+    wanted, found = os.fsencode(directory), list[MountId]()
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         fields = line.split(" ")
         if _unescaped(fields[4]) == wanted:
             major, minor = fields[2].split(":")
-            found.append(os.makedev(int(major), int(minor)))
+            found.append(MountId(os.makedev(int(major), int(minor)), int(fields[0])))
+    if found:
+        found[-1] = found[-1]._replace(unique=_unique(wanted))
     return found
 
 
-def device_number(directory: str) -> int | None:
-    """Return the device number of what is mounted at a path, last of all; None if nothing is."""
-    return next(reversed(device_numbers(directory)), None)
+def _unique(directory: bytes) -> int:
+    """Return the number of a mount that no other one ever has; 0 if the kernel knows none."""
+    known = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(_HERE, directory, _NOT_SYNCED, _UNIQUE, known):
+        return 0
+    (has,), (number,) = struct.unpack_from("=I", known), struct.unpack_from("=Q", known, _MOUNT_AT)
+    return int(number) if has & _UNIQUE else 0
 
 
 def force(directory: str) -> None:
@@ -121,14 +151,9 @@ def force(directory: str) -> None:
         os.close(used)
 
 
-def detach(directory: str, device: int) -> None:
-    """Take a file system away, also if it is in use; do nothing if it is not there any more.
-
-    Args:
-        directory: where it is.
-        device: its device number.
-    """
-    if device_number(directory) != device:
+def detach(directory: str, wanted: MountId) -> None:
+    """Take a mount away, also if it is in use; do nothing if it is not there any more, or hidden."""
+    if not any(map(wanted.may_be, mounts_at(directory)[-1:])):
         return
     if _libc.umount2(os.fsencode(directory), _FORCE | _LAZY) and shutil.which(_HELPER):
         subprocess.run([_HELPER, "-u", "-z", "-q", "--", directory], timeout=_HELPER_S, check=False)

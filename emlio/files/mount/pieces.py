@@ -57,11 +57,6 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def keys(self) -> _Ints:
-        """Return a number for each piece, which is that of the same piece in other orders too."""
-        found: _Ints = (self.entries << 32) + self.offsets // PIECE_BYTES
-        return found
-
     def positions(self, entry: int, offset: int) -> _Ints:
         """Return the positions of the piece that has this byte, in their order."""
         first, last = np.searchsorted(self._files, [entry, entry + 1])

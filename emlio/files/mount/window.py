@@ -6,13 +6,14 @@ that was not foreseen tells it as well.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import count
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces, page_bytes
 
 __all__ = ["LEAST_WINDOW_BYTES", "Moves", "Window", "Windows"]
 
@@ -33,10 +34,11 @@ _BEHIND: Final = 4
 LEAST_WINDOW_BYTES: Final = _PARTS * PIECE_BYTES
 
 _NEAR: Final = 32 * _WIRE_FILES
-"""A reader may be so many pieces ahead of where it was seen. Farther away, two reads must agree: one may be another's."""
+"""Readers of an order may be so many pieces apart. Farther away, two reads must agree: one may be another's."""
 
 _JUMPS: Final = 4
-"""After so many an order is taken for a guess."""
+_NEAR_READS: Final = 8
+"""After so many jumps an order is taken for a guess; so many reads where they were expected make up for one."""
 
 _MOST_THREADS: Final = 256
 
@@ -66,12 +68,23 @@ class Moves:
         return bool(self.drop.size or self.push.size)
 
 
+class Sight(IntEnum):
+    """What a read says of the readers of an order; the likelier come first."""
+
+    HERE = 1
+    """It is where they were expected."""
+    LATE = 2
+    """It is by one that is behind the others."""
+    FAR = 3
+    """They are elsewhere, or one has begun again."""
+
+
 class Window:
-    """The pieces of one order that are in the page cache: positions from `dropped` to `pushed`, and what was kept beyond.
+    """The pieces of one order that are kept in the page cache: positions from `dropped` to `pushed`, or to the end if that fits.
 
     Attributes:
         is_order: whether its reader comes to one position after the other.
-        is_guess: whether the order may be wrong.
+        is_guess: whether the order may be wrong; of one that was told, until much of it was read.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -80,7 +93,7 @@ class Window:
     """
 
     __slots__ = (
-        *("_doubted", "_full", "_jumps", "_kept", "_lost_bytes", "_part"),
+        *("_full", "_guessed", "_jumps", "_lost_bytes", "_part", "_reach", "_threads"),
         *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
     )
     is_order = True
@@ -95,46 +108,26 @@ class Window:
                 read.
         """
         self.pieces, self.limit_bytes, self.is_guess = pieces, limit_bytes, guessed
+        self._guessed = guessed
         self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
         self.pushed: int = 0
-        self._doubted: dict[int, int] = {}
+        self._threads: dict[int, tuple[int, bool]] = {}  # where each was last, and whether it followed the order there
         self._jumps = 0
-        self._kept: _Ints | None = None  # as `pieces.ends`, of what an order before this one left there
         self._lost_bytes = 0
+        self._reach = 0
         self._full = np.concatenate(([0], np.cumsum(pieces.sizes > 0)))
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of its pages, as far as they have been read or pushed."""
-        kept = 0 if self._kept is None else int(self._kept[-1] - self._kept[self.pushed])
-        return int(self.pieces.ends[self.pushed] - self.pieces.ends[self.dropped]) + kept
+        """The bytes of its pages, once they have been read or pushed."""
+        return int(self.pieces.ends[self.held.stop] - self.pieces.ends[self.dropped])
 
     @property
     def held(self) -> range:
         """The positions whose pages are not to be freed."""
-        return range(self.dropped, self.pushed if self._kept is None else len(self.pieces))
-
-    def are_kept(self, places: range) -> npt.NDArray[np.bool_]:
-        """Return which of these positions need not be pushed."""
-        if self._kept is None:
-            return np.zeros(len(places), np.bool_)
-        found: npt.NDArray[np.bool_] = np.diff(self._kept[places.start : places.stop + 1]) > 0
-        return found
-
-    def keep(self, others: "Collection[Window]") -> None:
-        """Take over the pages of orders that end, if all of this one has room: an epoch after the first needs no link."""
-        ends = self.pieces.ends
-        if not others or int(ends[-1]) > self._most_bytes:
-            return
-        there = np.isin(self.pieces.keys(), np.concatenate([other._there() for other in others]))
-        self._kept = np.concatenate(([0], np.cumsum(np.where(there, np.diff(ends), 0))))
-
-    def _there(self) -> _Ints:
-        places = np.zeros(len(self.pieces), np.bool_)
-        places[self.dropped : self.pushed] = True
-        return self.pieces.keys()[places | self.are_kept(range(len(places)))]
+        return range(self.dropped, max(self.pushed, self._reach))
 
     def lose(self, size: int) -> bool:
         """Take note that bytes were there, but not when they were read; return whether that is true of many."""
@@ -142,9 +135,9 @@ class Window:
         return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
 
     def give_up(self) -> range:
-        """Return the positions ahead that are freed, to be pushed once more."""
-        last, self.pushed, self._kept = self.held, self.seen, None
-        return range(self.seen, last.stop)
+        """Return the positions ahead, all of which are to be pushed once more."""
+        self.pushed, self._lost_bytes = self.seen, 0
+        return range(self.seen, len(self.pieces))
 
     @property
     def _most_bytes(self) -> int:
@@ -166,34 +159,46 @@ class Window:
         ahead = positions[positions >= self.seen]
         return int(ahead[0] if len(ahead) else positions[-1])
 
-    def is_near(self, place: int) -> bool:
-        """Return whether the reader of this order may be at a position."""
-        return self.dropped <= place < self.seen + _NEAR
+    def sight(self, place: int, thread: int) -> "Sight | None":
+        """Return what a thread's read at a position says of the readers of this order, if anything."""
+        if self.dropped <= place < self.seen + _NEAR:
+            return Sight.HERE
+        last, followed = self._threads.get(thread, (place, False))
+        if not last < place <= last + _NEAR:
+            return None
+        return Sight.LATE if followed and self.seen - _NEAR <= place < self.seen else Sight.FAR
 
-    def agrees(self, place: int, thread: int) -> bool:
-        """Return whether a thread's read at a position that is not near follows another one; keep it in mind."""
-        last = self._doubted.pop(thread, place)
-        self._doubted[thread] = place
-        if len(self._doubted) > _MOST_THREADS:
-            del self._doubted[next(iter(self._doubted))]
-        return last < place <= last + _NEAR
+    def note(self, place: int, thread: int, *, follows: bool) -> None:
+        """Keep in mind where a thread was, and whether it was taken for a reader of this order."""
+        self._threads.pop(thread, None)
+        self._threads[thread] = place, follows
+        if len(self._threads) > _MOST_THREADS:
+            del self._threads[next(iter(self._threads))]
 
-    def doubt(self, place: int) -> None:
-        """Take note that the reader was seen far away, but where it begins again. Again and again the order is wrong."""
-        self._jumps += place >= _WIRE_FILES
-        if self._jumps > _JUMPS:
-            self.is_guess, self._part = True, 1
-
-    def move(self, place: int) -> range:
+    def move(self, place: int, sight: "Sight | None" = None) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
-        last = range(self.dropped, self.pushed)
-        if self.seen <= place <= self.pushed and self.seen < self.pushed:
+        last = self.held
+        if sight is Sight.LATE:
+            return range(0)
+        if sight is Sight.FAR:
+            self._jump(place)
+        elif self.seen <= place <= self.pushed and self.seen < self.pushed:
             self._part = min(2 * self._part, _WHOLE)
+            self.is_guess &= self._guessed or self._most_bytes < self.limit_bytes
         if place < self.dropped:  # also what was pushed ahead
             self.dropped = self.seen = self.pushed = place + 1
+            self._reach = 0
+        self._jumps = max(self._jumps - 1, 0)
         self.seen = max(self.seen, place + 1)
         self.pushed = max(self.pushed, self.seen)
-        return last if self.pushed < last.stop else range(0)
+        return last if self.held.stop < last.stop else range(0)
+
+    def _jump(self, place: int) -> None:
+        """Doubt the order since its reader was seen far away, unless it begins again there."""
+        if place >= self.pushed or _WIRE_FILES <= place < self.dropped:
+            self._jumps += _NEAR_READS
+        if self._jumps > _NEAR_READS * _JUMPS:
+            self.is_guess, self._part, self._jumps = True, 1, 0
 
     def drop(self) -> range:
         """Return the positions behind the reader whose pages are to be freed, and count them as freed.
@@ -207,15 +212,13 @@ class Window:
         self.dropped = max(self.dropped, min(first, self.seen))
         return range(begin, self.dropped)
 
-    def shrink(self) -> range:
-        """Return the positions farthest ahead that are to be freed since the limit is lower, and count them as not pushed."""
-        ends = self.pieces.ends
+    def settle(self) -> range:
+        """Return the positions farthest ahead that are to be freed since the limit is lower. `drop` comes first."""
+        ends, last = self.pieces.ends, self.held.stop
         end = int(np.searchsorted(ends, int(ends[self.dropped]) + self._most_bytes, side="right")) - 1
-        last = self.held.stop
         self.pushed = min(self.pushed, max(end, self.seen))
-        if end < len(self.pieces):
-            self._kept = None
-        return range(self.pushed, last) if self._kept is None else range(0)
+        self._reach = end if end == len(self.pieces) else 0
+        return range(self.held.stop, last)
 
     def push(self) -> range:
         """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
@@ -261,7 +264,7 @@ class Pool(Window):
     def _wire_files(self) -> int:
         return min(_POOL_WIRE_FILES * self._part, _WIRE_FILES)
 
-    def move(self, place: int) -> range:
+    def move(self, place: int, sight: "Sight | None" = None) -> range:
         """Take note of a read; nothing is freed."""
         if place < self.pushed:
             self._part = min(2 * self._part, _WHOLE)
@@ -289,6 +292,8 @@ class Windows:
         if limit_bytes < LEAST_WINDOW_BYTES:
             raise ValueError(f"a window must have at least {LEAST_WINDOW_BYTES} bytes, got {limit_bytes}")
         self._sizes, self.limit_bytes = sizes, limit_bytes
+        self._firsts = np.concatenate(([0], np.cumsum(np.maximum(-(-sizes // PIECE_BYTES), 1))))
+        self._there = np.zeros(int(self._firsts[-1]), np.bool_)  # of all pieces of the tree
         self._windows: dict[int, Window] = {}
         self._names = count(1)
         self._freed: list[_Ints] = []
@@ -296,8 +301,16 @@ class Windows:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the pages of all windows."""
+        """The bytes of the pages that all windows hold, at most."""
         return sum(window.held_bytes for window in self._windows.values())
+
+    @property
+    def there_bytes(self) -> int:
+        """The bytes of the pages that are there, as far as is known."""
+        numbers = np.flatnonzero(self._there)
+        entries = np.searchsorted(self._firsts, numbers, side="right") - 1
+        left = self._sizes[entries] - (numbers - self._firsts[entries]) * PIECE_BYTES
+        return int(page_bytes(np.minimum(left, PIECE_BYTES)).sum())
 
     def all(self) -> Iterable[Window]:
         """Return the windows."""
@@ -314,16 +327,16 @@ class Windows:
     ) -> int:
         """Begin a reader's order, which may be a guess, or files without one; return the window's name.
 
-        The one that has been there longest ends if there are too many. Those that it replaces leave it what it needs.
+        The one that has been there longest ends if there are too many. Those that it replaces leave it what it needs, if
+        it has room for all: an epoch after the first needs no link.
         """
         gone = [self._windows.pop(name) for name in instead_of if name in self._windows]
         if (len(self._windows) + 1) * LEAST_WINDOW_BYTES > self.limit_bytes:
             self.end(next(iter(self._windows)))
         name = next(self._names)
         kind = Window if is_order else Pool
-        self._windows[name] = window = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
+        self._windows[name] = kind(Pieces.of_files(order, self._sizes), 0, guessed=guessed)
         self._share()
-        window.keep(gone)
         for last in gone:
             self._free(last, last.held)
         return name
@@ -355,23 +368,30 @@ class Windows:
             offset: the first byte.
             lost_bytes: how many were not there, though no push is under way: the kernel freed them, or they could not be read.
         """
+        piece = self._firsts[entry] + offset // PIECE_BYTES
+        lost_bytes *= bool(self._there[piece])
         self._read_pools(entry, offset, lost_bytes)
+        sights: list[tuple[Sight, bool, int, int]] = []
         found = False
-        for name in sorted(self._windows, key=lambda name: name != self._followed.get(thread)):
-            window = self._windows[name]
+        for name, window in self._windows.items():
             place = window.place(entry, offset) if window.is_order else None
             if place is None:
                 continue
-            if window.is_near(place) or window.agrees(place, thread):
-                if not (window.is_near(place) or window.dropped <= place < window.pushed):
-                    window.doubt(place)
-                self._follow(thread, name)
-                if lost_bytes and window.are_kept(range(place, place + 1))[0] and window.lose(lost_bytes):
-                    self._free(window, window.give_up())
-                self._free(window, window.move(place))
-                return True
+            sight = window.sight(place, thread)
+            window.note(place, thread, follows=False)
             found |= not window.is_guess  # which may reach over all that is read elsewhere
-        return found
+            if sight is not None:
+                sights.append((sight, name != self._followed.get(thread), name, place))
+        if not sights:
+            return found
+        best, _, name, place = min(sights)
+        window = self._windows[name]
+        window.note(place, thread, follows=True)
+        self._follow(thread, name)
+        if lost_bytes and window.lose(lost_bytes):
+            self._lose(window, window.give_up())
+        self._free(window, window.move(place, best))
+        return True
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
         """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
@@ -382,9 +402,10 @@ class Windows:
             if not (lost_bytes and place < window.pushed):
                 window.move(place)
             elif window.lose(lost_bytes):
+                self._lose(window, window.held)
                 self.end(name)
                 for other in self._windows.values():
-                    self._free(other, other.give_up())
+                    self._lose(other, other.give_up())
 
     @property
     def pool_bytes(self) -> int:
@@ -417,7 +438,7 @@ class Windows:
     def _leave_behind(self) -> None:
         for window in self._windows.values():
             self._free(window, window.drop())
-            self._free(window, window.shrink())
+            self._free(window, window.settle())
 
     def moves(self, leaving: Sequence[_Ints] = ()) -> Moves:
         """Return what is to be dropped and pushed next. Each window has its turn, orders before pools.
@@ -439,22 +460,31 @@ class Windows:
                 return Moves(drop=np.concatenate((self._dropped(), wires), axis=1), push=chosen)
         return Moves(drop=self._dropped(), push=np.empty((4, 0), np.int64))
 
-    def are_held(
-        self, entries: _Ints, offsets: _Ints, *, before: tuple[Window, int] | None = None
-    ) -> npt.NDArray[np.bool_]:
-        """Return which pieces windows hold; one of them may be looked at up to a position only."""
+    def left(self, entries: _Ints, offsets: _Ints) -> _Ints:
+        """Return those pieces that no window holds, which are to be dropped, shape (2, n)."""
         found = np.zeros(len(entries), np.bool_)
         for window in self._windows.values():
-            end = before[1] if before is not None and window is before[0] else window.held.stop
-            found |= window.pieces.are_between(entries, offsets, window.dropped, end)
+            found |= window.pieces.are_between(entries, offsets, window.held.start, window.held.stop)
+        gone = np.stack([entries, offsets])[:, ~found]
+        self._there[self._pieces(*gone)] = False
+        return gone
+
+    def _pieces(self, entries: _Ints, offsets: _Ints) -> _Ints:
+        """Return the numbers of pieces in the tree."""
+        found: _Ints = self._firsts[entries] + offsets // PIECE_BYTES
         return found
 
     def _chosen(self, window: Window, places: range) -> _Ints:
+        """Return what is pushed of positions, and count it as there: tripwires, and what is not."""
         part = slice(places.start, places.stop)
         pieces = window.pieces
         rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], window.withheld(places)])
-        held = window.are_kept(places) | self.are_held(rows[0], rows[1], before=(window, places.start))
-        needed = (rows[2] > 0) & ~held
+        numbers = self._pieces(rows[0], rows[1])
+        _, firsts = np.unique(numbers, return_index=True)  # a file may come twice
+        needed = np.zeros(len(numbers), np.bool_)
+        needed[firsts] = True
+        needed &= (rows[2] > 0) & ~self._there[numbers]
+        self._there[numbers[rows[2] > 0]] = True
         return rows[:, needed | (rows[3] > 0)]
 
     def _free(self, window: Window, places: range) -> None:
@@ -462,10 +492,15 @@ class Windows:
             part = slice(places.start, places.stop)
             self._freed.append(np.stack([window.pieces.entries[part], window.pieces.offsets[part]]))
 
+    def _lose(self, window: Window, places: range) -> None:
+        """Count pieces as not there."""
+        part = slice(places.start, places.stop)
+        self._there[self._pieces(window.pieces.entries[part], window.pieces.offsets[part])] = False
+
     def _dropped(self) -> _Ints:
         """Return the pieces that were freed and that no window holds."""
         if not self._freed:
             return np.empty((2, 0), np.int64)
         freed = np.unique(np.concatenate(self._freed, axis=1), axis=1)
         self._freed.clear()
-        return freed[:, ~self.are_held(freed[0], freed[1])]
+        return self.left(*freed)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from emlio.files.mount import Agent
-from emlio.files.mount.mounting import device_number
+from emlio.files.mount.mounting import mounts_at
 from emlio.native.fuse import FuseSession
 from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
 from emlio_testing.processes import settles
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     made = tmp_path / "mounted"
     made.mkdir()
     yield made
-    if device_number(str(made)) is not None:
+    if mounts_at(str(made)):
         subprocess.run(["umount", "-l", made], check=False)
         pytest.fail("it is still mounted")
 
@@ -232,8 +232,13 @@ def test_large_files_that_are_read_here_and_there_are_pushed_once(folder: Path) 
             for number in random.permutation(tree.files).tolist():
                 assert len(_path(folder, tree, number).read_bytes()) == 1_500_000
                 time.sleep(0.005)
-        assert agent.figures("").pushed_bytes - before < 60_000_000
-        assert len(agent.figures("").pools) == 1
+        figures = agent.figures("")
+        assert figures.pushed_bytes - before < 60_000_000
+        kept = [
+            *figures.pools,
+            *figures.orders,
+        ]  # the parts of files that follow each other may be taken for a sequence
+        assert 80 in [one.pushed for one in kept]
 
 
 def test_a_sequence_that_did_not_go_on_does_not_hide_that_files_are_read_here_and_there(folder: Path) -> None:

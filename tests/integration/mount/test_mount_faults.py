@@ -17,7 +17,7 @@ import pytest
 from emlio.errors import ClosedError
 from emlio.files.mount import Mount
 from emlio.files.mount.failures import Failures
-from emlio.files.mount.mounting import device_number
+from emlio.files.mount.mounting import mounts_at
 from emlio_testing.clock import ManualClock
 from emlio_testing.file_reader import FileReader
 from emlio_testing.mounted_trees import MemorySource, MountedTree, Sparse, mount_is_refused
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     made = tmp_path / "mounted"
     made.mkdir()
     yield made
-    if device_number(str(made)) is not None:
+    if mounts_at(str(made)):
         subprocess.run(["umount", "-l", made], check=False)
         pytest.fail("it is still mounted")
 
@@ -298,8 +298,8 @@ def test_a_stuck_connection_is_ended_by_the_watch(folder: Path) -> None:
     tree = MountedTree({b"file": b"f" * 100})
     device = attach(str(folder))
     session = FuseSession(tree.tree, device, uid=0, gid=0, limit_ms=400)
-    number = device_number(str(folder)) or 0
-    session.mounted(os.fsencode(folder), number)
+    number = mounts_at(str(folder))[-1]
+    session.mounted(os.fsencode(folder), number.device)
     served = 0
     while served < 1:  # INIT; the requests after it are left unanswered
         served += os.write(device, _answered_init(os.read(device, 1 << 16))) > 0

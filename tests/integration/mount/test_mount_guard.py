@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from emlio.files.mount import Agent
-from emlio.files.mount.mounting import device_number
+from emlio.files.mount.mounting import mounts_at
 from emlio_testing.mounted_trees import MemorySource, MountedTree, mount_is_refused
 from emlio_testing.processes import settles
 
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     made = tmp_path / "mounted"
     made.mkdir()
     yield made
-    while device_number(str(made)) is not None:
+    while mounts_at(str(made)):
         subprocess.run(["umount", "-l", made], check=False)
 
 
@@ -82,12 +82,17 @@ def _copied(process: int) -> int:
     return int(copied)
 
 
-@pytest.mark.parametrize("how", ["guarded", "without"])
-def test_a_reader_does_not_hang_where_the_killed_process_cannot_go(how: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "signalled"),
+    [("without", signal.SIGTERM), *(("guarded", one) for one in (signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT))],
+)
+def test_a_reader_does_not_hang_where_the_killed_process_cannot_go(
+    how: str, signalled: signal.Signals, folder: Path
+) -> None:
     with _started(folder, how) as agent:
         (guard,) = psutil.Process(agent.pid).children()
         held = _copied(agent.pid)
-        os.killpg(agent.pid, signal.SIGTERM)  # which ends the agent; its guard goes on
+        os.killpg(agent.pid, signalled)  # which ends the agent; its guard goes on
     try:
         words = [sys.executable, "-c", f"open({str(folder / 'a')!r}).read()"]
         with subprocess.Popen(words, stderr=subprocess.PIPE) as reader:
@@ -115,7 +120,23 @@ def test_a_guard_ends_with_its_mount_and_not_with_a_terminals_signals(how: str, 
         agent.stdin.close()
         assert agent.wait(10) == 0
     assert not guard.is_running()
-    assert device_number(str(folder)) is None
+    assert not mounts_at(str(folder))
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_another_mount_there_stays_where_a_process_is_killed(hides: bool, folder: Path) -> None:
+    """Also where it has the numbers of the killed one's, which was unmounted while that stood still."""
+    with _started(folder, "guarded") as killed:
+        if not hides:
+            os.kill(killed.pid, signal.SIGSTOP)
+            assert not ctypes.CDLL(None).umount2(os.fsencode(folder), 0)
+        (guard,) = psutil.Process(killed.pid).children()
+        tree = MountedTree({b"a": b"abc"})
+        with Agent(tree.tree, folder, MemorySource(tree)):
+            killed.kill()
+            assert killed.wait(10) == -signal.SIGKILL
+            assert settles(lambda: not guard.is_running(), 10)
+            assert (folder / "a").read_bytes() == b"abc"
 
 
 def test_a_mount_that_another_one_hides_is_there_again_after_that(folder: Path) -> None:

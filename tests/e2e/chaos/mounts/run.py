@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import psutil
 
-from emlio.files.mount.mounting import device_number
+from emlio.files.mount.mounting import mounts_at
 from emlio_testing.processes import RankProcess, settles
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.mounts.draw import TIMEOUT_S, Fault, Kind, Reader, Scenario
@@ -361,7 +361,7 @@ class MountRun:
             )
             if done.returncode:
                 self.troubles.append(f"umount after a kill failed: {done.stderr}")
-        if device_number(str(self.directory)) is not None:
+        if mounts_at(str(self.directory)):
             self.troubles.append("it is still mounted")
             subprocess.run(["umount", "-f", "-l", self.directory], check=False, timeout=_END_S)
         lines = [line for line in agent.log.splitlines() if line]
