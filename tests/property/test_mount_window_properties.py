@@ -290,7 +290,7 @@ def test_a_window_keeps_its_order_whatever_is_read(sizes: list[int], reads: list
         assert window.held_bytes <= LEAST_WINDOW_BYTES or not pushed
         behind = int(pieces.ends[window.seen] - pieces.ends[window.dropped])
         to_come = int(pieces.ends[-1] - pieces.ends[window.seen])
-        assert behind <= max(LEAST_WINDOW_BYTES // 4, LEAST_WINDOW_BYTES - to_come)
+        assert behind <= max(LEAST_WINDOW_BYTES // 2, LEAST_WINDOW_BYTES - to_come)
         assert (window.withheld(pushed) <= pieces.sizes[pushed.start : pushed.stop]).all()
 
 

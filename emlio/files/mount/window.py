@@ -28,7 +28,7 @@ _POOL_WIRE_FILES: Final = 8
 _PARTS: Final = 8
 """And at least one in this part of the window, so that it moves on for large files as well."""
 
-_BEHIND: Final = 4
+_BEHIND: Final = 2
 """The part of the window that stays behind the reader: several processes read an order only roughly."""
 
 LEAST_WINDOW_BYTES: Final = _PARTS * PIECE_BYTES
@@ -93,7 +93,7 @@ class Window:
     """
 
     __slots__ = (
-        *("_full", "_guessed", "_jumps", "_lost_bytes", "_part", "_reach", "_threads"),
+        *("_full", "_guessed", "_jumps", "_late", "_lost_bytes", "_part", "_reach", "_threads"),
         *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
     )
     is_order = True
@@ -113,7 +113,8 @@ class Window:
         self.dropped: int = 0
         self.seen: int = 0
         self.pushed: int = 0
-        self._threads: dict[int, tuple[int, bool]] = {}  # where each was last, and whether it followed the order there
+        self._threads: dict[int, int] = {}  # where each was last
+        self._late = 0
         self._jumps = 0
         self._lost_bytes = 0
         self._reach = 0
@@ -163,23 +164,25 @@ class Window:
         """Return what a thread's read at a position says of the readers of this order, if anything."""
         if self.dropped <= place < self.seen + _NEAR:
             return Sight.HERE
-        last, followed = self._threads.get(thread, (place, False))
+        last = self._threads.get(thread, place)
         if not last < place <= last + _NEAR:
             return None
-        return Sight.LATE if followed and self.seen - _NEAR <= place < self.seen else Sight.FAR
+        return Sight.LATE if _WIRE_FILES <= place < self.dropped and self._late < _WIRE_FILES else Sight.FAR
 
-    def note(self, place: int, thread: int, *, follows: bool) -> None:
-        """Keep in mind where a thread was, and whether it was taken for a reader of this order."""
+    def note(self, place: int, thread: int) -> None:
+        """Keep in mind where a thread was."""
         self._threads.pop(thread, None)
-        self._threads[thread] = place, follows
+        self._threads[thread] = place
         if len(self._threads) > _MOST_THREADS:
             del self._threads[next(iter(self._threads))]
 
     def move(self, place: int, sight: "Sight | None" = None) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = self.held
-        if sight is Sight.LATE:
+        if sight is Sight.LATE:  # what it reads is not pushed again, unless none is ahead of it
+            self._late += 1
             return range(0)
+        self._late = 0
         if sight is Sight.FAR:
             self._jump(place)
         elif self.seen <= place <= self.pushed and self.seen < self.pushed:
@@ -378,7 +381,7 @@ class Windows:
             if place is None:
                 continue
             sight = window.sight(place, thread)
-            window.note(place, thread, follows=False)
+            window.note(place, thread)
             found |= not window.is_guess  # which may reach over all that is read elsewhere
             if sight is not None:
                 sights.append((sight, name != self._followed.get(thread), name, place))
@@ -386,7 +389,6 @@ class Windows:
             return found
         best, _, name, place = min(sights)
         window = self._windows[name]
-        window.note(place, thread, follows=True)
         self._follow(thread, name)
         if lost_bytes and window.lose(lost_bytes):
             self._lose(window, window.give_up())
