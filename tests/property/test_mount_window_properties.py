@@ -55,7 +55,9 @@ class Cache:
                 if withheld:
                     self.wires.add((entry, offset))
             pages = sum(map(_pages, self.held.values()))
-            assert pages <= self.windows.held_bytes <= self.limit
+            assert pages <= self.limit
+            assert self.windows.held_bytes <= self.limit
+            assert moves.drop.size or pages <= self.windows.held_bytes, "something was left"
             assert pages == self.windows.there_bytes or self.lost
 
     def read(self, entry: int, offset: int, thread: int = 1) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from os import PathLike
 from threading import Condition, Thread
 from types import TracebackType
@@ -165,7 +166,8 @@ class Agent:
             if self._windows:
                 self._changed.notify()
             unlisted, self._unlisted = self._unlisted, None
-        self._drop(late)
+        with suppress(ClosedError):
+            self._drop(late)
         if unlisted is not None:  # without the lock: there may be a million folders
             self._lister.list(unlisted, self.mount.counts().unknown)
 

@@ -49,7 +49,7 @@ _WHOLE: Final = 1 << 40
 
 _MOVE_FILES: Final = 1024
 _MOVE_BYTES: Final = 4 * PIECE_BYTES
-"""Of pages, in one move."""
+"""Of pages that are pushed in one move. It frees twice as many at most: they go before others come, but not all at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +93,7 @@ class Window:
     """
 
     __slots__ = (
-        *("_full", "_guessed", "_jumps", "_late", "_lost_bytes", "_part", "_reach", "_threads"),
+        *("_full", "_guessed", "_jumps", "_late", "_late_at", "_lost_bytes", "_part", "_reach", "_threads"),
         *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
     )
     is_order = True
@@ -115,6 +115,7 @@ class Window:
         self.pushed: int = 0
         self._threads: dict[int, int] = {}  # where each was last
         self._late = 0
+        self._late_at: int | None = None
         self._jumps = 0
         self._lost_bytes = 0
         self._reach = 0
@@ -136,9 +137,10 @@ class Window:
         return self._lost_bytes > _LOST * PAGE_BYTES + int(self.pieces.ends[-1]) // _LOST
 
     def give_up(self) -> range:
-        """Return the positions ahead, all of which are to be pushed once more."""
-        self.pushed, self._lost_bytes = self.seen, 0
-        return range(self.seen, len(self.pieces))
+        """Return the positions ahead, which are to be freed and pushed once more."""
+        last = self.held.stop
+        self.pushed, self._reach, self._lost_bytes = self.seen, 0, 0
+        return range(self.seen, last)
 
     @property
     def _most_bytes(self) -> int:
@@ -179,9 +181,12 @@ class Window:
     def move(self, place: int, sight: "Sight | None" = None) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = self.held
-        if sight is Sight.LATE:  # what it reads is not pushed again, unless none is ahead of it
+        if (
+            sight is Sight.LATE
+        ):  # what it reads is not pushed again, unless none is ahead of it, and is freed one read later
             self._late += 1
-            return range(0)
+            before, self._late_at = self._late_at, place
+            return range(before, before + 1) if before is not None else range(0)
         self._late = 0
         if sight is Sight.FAR:
             self._jump(place)
@@ -223,13 +228,16 @@ class Window:
         self._reach = end if end == len(self.pieces) else 0
         return range(self.held.stop, last)
 
-    def push(self) -> range:
+    def push(self, taken_bytes: int = 0) -> range:
         """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
 
         Few at once would cost as many questions: there are none before there is room for some.
+
+        Args:
+            taken_bytes: of the limit, that are taken by others.
         """
         ends, limit = self.pieces.ends, self._most_bytes
-        most = int(ends[self.dropped]) + limit
+        most = int(ends[self.dropped]) + limit - taken_bytes
         if most < min(int(ends[self.pushed]) + min(limit // _PARTS, _MOVE_BYTES), int(ends[-1])):
             return range(self.pushed, self.pushed)
         room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
@@ -300,6 +308,7 @@ class Windows:
         self._windows: dict[int, Window] = {}
         self._names = count(1)
         self._freed: list[_Ints] = []
+        self._later = np.empty((2, 0), np.int64)  # that were freed and are to be dropped
         self._followed: dict[int, int] = {}
 
     @property
@@ -312,8 +321,7 @@ class Windows:
         """The bytes of the pages that are there, as far as is known."""
         numbers = np.flatnonzero(self._there)
         entries = np.searchsorted(self._firsts, numbers, side="right") - 1
-        left = self._sizes[entries] - (numbers - self._firsts[entries]) * PIECE_BYTES
-        return int(page_bytes(np.minimum(left, PIECE_BYTES)).sum())
+        return int(self._page_bytes(entries, (numbers - self._firsts[entries]) * PIECE_BYTES).sum())
 
     def all(self) -> Iterable[Window]:
         """Return the windows."""
@@ -435,7 +443,7 @@ class Windows:
         if self.held_bytes <= self.limit_bytes:
             return np.empty((2, 0), np.int64)
         self._leave_behind()
-        return self._dropped()
+        return self._dropped(_WHOLE)
 
     def _leave_behind(self) -> None:
         for window in self._windows.values():
@@ -446,11 +454,13 @@ class Windows:
         """Return what is to be dropped and pushed next. Each window has its turn, orders before pools.
 
         Args:
-            leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost.
+            leaving: entries and offsets of pieces that are being dropped; nothing is pushed there meanwhile, as it would be lost,
+                and they take their room until they have left.
         """
         self._leave_behind()
+        leaving_bytes = sum(int(self._page_bytes(*pieces).sum()) for pieces in leaving)
         for name, window in sorted(self._windows.items(), key=lambda one: not one[1].is_order):
-            places = window.push()
+            places = window.push(leaving_bytes)
             if any(
                 window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving
             ):
@@ -495,14 +505,24 @@ class Windows:
             self._freed.append(np.stack([window.pieces.entries[part], window.pieces.offsets[part]]))
 
     def _lose(self, window: Window, places: range) -> None:
-        """Count pieces as not there."""
+        """Free pieces, and count them as not there, also if others hold them."""
+        self._free(window, places)
         part = slice(places.start, places.stop)
         self._there[self._pieces(window.pieces.entries[part], window.pieces.offsets[part])] = False
 
-    def _dropped(self) -> _Ints:
-        """Return the pieces that were freed and that no window holds."""
-        if not self._freed:
-            return np.empty((2, 0), np.int64)
-        freed = np.unique(np.concatenate(self._freed, axis=1), axis=1)
-        self._freed.clear()
-        return self.left(*freed)
+    def _page_bytes(self, entries: _Ints, offsets: _Ints) -> _Ints:
+        """Return the bytes of the pages of each piece."""
+        return page_bytes(np.minimum(self._sizes[entries] - offsets, PIECE_BYTES))
+
+    def _dropped(self, most_bytes: int = 2 * _MOVE_BYTES) -> _Ints:
+        """Return the next pieces that were freed and that no window holds, of which so many bytes are there."""
+        if self._freed:
+            self._later = np.unique(np.concatenate([self._later, *self._freed], axis=1), axis=1)
+            self._freed.clear()
+        gone = np.empty((2, 0), np.int64)
+        while self._later.size and not gone.size:
+            ends = np.cumsum(np.where(self._there[self._pieces(*self._later)], self._page_bytes(*self._later), 0))
+            end = max(int(np.searchsorted(ends, most_bytes, side="right")), 1)
+            first, self._later = self._later[:, :end], self._later[:, end:]
+            gone = self.left(*first)
+        return gone
