@@ -1,7 +1,5 @@
 """Windows ahead of readers, with a page cache and readers in memory: what is pushed, what is freed, what is never missed."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 from hypothesis import event, given
@@ -10,83 +8,25 @@ from hypothesis import strategies as st
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.window import LEAST_WINDOW_BYTES, Window, Windows
-
-LIMIT = 2 * LEAST_WINDOW_BYTES
+from emlio_testing.window_cache import LIMIT, Cache, cut, pages_of
 
 _SMALL = st.integers(0, 3 * PAGE_BYTES)
 _SIZES = st.lists(st.one_of(_SMALL, st.integers(0, 4 * PIECE_BYTES)), min_size=1, max_size=60)
 _MANY_SIZES = st.builds(lambda sizes, times: (sizes * times)[:3000], _SIZES, st.integers(1, 60))
 
 
-def _pages(size: int) -> int:
-    return -(-size // PAGE_BYTES) * PAGE_BYTES
-
-
-@dataclass
-class Cache:
-    """A page cache whose pages come from pushes only, and what is answered for tripwires.
-
-    A piece is held wholly, or without its first page.
-    """
-
-    windows: Windows
-    sizes: list[int]
-    limit: int = LIMIT
-    held: dict[tuple[int, int], int] = field(default_factory=dict)
-    wires: set[tuple[int, int]] = field(default_factory=set)
-    pushed: int = 0
-    lost: bool = False
-
-    def move(self, most: int = 1_000_000) -> None:
-        """Do what the windows want, until they want nothing."""
-        for _ in range(most):
-            moves = self.windows.moves()
-            if not moves:
-                return
-            for entry, offset in moves.drop.T.tolist():
-                self.held.pop((entry, offset), None)
-                self.wires.discard((entry, offset))
-            for entry, offset, size, withheld in moves.push.T.tolist():
-                assert 0 < size == min(self.sizes[entry] - offset, PIECE_BYTES)
-                assert offset % PIECE_BYTES == 0
-                assert withheld in (0, min(size, PAGE_BYTES))
-                self.pushed += 1
-                self.held[entry, offset] = size
-                if withheld:
-                    self.wires.add((entry, offset))
-            pages = sum(map(_pages, self.held.values()))
-            assert pages <= self.limit
-            assert self.windows.held_bytes <= self.limit
-            assert moves.drop.size or pages <= self.windows.held_bytes, "something was left"
-            assert pages == self.windows.there_bytes or self.lost
-
-    def read(self, entry: int, offset: int, thread: int = 1) -> bool:
-        """Read a piece; return whether its bytes were there."""
-        if not self.sizes[entry]:
-            return True
-        there = (entry, offset) in self.held
-        if not there or (entry, offset) in self.wires:
-            self.wires.discard((entry, offset))
-            self.windows.read(thread, entry, offset)
-        return there
-
-
-def _cut(order: np.ndarray, sizes: list[int]) -> list[tuple[int, int]]:
-    return [(entry, offset) for entry in order.tolist() for offset in range(0, max(sizes[entry], 1), PIECE_BYTES)]
-
-
 @given(_SIZES, st.data())
 def test_pieces_cover_each_file_in_order(sizes: list[int], data: st.DataObject) -> None:
     order = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=80)), np.int64)
     pieces = Pieces.of_files(order, np.array(sizes, np.int64))
-    expected = _cut(order, sizes)
+    expected = cut(order, sizes)
     assert list(zip(pieces.entries.tolist(), pieces.offsets.tolist(), strict=True)) == expected
-    assert pieces.ends[-1] == sum(_pages(sizes[entry]) if sizes[entry] else 0 for entry in order.tolist())
+    assert pieces.ends[-1] == sum(pages_of(sizes[entry]) if sizes[entry] else 0 for entry in order.tolist())
     for entry, offset in expected:
         places = [place for place, one in enumerate(expected) if one == (entry, offset)]
         assert pieces.positions(entry, offset + PAGE_BYTES // 2).tolist() == places
     if expected:
-        every = _cut(np.arange(len(sizes)), sizes)
+        every = cut(np.arange(len(sizes)), sizes)
         entries, offsets = np.array(every, np.int64).T
         begin, end = data.draw(st.integers(0, len(expected))), data.draw(st.integers(0, len(expected)))
         wanted = [one in expected[begin:end] for one in every]
@@ -113,110 +53,13 @@ def test_a_reader_of_a_known_order_misses_nothing(sizes: list[int], seed: int, e
         if not replaces:
             windows.end(name)
         name = windows.begin(order, instead_of=[name])
-        for entry, offset in _cut(order, sizes)[: int(random.integers(2 * len(sizes)))]:
+        for entry, offset in cut(order, sizes)[: int(random.integers(2 * len(sizes)))]:
             cache.move()
             assert cache.read(entry, offset), (entry, offset)
     windows.end(name)
     cache.move()
     assert not cache.held
     assert not windows.held_bytes
-
-
-def test_an_order_takes_over_what_another_one_left_if_all_has_room() -> None:
-    sizes, random = [1000] * 1500 + [0] * 10, np.random.default_rng(2)
-    windows = Windows(np.array(sizes, np.int64), LIMIT)
-    cache = Cache(windows, sizes)
-    first = windows.begin(np.arange(1000))
-    cache.move()
-    second = windows.begin(random.permutation(1510), instead_of=[first])
-    cache.move()
-    assert cache.pushed <= 1500 + 1500 // 64 + 9, "something else than tripwires is pushed again"
-    assert set(range(1500)) == {entry for entry, _ in cache.held}
-    windows.begin(random.permutation(1200), instead_of=[second])
-    cache.move()
-    assert set(range(1200)) == {entry for entry, _ in cache.held}
-    windows.begin(np.arange(1510))
-    windows.begin(np.arange(1510))  # now the first one has no room for all
-    cache.move()
-
-
-def test_pages_that_were_kept_but_lost_are_pushed_again() -> None:
-    sizes = [1000] * 2000
-    windows = Windows(np.array(sizes, np.int64), LIMIT)
-    cache = Cache(windows, sizes)
-    first = windows.begin(np.arange(2000))
-    cache.move()
-    windows.begin(np.arange(2000), instead_of=[first])
-    cache.move()
-    cache.held.clear()  # the kernel was short of memory
-    cache.lost = True
-    missed = 0
-    for entry in range(2000):
-        lost = 0 if (entry, 0) in cache.held else 4096
-        missed += bool(lost)
-        if lost or (entry, 0) in cache.wires:
-            windows.read(1, entry, 0, lost_bytes=lost)
-        cache.move()
-    assert missed <= 2000 // 8 + 9
-
-
-def test_orders_of_the_same_files_of_which_one_is_replaced_before_all_is_pushed_are_pushed_whole() -> None:
-    sizes, random = [1000] * 4000, np.random.default_rng(1)
-    windows = Windows(np.array(sizes, np.int64), 2 * LIMIT)
-    cache = Cache(windows, sizes, limit=2 * LIMIT)
-    first = windows.begin(random.permutation(4000))
-    cache.move(1)
-    windows.begin(random.permutation(4000), instead_of=[first])
-    windows.begin(random.permutation(4000))
-    cache.move()
-    assert len(cache.held) == 4000
-
-
-def test_what_was_jumped_over_or_freed_is_pushed_for_the_next_order() -> None:
-    """A reader that resumes its epoch, and one beside whom another one begins and ends, both where all has room."""
-    sizes = [1000] * 4000
-    windows = Windows(np.array(sizes, np.int64), LIMIT)
-    cache = Cache(windows, sizes)
-    name = windows.begin(np.arange(4000))
-    for entry in range(3000, 4000):
-        cache.read(entry, 0)
-        cache.held.pop((entry, 0), None)
-        windows.left(np.array([entry]), np.array([0]))
-    other = windows.begin(np.arange(10))
-    cache.move()
-    windows.end(other)
-    windows.begin(np.arange(4000), instead_of=[name])
-    for entry in range(4000):
-        cache.move()
-        assert cache.read(entry, 0)
-
-
-@pytest.mark.parametrize("batch", [32, 64])
-def test_workers_that_read_batches_in_turns_are_readers_of_one_order(batch: int) -> None:
-    """As those of a DataLoader: eight, each two batches ahead at most; some are late, and the order is right."""
-    workers, prefetch = 8, 2
-    sizes, random = [100_000] * 4000, np.random.default_rng(1)
-    limit = 32 * LEAST_WINDOW_BYTES
-    windows = Windows(np.array(sizes, np.int64), limit)
-    cache = Cache(windows, sizes, limit=limit)
-    order = random.permutation(len(sizes)).tolist()
-    windows.begin(np.array(order))
-    cache.move()
-    batches = [order[begin : begin + batch][::-1] for begin in range(0, len(order), batch)]
-    now, done, missed = list(range(workers)), 0, 0
-    while done < len(batches):
-        worker = int(random.integers(workers))
-        if now[worker] >= min(len(batches), done + workers * prefetch):
-            continue
-        missed += not cache.read(batches[now[worker]].pop(), 0, worker)
-        cache.move(1)
-        if not batches[now[worker]]:
-            now[worker] += workers
-        while done < len(batches) and not batches[done]:
-            done += 1
-    assert not any(window.is_guess for window in windows.all())
-    assert missed < len(sizes) // 8
-    assert cache.pushed < 2 * len(sizes)
 
 
 @given(_MANY_SIZES)
@@ -228,7 +71,7 @@ def test_a_guessed_order_costs_little_before_it_is_confirmed(sizes: list[int]) -
     assert len(cache.held) <= 64
     assert windows.held_bytes <= LEAST_WINDOW_BYTES
     missed = 0
-    for entry, offset in _cut(np.arange(len(sizes)), sizes):
+    for entry, offset in cut(np.arange(len(sizes)), sizes):
         missed += not cache.read(entry, offset)
         cache.move()
     assert missed <= 64
@@ -241,7 +84,7 @@ def test_a_reader_that_overtakes_the_push_is_overtaken_again(sizes: list[int], s
     random = np.random.default_rng(seed)
     order = random.permutation(len(sizes))
     windows.begin(order)
-    pieces = _cut(order, sizes)
+    pieces = cut(order, sizes)
     for place, (entry, offset) in enumerate(pieces):
         there = cache.read(entry, offset)
         if place >= len(pieces) // 2:
@@ -262,7 +105,7 @@ def test_readers_with_orders_of_their_own_share_the_window(
     for _ in range(readers):
         order = random.integers(len(sizes), size=len(sizes)) if with_replacement else random.permutation(len(sizes))
         windows.begin(order)
-        ways.append((iter(_cut(order, sizes)), len(ways)))
+        ways.append((iter(cut(order, sizes)), len(ways)))
     while ways:
         cache.move()
         way, thread = chosen = ways[int(random.integers(len(ways)))]
@@ -364,21 +207,21 @@ def test_a_sequence_is_found_in_any_mix_of_others(sizes: list[int], length: int)
 
 @given(_MANY_SIZES, st.integers(0, 2**32 - 1))
 def test_a_pool_costs_little_before_it_is_confirmed_and_holds_all_soon(sizes: list[int], seed: int) -> None:
-    limit = sum(_pages(size) for size in sizes) + 2 * LEAST_WINDOW_BYTES
+    limit = sum(pages_of(size) for size in sizes) + 2 * LEAST_WINDOW_BYTES
     windows = Windows(np.array(sizes, np.int64), limit)
     cache = Cache(windows, sizes, limit=limit)
     windows.begin(np.arange(len(sizes)), guessed=True, is_order=False)
     cache.move()
     assert windows.held_bytes <= LEAST_WINDOW_BYTES
     assert all(windows.is_pooled(entry) for entry in range(len(sizes)))
-    for entry, offset in map(_cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, seed)):
+    for entry, offset in map(cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, seed)):
         cache.read(entry, offset)
         cache.move()
     assert windows.held_bytes == limit - 2 * LEAST_WINDOW_BYTES
 
 
 def _shuffled(sizes: list[int], seed: int) -> list[int]:
-    order: list[int] = np.random.default_rng(seed).permutation(len(_cut(np.arange(len(sizes)), sizes))).tolist()
+    order: list[int] = np.random.default_rng(seed).permutation(len(cut(np.arange(len(sizes)), sizes))).tolist()
     return order
 
 
@@ -388,7 +231,7 @@ def test_a_pool_of_small_files_is_there_after_few_reads() -> None:
     cache = Cache(windows, sizes, limit=32 * LEAST_WINDOW_BYTES)
     windows.begin(np.arange(len(sizes)), guessed=True, is_order=False)
     missed = 0
-    for entry, offset in map(_cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, 0)):
+    for entry, offset in map(cut(np.arange(len(sizes)), sizes).__getitem__, _shuffled(sizes, 0)):
         cache.move()
         missed += not cache.read(entry, offset)
     assert missed < 600

@@ -1,4 +1,4 @@
-"""How many accelerators a subject feeds: a search with fewer and more ranks over parts of the same data."""
+"""A search for the accelerators that a subject feeds, with fewer and more ranks over parts of the same data."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -15,11 +15,12 @@ from emlio.errors import ClosedError
 from emlio.files.mount.figures import MountFigures, OrderFigures
 from emlio.files.mount.listing import Lister
 from emlio.files.mount.mount import Mount
+from emlio.files.mount.moves import Moves
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
 from emlio.files.mount.scatter import ScatterDetector
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Source
-from emlio.files.mount.window import Moves, Windows
+from emlio.files.mount.window import Windows
 from emlio.native.fuse import Miss
 from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name

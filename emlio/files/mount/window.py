@@ -5,17 +5,16 @@ that was not foreseen tells it as well.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from itertools import count
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.files.mount.moves import Moves, Sight
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces, page_bytes
 
-__all__ = ["LEAST_WINDOW_BYTES", "Moves", "Window", "Windows"]
+__all__ = ["LEAST_WINDOW_BYTES", "Window", "Windows"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -50,33 +49,6 @@ _WHOLE: Final = 1 << 40
 _MOVE_FILES: Final = 1024
 _MOVE_BYTES: Final = 4 * PIECE_BYTES
 """Of pages that are pushed in one move. It frees twice as many at most: they go before others come, but not all at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moves:
-    """The next things to do, by piece.
-
-    Attributes:
-        drop: the entries and offsets of those whose pages are freed, shape (2, n).
-        push: the entries, offsets, sizes and withheld bytes of those that are pushed, shape (4, m).
-    """
-
-    drop: _Ints
-    push: _Ints
-
-    def __bool__(self) -> bool:
-        return bool(self.drop.size or self.push.size)
-
-
-class Sight(IntEnum):
-    """What a read says of the readers of an order; the likelier come first."""
-
-    HERE = 1
-    """It is where they were expected."""
-    LATE = 2
-    """It is by one that is behind the others."""
-    FAR = 3
-    """They are elsewhere, or one has begun again."""
 
 
 class Window:

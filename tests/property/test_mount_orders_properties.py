@@ -1,0 +1,104 @@
+"""Orders that follow each other, and their readers: what one leaves to the next, who is late, and what was lost."""
+
+import numpy as np
+import pytest
+
+from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
+from emlio_testing.window_cache import LIMIT, Cache
+
+
+def test_an_order_takes_over_what_another_one_left_if_all_has_room() -> None:
+    sizes, random = [1000] * 1500 + [0] * 10, np.random.default_rng(2)
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    first = windows.begin(np.arange(1000))
+    cache.move()
+    second = windows.begin(random.permutation(1510), instead_of=[first])
+    cache.move()
+    assert cache.pushed <= 1500 + 1500 // 64 + 9, "something else than tripwires is pushed again"
+    assert set(range(1500)) == {entry for entry, _ in cache.held}
+    windows.begin(random.permutation(1200), instead_of=[second])
+    cache.move()
+    assert set(range(1200)) == {entry for entry, _ in cache.held}
+    windows.begin(np.arange(1510))
+    windows.begin(np.arange(1510))  # now the first one has no room for all
+    cache.move()
+
+
+def test_pages_that_were_kept_but_lost_are_pushed_again() -> None:
+    sizes = [1000] * 2000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    first = windows.begin(np.arange(2000))
+    cache.move()
+    windows.begin(np.arange(2000), instead_of=[first])
+    cache.move()
+    cache.held.clear()  # the kernel was short of memory
+    cache.lost = True
+    missed = 0
+    for entry in range(2000):
+        lost = 0 if (entry, 0) in cache.held else 4096
+        missed += bool(lost)
+        if lost or (entry, 0) in cache.wires:
+            windows.read(1, entry, 0, lost_bytes=lost)
+        cache.move()
+    assert missed <= 2000 // 8 + 9
+
+
+def test_orders_of_the_same_files_of_which_one_is_replaced_before_all_is_pushed_are_pushed_whole() -> None:
+    sizes, random = [1000] * 4000, np.random.default_rng(1)
+    windows = Windows(np.array(sizes, np.int64), 2 * LIMIT)
+    cache = Cache(windows, sizes, limit=2 * LIMIT)
+    first = windows.begin(random.permutation(4000))
+    cache.move(1)
+    windows.begin(random.permutation(4000), instead_of=[first])
+    windows.begin(random.permutation(4000))
+    cache.move()
+    assert len(cache.held) == 4000
+
+
+def test_what_was_jumped_over_or_freed_is_pushed_for_the_next_order() -> None:
+    """A reader that resumes its epoch, and one beside whom another one begins and ends, both where all has room."""
+    sizes = [1000] * 4000
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    name = windows.begin(np.arange(4000))
+    for entry in range(3000, 4000):
+        cache.read(entry, 0)
+        cache.held.pop((entry, 0), None)
+        windows.left(np.array([entry]), np.array([0]))
+    other = windows.begin(np.arange(10))
+    cache.move()
+    windows.end(other)
+    windows.begin(np.arange(4000), instead_of=[name])
+    for entry in range(4000):
+        cache.move()
+        assert cache.read(entry, 0)
+
+
+@pytest.mark.parametrize("batch", [32, 64])
+def test_workers_that_read_batches_in_turns_are_readers_of_one_order(batch: int) -> None:
+    """As those of a DataLoader: eight, each two batches ahead at most; some are late, and the order is right."""
+    workers, prefetch = 8, 2
+    sizes, random = [100_000] * 4000, np.random.default_rng(1)
+    limit = 32 * LEAST_WINDOW_BYTES
+    windows = Windows(np.array(sizes, np.int64), limit)
+    cache = Cache(windows, sizes, limit=limit)
+    order = random.permutation(len(sizes)).tolist()
+    windows.begin(np.array(order))
+    cache.move()
+    batches = [order[begin : begin + batch][::-1] for begin in range(0, len(order), batch)]
+    now, done, missed = list(range(workers)), 0, 0
+    while done < len(batches):
+        worker = int(random.integers(workers))
+        if now[worker] >= min(len(batches), done + workers * prefetch):
+            continue
+        missed += not cache.read(batches[now[worker]].pop(), 0, worker)
+        cache.move(1)
+        if not batches[now[worker]]:
+            now[worker] += workers
+        while done < len(batches) and not batches[done]:
+            done += 1
+    assert not any(window.is_guess for window in windows.all())
+    assert missed < len(sizes) // 8
+    assert cache.pushed < 2 * len(sizes)
