@@ -134,7 +134,7 @@ class Window:
         ahead = positions[positions >= self.seen]
         return int(ahead[0] if len(ahead) else positions[-1])
 
-    def sight(self, place: int, thread: int) -> "Sight | None":
+    def sight(self, place: int, thread: int) -> Sight | None:
         """Return what a thread's read at a position says of the readers of this order, if anything."""
         if self.dropped <= place < self.seen + _NEAR:
             return Sight.HERE
@@ -150,7 +150,7 @@ class Window:
         if len(self._threads) > _MOST_THREADS:
             del self._threads[next(iter(self._threads))]
 
-    def move(self, place: int, sight: "Sight | None" = None) -> range:
+    def move(self, place: int, sight: Sight | None = None) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = self.held
         if (
@@ -247,7 +247,7 @@ class Pool(Window):
     def _wire_files(self) -> int:
         return min(_POOL_WIRE_FILES * self._part, _WIRE_FILES)
 
-    def move(self, place: int, sight: "Sight | None" = None) -> range:
+    def move(self, place: int, sight: Sight | None = None) -> range:
         """Take note of a read; nothing is freed."""
         if place < self.pushed:
             self._part = min(2 * self._part, _WHOLE)

@@ -239,6 +239,7 @@ def test_large_files_that_are_read_here_and_there_are_pushed_once(folder: Path) 
             *figures.orders,
         ]  # the parts of files that follow each other may be taken for a sequence
         assert 80 in [one.pushed for one in kept]
+        assert agent.held_bytes == 40 * (1 << 20) + 40 * 111 * 4096
 
 
 def test_a_sequence_that_did_not_go_on_does_not_hide_that_files_are_read_here_and_there(folder: Path) -> None:
