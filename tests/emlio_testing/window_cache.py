@@ -20,9 +20,9 @@ def pages_of(size: int) -> int:
 
 @dataclass
 class Cache:
-    """A page cache whose pages come from pushes only, and what is answered for tripwires.
+    """A page cache ahead of readers.
 
-    A piece is held wholly, or without its first page.
+    A piece is held wholly, or without its first page. `got` are those whose pages come from answers, apart.
     """
 
     windows: Windows
@@ -30,6 +30,7 @@ class Cache:
     limit: int = LIMIT
     held: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     wires: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    got: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     pushed: int = 0
     lost: bool = False
 
@@ -40,8 +41,7 @@ class Cache:
             if not moves:
                 return
             for entry, offset in moves.drop.T.tolist():
-                self.held.pop((entry, offset), None)
-                self.wires.discard((entry, offset))
+                self._drop(entry, offset)
             for entry, offset, size, withheld in moves.push.T.tolist():
                 assert 0 < size == min(self.sizes[int(entry)] - int(offset), PIECE_BYTES)
                 assert offset % PIECE_BYTES == 0
@@ -55,6 +55,17 @@ class Cache:
             assert self.windows.held_bytes <= self.limit
             assert moves.drop.size or pages <= self.windows.held_bytes, "something was left"
             assert pages == self.windows.there_bytes or self.lost
+
+    def _drop(self, entry: int, offset: int) -> None:
+        self.held.pop((entry, offset), None)
+        self.wires.discard((entry, offset))
+        self.got.discard((entry, offset))
+
+    def answer(self, pieces: list[tuple[int, int]]) -> None:
+        """Have reads answered, and free what the windows want to have freed then."""
+        self.got.update(pieces)
+        for entry, offset in self.windows.answered(*np.array(pieces, np.int64).reshape(-1, 2).T).T.tolist():
+            self._drop(entry, offset)
 
     def read(self, entry: int, offset: int, thread: int = 1) -> bool:
         """Read a piece; return whether its bytes were there."""

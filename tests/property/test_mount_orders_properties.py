@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from emlio.files.mount.pieces import PIECE_BYTES
 from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
-from emlio_testing.window_cache import LIMIT, Cache
+from emlio_testing.window_cache import LIMIT, Cache, cut, pages_of
 
 
 def test_an_order_takes_over_what_another_one_left_if_all_has_room() -> None:
@@ -102,3 +105,37 @@ def test_workers_that_read_batches_in_turns_are_readers_of_one_order(batch: int)
     assert not any(window.is_guess for window in windows.all())
     assert missed < len(sizes) // 8
     assert cache.pushed < 2 * len(sizes)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.sampled_from([100_000, 2_000_000]))
+def test_what_late_readers_got_is_freed_also_if_the_answer_comes_later(seed: int, readers: int, largest: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes: list[int] = random.integers(1, largest, 12 * LIMIT // largest).tolist()
+    windows = Windows(np.array(sizes, np.int64), LIMIT)
+    cache = Cache(windows, sizes)
+    order = random.permutation(len(sizes))
+    windows.begin(order)
+    pieces = cut(order, sizes)
+    for piece in pieces:
+        cache.move()
+        cache.read(*piece)
+    ways = {thread: iter(pieces) for thread in range(2, 2 + readers)}
+    waiting: list[tuple[int, int]] = []
+    while ways or waiting:
+        if ways and (not waiting or random.random() < 0.6):
+            thread = int(random.choice(list(ways)))
+            piece = next(ways[thread], None)
+            if piece is None:
+                del ways[thread]
+            elif piece not in cache.got and not cache.read(*piece, thread):
+                waiting.append(piece)
+        else:
+            random.shuffle(waiting)
+            some = int(random.integers(1, len(waiting) + 1))
+            cache.answer(waiting[:some])
+            del waiting[:some]
+        cache.move()
+        held = {pieces[place] for window in windows.all() for place in window.held}
+        apart = sum(pages_of(min(sizes[entry] - offset, PIECE_BYTES)) for entry, offset in cache.got - held)
+        assert apart <= LIMIT // 8 + (1 + readers) * PIECE_BYTES  # a thread's first read tells nothing

@@ -79,7 +79,7 @@ class Agent:
         self._leaving: list[_Ints] = []  # pieces whose pages are being freed
         self._coming: list[_Ints] = []  # and that are being pushed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
-        self.mount.on_reads = self._see
+        self.mount.on_reads, self.mount.on_answered = self._see, self._pass
         self._lister = Lister(tree, self.mount.directory, max_files)
         self._threads = [
             Thread(target=self._push, args=(source,), name=f"emlio-push-{number}", daemon=True)
@@ -171,6 +171,14 @@ class Agent:
             self._drop(late)
         if unlisted is not None:  # without the lock: there may be a million folders
             self._lister.list(unlisted, self.mount.counts().unknown)
+
+    def _pass(self, reads: Sequence[Miss]) -> None:
+        entries, offsets = np.array([(read.inode - 1, read.offset) for read in reads], np.int64).T
+        with self._changed:
+            passed = self._windows.answered(entries, offsets)
+            self._leaving.append(passed)
+        with suppress(ClosedError):
+            self._drop(passed)
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))

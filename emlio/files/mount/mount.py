@@ -51,6 +51,7 @@ class Mount:
         directory: where it is, without links.
         number: its numbers.
         on_reads: is told what the kernel asked for.
+        on_answered: is told the same, once it has the answers.
         failures: logs why files cannot be read.
         ended: wakes when it was taken away, by whatever means.
     """
@@ -76,6 +77,7 @@ class Mount:
         """
         self.directory = os.path.realpath(directory)
         self.on_reads: Callable[[Sequence[Miss]], None] | None = None
+        self.on_answered: Callable[[Sequence[Miss]], None] | None = None
         self._tree, self._source = tree, source
         self.failures = Failures(self.directory)
         self._changed = Condition()
@@ -198,14 +200,18 @@ class Mount:
 
     def _answer(self) -> None:
         while (told := self._session.wait(_WAIT_MS)) is not None:
-            try:
-                if told and self.on_reads is not None:
-                    self.on_reads(told)
-            except Exception:  # noqa: BLE001  # the reads must be answered all the same
-                _log.exception("reads at %s were not looked at", self.directory)
+            self._tell(self.on_reads, told)
             misses = np.array([miss for miss in told if miss.unique], np.int64)  # a tripwire's read was answered
             if len(misses):
                 self._fetch(misses)
+            self._tell(self.on_answered, told)
+
+    def _tell(self, listener: Callable[[Sequence[Miss]], None] | None, reads: Sequence[Miss]) -> None:
+        try:
+            if reads and listener is not None:
+                listener(reads)
+        except Exception:  # noqa: BLE001  # reads must be answered all the same
+            _log.exception("reads at %s were not looked at", self.directory)
 
     def _fetch(self, misses: _Ints) -> None:
         """Answer reads with bytes of the source, or with errors."""

@@ -65,7 +65,7 @@ class Window:
     """
 
     __slots__ = (
-        *("_full", "_guessed", "_jumps", "_late", "_late_at", "_lost_bytes", "_part", "_reach", "_threads"),
+        *("_full", "_guessed", "_jumps", "_late", "_lost_bytes", "_part", "_reach", "_threads"),
         *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
     )
     is_order = True
@@ -87,7 +87,6 @@ class Window:
         self.pushed: int = 0
         self._threads: dict[int, int] = {}  # where each was last
         self._late = 0
-        self._late_at: int | None = None
         self._jumps = 0
         self._lost_bytes = 0
         self._reach = 0
@@ -153,12 +152,9 @@ class Window:
     def move(self, place: int, sight: Sight | None = None) -> range:
         """Take note that the reader is at a position; return the positions that are freed since it began again."""
         last = self.held
-        if (
-            sight is Sight.LATE
-        ):  # what it reads is not pushed again, unless none is ahead of it, and is freed one read later
+        if sight is Sight.LATE:  # what it reads is not pushed again, unless none is ahead of it
             self._late += 1
-            before, self._late_at = self._late_at, place
-            return range(before, before + 1) if before is not None else range(0)
+            return range(0)
         self._late = 0
         if sight is Sight.FAR:
             self._jump(place)
@@ -282,6 +278,8 @@ class Windows:
         self._freed: list[_Ints] = []
         self._later = np.empty((2, 0), np.int64)  # that were freed and are to be dropped
         self._followed: dict[int, int] = {}
+        self._asked: set[int] = set()  # pieces that readers of an order wait for
+        self._passed: dict[int, int] = {}  # and the bytes of those that they got where perhaps no window holds them
 
     @property
     def held_bytes(self) -> int:
@@ -369,11 +367,38 @@ class Windows:
             return found
         best, _, name, place = min(sights)
         window = self._windows[name]
+        self._asked.add(int(piece))
         self._follow(thread, name)
         if lost_bytes and window.lose(lost_bytes):
             self._lose(window, window.give_up())
         self._free(window, window.move(place, best))
         return True
+
+    def answered(self, entries: _Ints, offsets: _Ints) -> _Ints:
+        """Take note that reads were answered; return what is to be dropped of what readers got where no window holds it.
+
+        That is freed when more was read: at once, the reader might not have copied it; before, it was not there.
+        """
+        if not self._asked:
+            return np.empty((2, 0), np.int64)
+        numbers = self._pieces(entries, offsets).tolist()
+        for number, size in zip(
+            numbers, self._page_bytes(entries, offsets // PIECE_BYTES * PIECE_BYTES).tolist(), strict=True
+        ):
+            if number in self._asked:
+                self._asked.remove(number)
+                self._passed.pop(number, None)  # it becomes the newest
+                self._passed[number] = size
+        over: list[int] = []
+        left_bytes = sum(self._passed.values()) - self.limit_bytes // _PARTS
+        for number in [*self._passed][:-1]:
+            if left_bytes <= 0:
+                break
+            left_bytes -= self._passed.pop(number)
+            over.append(number)
+        gone = np.array([number for number in over if number not in self._asked], np.int64)  # else it is not there yet
+        found = np.searchsorted(self._firsts, gone, side="right") - 1
+        return self.left(found, (gone - self._firsts[found]) * PIECE_BYTES)
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
         """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
