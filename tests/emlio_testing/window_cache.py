@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from emlio.files.mount.moves import Moves
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
 from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
 
-__all__ = ["LIMIT", "Cache", "cut", "pages_of"]
+__all__ = ["LIMIT", "Cache", "cut", "moved", "pages_of"]
 
 LIMIT = 2 * LEAST_WINDOW_BYTES
 
@@ -16,6 +17,13 @@ LIMIT = 2 * LEAST_WINDOW_BYTES
 def pages_of(size: int) -> int:
     """Return the bytes of the pages that hold so many."""
     return -(-size // PAGE_BYTES) * PAGE_BYTES
+
+
+def moved(windows: Windows) -> Moves:
+    """Return what windows want, and tell them that it was done."""
+    moves = windows.moves()
+    windows.landed(*moves.push[:2])
+    return moves
 
 
 @dataclass
@@ -50,6 +58,8 @@ class Cache:
                 self.held[entry, offset] = size
                 if withheld:
                     self.wires.add((entry, offset))
+            for entry, offset in self.windows.landed(*moves.push[:2]).T.tolist():
+                self._drop(entry, offset)
             pages = sum(map(pages_of, self.held.values()))
             assert pages <= self.limit
             assert self.windows.held_bytes <= self.limit

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.files.mount.pieces import PIECE_BYTES
+from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
 from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
-from emlio_testing.window_cache import LIMIT, Cache, cut, pages_of
+from emlio_testing.window_cache import LIMIT, Cache, cut, moved, pages_of
 
 
 def test_an_order_takes_over_what_another_one_left_if_all_has_room() -> None:
@@ -139,3 +139,60 @@ def test_what_late_readers_got_is_freed_also_if_the_answer_comes_later(seed: int
         held = {pieces[place] for window in windows.all() for place in window.held}
         apart = sum(pages_of(min(sizes[entry] - offset, PIECE_BYTES)) for entry, offset in cache.got - held)
         assert apart <= LIMIT // 8 + (1 + readers) * PIECE_BYTES  # a thread's first read tells nothing
+
+
+def test_an_order_goes_on_past_pieces_that_are_all_there() -> None:
+    size, limit = 1 << 20, 32 * LEAST_WINDOW_BYTES
+    windows = Windows(np.full(200, size), limit)
+    first = windows.begin(np.arange(100))
+    while moved(windows):
+        pass
+    windows.begin(np.arange(200), instead_of=[first])
+    pushed = 0
+    while moves := moved(windows):
+        pushed += moves.push.shape[1]
+    assert pushed >= 100
+    assert windows.there_bytes == 200 * size
+
+
+@pytest.mark.parametrize("parts", [2, 8, 32])
+def test_pages_that_stay_leave_no_room_to_others_that_come(parts: int) -> None:
+    """Most of what is freed first is held by the next order."""
+    limit, size = parts * LEAST_WINDOW_BYTES, 100_000
+    half = limit // 2 // pages_of(size)
+    sizes = [size] * (3 * half)
+    windows = Windows(np.array(sizes, np.int64), limit)
+    cache = Cache(windows, sizes, limit=limit)
+    first = windows.begin(np.arange(2 * half))
+    cache.move()
+    stays = [entry for entry in range(half) if entry % 100]
+    windows.begin(np.array([*range(2 * half, 3 * half), *stays]), instead_of=[first])
+    cache.move()  # which looks at the limit after each move
+    assert {entry for entry, _ in cache.held} == {*range(2 * half, 3 * half), *stays}
+
+
+def test_positions_that_a_reader_jumps_over_cost_nothing() -> None:
+    windows = Windows(np.full(200_000, 4096), LIMIT)
+    windows.begin(np.arange(200_000))
+    while moved(windows):
+        pass
+    there = windows.there_bytes // PAGE_BYTES
+    for entry in (170_000, 170_001):
+        windows.read(1, entry, 0)
+    dropped = windows.late_drops().shape[1]
+    while moves := moved(windows):
+        dropped += moves.drop.shape[1] - np.count_nonzero(moves.push[3])
+    assert dropped <= there + 2
+
+
+def test_what_comes_for_an_order_that_ended_takes_room_until_it_is_freed() -> None:
+    windows = Windows(np.full(4000, 4096), LIMIT)
+    name = windows.begin(np.arange(2000))
+    coming = windows.moves().push[:2]
+    windows.end(name)
+    windows.begin(np.arange(2000, 4000))
+    held = windows.moves()
+    assert not held.drop[:, np.isin(held.drop[0], coming[0])].size
+    assert windows.there_bytes == (coming.shape[1] + held.push.shape[1]) * PAGE_BYTES
+    assert windows.landed(*coming).tolist() == coming.tolist()
+    assert windows.there_bytes == held.push.shape[1] * PAGE_BYTES

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.window import LEAST_WINDOW_BYTES, Window, Windows
-from emlio_testing.window_cache import LIMIT, Cache, cut, pages_of
+from emlio_testing.window_cache import LIMIT, Cache, cut, moved, pages_of
 
 _SMALL = st.integers(0, 3 * PAGE_BYTES)
 _SIZES = st.lists(st.one_of(_SMALL, st.integers(0, 4 * PIECE_BYTES)), min_size=1, max_size=60)
@@ -156,13 +156,13 @@ def test_one_stray_read_moves_no_window() -> None:
     sizes = [1000] * 20_000
     windows = Windows(np.array(sizes, np.int64), LIMIT)
     windows.begin(np.arange(len(sizes)))
-    while windows.moves():
+    while moved(windows):
         pass
     held = windows.held_bytes
     assert windows.read(1, 15_000, 0)
-    assert not windows.moves()
+    assert not moved(windows)
     assert windows.read(1, 15_001, 0)
-    assert windows.moves()
+    assert moved(windows)
     assert windows.held_bytes <= LIMIT
     assert held == LIMIT
 
@@ -172,7 +172,7 @@ def test_several_readers_that_are_far_ahead_are_followed() -> None:
     sizes = [1000] * 20_000
     windows = Windows(np.array(sizes, np.int64), LIMIT)
     windows.begin(np.arange(len(sizes)))
-    while windows.moves():
+    while moved(windows):
         pass
     for place in range(10_000, 10_016):
         assert windows.read(place % 8, place, 0)
@@ -235,7 +235,7 @@ def test_a_pool_of_small_files_is_there_after_few_reads() -> None:
         cache.move()
         missed += not cache.read(entry, offset)
     assert missed < 600
-    assert not windows.moves()
+    assert not moved(windows)
 
 
 def test_an_order_is_pushed_before_a_pool_and_takes_half_of_its_room() -> None:
@@ -244,20 +244,20 @@ def test_an_order_is_pushed_before_a_pool_and_takes_half_of_its_room() -> None:
     assert windows.pool_bytes == LIMIT
     windows.begin(np.arange(10_000), guessed=True, is_order=False)
     for _ in range(12):
-        windows.moves()
+        moved(windows)
         windows.read(1, 0, 0)
     order = windows.begin(np.arange(10_000, 20_000))
     assert windows.pool_bytes == LIMIT // 2
-    first = windows.moves()
+    first = moved(windows)
     assert first.push[0].tolist()[:3] == [10_000, 10_001, 10_002]
     assert len(first.drop[0]) > 0, "of the pool, which had all"
-    while windows.moves():
+    while moved(windows):
         pass
     assert windows.held_bytes <= LIMIT
     assert windows.read(1, 10_000, 0)
     assert not windows.read(1, 5, 0), "of the pool, in no order"
     windows.end(order)
-    while windows.moves():
+    while moved(windows):
         pass
     assert windows.held_bytes > LIMIT // 2
 

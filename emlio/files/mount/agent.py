@@ -77,7 +77,6 @@ class Agent:
         self._began_ns = time.monotonic_ns()
         self._closing = False
         self._leaving: list[_Ints] = []  # pieces whose pages are being freed
-        self._coming: list[_Ints] = []  # and that are being pushed
         self.mount = Mount(tree, directory, source, limit_s=limit_s)
         self.mount.on_reads, self.mount.on_answered = self._see, self._pass
         self._lister = Lister(tree, self.mount.directory, max_files)
@@ -158,14 +157,12 @@ class Agent:
         with self._changed:
             for miss in reads:
                 entry = miss.inode - 1
-                is_coming = not miss.unique or any((pieces[0] == entry).any() for pieces in self._coming)
-                lost_bytes = 0 if is_coming else miss.size
+                lost_bytes = miss.size if miss.unique else 0
                 if not self._windows.read(miss.thread, entry, miss.offset, lost_bytes=lost_bytes):
                     self._detect(miss, entry)
             late = self._windows.late_drops()
             self._leaving.append(late)
-            if self._windows:
-                self._changed.notify()
+            self._changed.notify()  # also if the last window ended: there is something to drop
             unlisted, self._unlisted = self._unlisted, None
         with suppress(ClosedError):
             self._drop(late)
@@ -218,7 +215,10 @@ class Agent:
                 self.mount.failures.tell(error)
             finally:
                 with self._changed:
-                    self._coming = [other for other in self._coming if other is not moves.push]
+                    gone = self._windows.landed(*moves.push[:2])
+                    self._leaving.append(gone)
+                with suppress(ClosedError):
+                    self._drop(gone)
 
     def _next(self) -> Moves | None:
         with self._changed:
@@ -226,7 +226,6 @@ class Agent:
                 moves = self._windows.moves(self._leaving)
                 if moves:
                     self._leaving.append(moves.drop)
-                    self._coming.append(moves.push)
                     self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()

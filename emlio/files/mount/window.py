@@ -4,6 +4,7 @@ A reader of the page cache cannot be seen. So some pieces are withheld: tripwire
 that was not foreseen tells it as well.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import Final
@@ -49,6 +50,9 @@ _WHOLE: Final = 1 << 40
 _MOVE_FILES: Final = 1024
 _MOVE_BYTES: Final = 4 * PIECE_BYTES
 """Of pages that are pushed in one move. It frees twice as many at most: they go before others come, but not all at once."""
+
+_LOOKED_AT: Final = 4 * _MOVE_FILES
+"""Freed pieces that are looked at at a time: most may be held by others, or have never been there."""
 
 
 class Window:
@@ -196,17 +200,16 @@ class Window:
         self._reach = end if end == len(self.pieces) else 0
         return range(self.held.stop, last)
 
-    def push(self, taken_bytes: int = 0) -> range:
-        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first.
+    @property
+    def least_bytes(self) -> int:
+        """The room for pages without which nothing is pushed, unless it is the last: few at once cost as many questions."""
+        return min(self._most_bytes // _PARTS, _MOVE_BYTES)
 
-        Few at once would cost as many questions: there are none before there is room for some.
-
-        Args:
-            taken_bytes: of the limit, that are taken by others.
-        """
-        ends, limit = self.pieces.ends, self._most_bytes
-        most = int(ends[self.dropped]) + limit - taken_bytes
-        if most < min(int(ends[self.pushed]) + min(limit // _PARTS, _MOVE_BYTES), int(ends[-1])):
+    def push(self) -> range:
+        """Return the positions that are to be pushed next, and count them as pushed. `drop` comes first."""
+        ends = self.pieces.ends
+        most = int(ends[self.dropped]) + self._most_bytes
+        if most < min(int(ends[self.pushed]) + self.least_bytes, int(ends[-1])):
             return range(self.pushed, self.pushed)
         room = min(most, int(ends[self.pushed]) + _MOVE_BYTES)
         end = int(np.searchsorted(ends, room, side="right")) - 1
@@ -271,12 +274,19 @@ class Windows:
         if limit_bytes < LEAST_WINDOW_BYTES:
             raise ValueError(f"a window must have at least {LEAST_WINDOW_BYTES} bytes, got {limit_bytes}")
         self._sizes, self.limit_bytes = sizes, limit_bytes
-        self._firsts = np.concatenate(([0], np.cumsum(np.maximum(-(-sizes // PIECE_BYTES), 1))))
-        self._there = np.zeros(int(self._firsts[-1]), np.bool_)  # of all pieces of the tree
+        counts = np.maximum(-(-sizes // PIECE_BYTES), 1)
+        self._firsts = np.concatenate(([0], np.cumsum(counts)))
+        # Of all pieces of the tree: the bytes of their pages, whether those were pushed, whether some may be there, and whether
+        # they are on their way.
+        self._bytes = np.full(int(self._firsts[-1]), PIECE_BYTES, np.int32)
+        self._bytes[self._firsts[1:] - 1] = page_bytes(sizes - (counts - 1) * PIECE_BYTES)
+        self._there = np.zeros(len(self._bytes), np.bool_)
+        self._touched = np.zeros(len(self._bytes), np.bool_)
+        self._coming = np.zeros(len(self._bytes), np.bool_)
+        self._there_bytes = 0
         self._windows: dict[int, Window] = {}
         self._names = count(1)
-        self._freed: list[_Ints] = []
-        self._later = np.empty((2, 0), np.int64)  # that were freed and are to be dropped
+        self._later: deque[_Ints] = deque()  # pieces that were freed and are to be dropped, if no window holds them
         self._followed: dict[int, int] = {}
         self._asked: set[int] = set()  # pieces that readers of an order wait for
         self._passed: dict[int, int] = {}  # and the bytes of those that they got where perhaps no window holds them
@@ -289,9 +299,7 @@ class Windows:
     @property
     def there_bytes(self) -> int:
         """The bytes of the pages that are there, as far as is known."""
-        numbers = np.flatnonzero(self._there)
-        entries = np.searchsorted(self._firsts, numbers, side="right") - 1
-        return int(self._page_bytes(entries, (numbers - self._firsts[entries]) * PIECE_BYTES).sum())
+        return self._there_bytes
 
     def all(self) -> Iterable[Window]:
         """Return the windows."""
@@ -320,6 +328,7 @@ class Windows:
         self._share()
         for last in gone:
             self._free(last, last.held)
+        self._free_passed()
         return name
 
     def end(self, name: int) -> None:
@@ -327,6 +336,7 @@ class Windows:
         window = self._windows.pop(name, None)
         if window is not None:
             self._free(window, window.held)
+            self._free_passed()
             self._share()
 
     def _share(self) -> None:
@@ -347,10 +357,10 @@ class Windows:
             thread: of the reader.
             entry: the file.
             offset: the first byte.
-            lost_bytes: how many were not there, though no push is under way: the kernel freed them, or they could not be read.
+            lost_bytes: how many were not there: if they had been pushed, the kernel freed them, or they could not be read.
         """
         piece = self._firsts[entry] + offset // PIECE_BYTES
-        lost_bytes *= bool(self._there[piece])
+        lost_bytes *= bool(self._there[piece] and not self._coming[piece])
         self._read_pools(entry, offset, lost_bytes)
         sights: list[tuple[Sight, bool, int, int]] = []
         found = False
@@ -358,6 +368,7 @@ class Windows:
             place = window.place(entry, offset) if window.is_order else None
             if place is None:
                 continue
+            self._touched[piece] = True
             sight = window.sight(place, thread)
             window.note(place, thread)
             found |= not window.is_guess  # which may reach over all that is read elsewhere
@@ -381,14 +392,12 @@ class Windows:
         """
         if not self._asked:
             return np.empty((2, 0), np.int64)
-        numbers = self._pieces(entries, offsets).tolist()
-        for number, size in zip(
-            numbers, self._page_bytes(entries, offsets // PIECE_BYTES * PIECE_BYTES).tolist(), strict=True
-        ):
+        for number in self._pieces(entries, offsets).tolist():
             if number in self._asked:
                 self._asked.remove(number)
+                self._touched[number] = True  # also if it was dropped meanwhile
                 self._passed.pop(number, None)  # it becomes the newest
-                self._passed[number] = size
+                self._passed[number] = int(self._bytes[number])
         over: list[int] = []
         left_bytes = sum(self._passed.values()) - self.limit_bytes // _PARTS
         for number in [*self._passed][:-1]:
@@ -396,9 +405,20 @@ class Windows:
                 break
             left_bytes -= self._passed.pop(number)
             over.append(number)
-        gone = np.array([number for number in over if number not in self._asked], np.int64)  # else it is not there yet
-        found = np.searchsorted(self._firsts, gone, side="right") - 1
-        return self.left(found, (gone - self._firsts[found]) * PIECE_BYTES)
+        return self.left(
+            *self._located([number for number in over if number not in self._asked])
+        )  # else it is not there yet
+
+    def _free_passed(self) -> None:
+        if self._passed:
+            self._later.append(self._located([*self._passed]))
+            self._passed.clear()
+
+    def _located(self, numbers: Sequence[int]) -> _Ints:
+        """Return the entries and offsets of pieces with these numbers."""
+        found = np.array(numbers, np.int64)
+        entries = np.searchsorted(self._firsts, found, side="right") - 1
+        return np.stack([entries, (found - self._firsts[entries]) * PIECE_BYTES])
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
         """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
@@ -440,7 +460,7 @@ class Windows:
         if self.held_bytes <= self.limit_bytes:
             return np.empty((2, 0), np.int64)
         self._leave_behind()
-        return self._dropped(_WHOLE)
+        return self._dropped()
 
     def _leave_behind(self) -> None:
         for window in self._windows.values():
@@ -455,28 +475,54 @@ class Windows:
                 and they take their room until they have left.
         """
         self._leave_behind()
-        leaving_bytes = sum(int(self._page_bytes(*pieces).sum()) for pieces in leaving)
+        drop = self._dropped()
+        leaving_bytes = sum(int(self._bytes[self._pieces(*pieces)].sum()) for pieces in leaving)
+        free_bytes = self.limit_bytes - self._there_bytes - leaving_bytes
         for name, window in sorted(self._windows.items(), key=lambda one: not one[1].is_order):
-            places = window.push(leaving_bytes)
-            if any(
-                window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any() for pieces in leaving
-            ):
-                window.pushed = places.start
-            elif places:
-                self._windows[name] = self._windows.pop(name)  # the others come before it
+            while places := self._fitting(window, window.push(), free_bytes):
+                if any(
+                    window.pieces.are_between(pieces[0], pieces[1], places.start, places.stop).any()
+                    for pieces in leaving
+                ):
+                    window.pushed = places.start
+                    break
                 chosen = self._chosen(window, places)
-                wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader
-                return Moves(drop=np.concatenate((self._dropped(), wires), axis=1), push=chosen)
-        return Moves(drop=self._dropped(), push=np.empty((4, 0), np.int64))
+                if chosen.size:
+                    self._coming[self._pieces(*chosen[:2])] = True
+                    self._windows[name] = self._windows.pop(name)  # the others come before it
+                    wires = chosen[:2, chosen[3] > 0]  # what is in the page cache shows no reader
+                    return Moves(drop=np.concatenate((drop, wires), axis=1), push=chosen)
+        return Moves(drop=drop, push=np.empty((4, 0), np.int64))
+
+    def _fitting(self, window: Window, places: range, free_bytes: int) -> range:
+        """Return as many positions as there is room for what is not there; the window has pushed no others."""
+        part = slice(places.start, places.stop)
+        numbers = self._pieces(window.pieces.entries[part], window.pieces.offsets[part])
+        ends = np.cumsum(np.where(self._there[numbers], 0, self._bytes[numbers]))
+        if not places or ends[-1] <= free_bytes:
+            return places
+        some = free_bytes >= window.least_bytes
+        window.pushed = places.start + (int(np.searchsorted(ends, free_bytes, side="right")) if some else 0)
+        return range(places.start, window.pushed)
+
+    def landed(self, entries: _Ints, offsets: _Ints) -> _Ints:
+        """Take note that what was pushed is there, or will not come; return what no window holds, which is to be dropped."""
+        self._coming[self._pieces(entries, offsets)] = False
+        return self.left(entries, offsets)
 
     def left(self, entries: _Ints, offsets: _Ints) -> _Ints:
-        """Return those pieces that no window holds, which are to be dropped, shape (2, n)."""
+        """Return those pieces that no window holds, which are to be dropped, shape (2, n). The others may be there now."""
+        held = self._are_held(entries, offsets)
+        numbers = self._pieces(entries, offsets)
+        self._forget(numbers[~held])
+        self._touched[numbers] = held
+        return np.stack([entries, offsets])[:, ~held]
+
+    def _are_held(self, entries: _Ints, offsets: _Ints) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(entries), np.bool_)
         for window in self._windows.values():
             found |= window.pieces.are_between(entries, offsets, window.held.start, window.held.stop)
-        gone = np.stack([entries, offsets])[:, ~found]
-        self._there[self._pieces(*gone)] = False
-        return gone
+        return found
 
     def _pieces(self, entries: _Ints, offsets: _Ints) -> _Ints:
         """Return the numbers of pieces in the tree."""
@@ -493,33 +539,46 @@ class Windows:
         needed = np.zeros(len(numbers), np.bool_)
         needed[firsts] = True
         needed &= (rows[2] > 0) & ~self._there[numbers]
-        self._there[numbers[rows[2] > 0]] = True
+        self._there[numbers[needed]] = self._touched[numbers[needed]] = True
+        self._there_bytes += int(self._bytes[numbers[needed]].sum())
         return rows[:, needed | (rows[3] > 0)]
+
+    def _forget(self, numbers: _Ints) -> None:
+        """Count pieces as not there."""
+        gone = np.unique(numbers[self._there[numbers]])
+        self._there[gone] = False
+        self._there_bytes -= int(self._bytes[gone].sum())
 
     def _free(self, window: Window, places: range) -> None:
         if places:
             part = slice(places.start, places.stop)
-            self._freed.append(np.stack([window.pieces.entries[part], window.pieces.offsets[part]]))
+            self._later.append(np.stack([window.pieces.entries[part], window.pieces.offsets[part]]))
 
     def _lose(self, window: Window, places: range) -> None:
         """Free pieces, and count them as not there, also if others hold them."""
         self._free(window, places)
         part = slice(places.start, places.stop)
-        self._there[self._pieces(window.pieces.entries[part], window.pieces.offsets[part])] = False
+        self._forget(self._pieces(window.pieces.entries[part], window.pieces.offsets[part]))
 
-    def _page_bytes(self, entries: _Ints, offsets: _Ints) -> _Ints:
-        """Return the bytes of the pages of each piece."""
-        return page_bytes(np.minimum(self._sizes[entries] - offsets, PIECE_BYTES))
-
-    def _dropped(self, most_bytes: int = 2 * _MOVE_BYTES) -> _Ints:
-        """Return the next pieces that were freed and that no window holds, of which so many bytes are there."""
-        if self._freed:
-            self._later = np.unique(np.concatenate([self._later, *self._freed], axis=1), axis=1)
-            self._freed.clear()
-        gone = np.empty((2, 0), np.int64)
-        while self._later.size and not gone.size:
-            ends = np.cumsum(np.where(self._there[self._pieces(*self._later)], self._page_bytes(*self._later), 0))
-            end = max(int(np.searchsorted(ends, most_bytes, side="right")), 1)
-            first, self._later = self._later[:, :end], self._later[:, end:]
-            gone = self.left(*first)
-        return gone
+    def _dropped(self) -> _Ints:
+        """Return the next pieces that were freed, that no window holds, and that may be there."""
+        found = [np.empty((2, 0), np.int64)]
+        pieces, size = 2 * _MOVE_FILES, 2 * _MOVE_BYTES
+        while self._later and pieces > 0 and size > 0:
+            freed = self._later.popleft()
+            if freed.shape[1] > _LOOKED_AT:
+                self._later.appendleft(freed[:, _LOOKED_AT:])
+            freed = freed[:, :_LOOKED_AT]
+            numbers = self._pieces(*freed)
+            freed = freed[
+                :, self._touched[numbers] & ~self._coming[numbers]
+            ]  # what comes is looked at when it has landed
+            freed = freed[:, ~self._are_held(*freed)]
+            ends = np.cumsum(self._bytes[self._pieces(*freed)])
+            end = min(int(np.searchsorted(ends, size)) + 1, pieces)
+            if end < len(ends):
+                self._later.appendleft(freed[:, end:])
+            found.append(self.left(*freed[:, :end]))
+            pieces -= found[-1].shape[1]
+            size -= int(self._bytes[self._pieces(*found[-1])].sum())
+        return np.concatenate(found, axis=1)
