@@ -10,11 +10,12 @@ DLIO hands its plug-ins no options, so environment variables configure it: EMLIO
 import os
 import time
 import traceback
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,6 @@ from dlio_benchmark.utils.utility import DLIOMPI
 
 from emlio.errors import ConfigError
 from emlio.receiver.loader import EmlioLoader
-from emlio.receiver.stats import LoaderStats
 from emlio.settings import option, read_settings
 
 __all__ = ["DlioLoader", "DlioSettings"]
@@ -48,15 +48,13 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         """See DLIO."""
         super().__init__(format_type, dataset_type, epoch, DataLoaderType.CUSTOM)
         self._loader: EmlioLoader | None = None
-        self._taken: LoaderStats | None = None
-        # DLIO's thread sleeps for a computation: another makes the next batch meanwhile.
-        self._maker = ThreadPoolExecutor(1, "emlio-dlio")
+        self._epoch: Generator[Any, None, None] = _none()
+        self._ahead = 0
 
     def read(self) -> None:
         """Connect, and agree on the plan. DLIO calls it once, before the first epoch and outside its timing."""
         with _ending_the_job():
             self._loader = self._connected()
-            self._taken = self._loader.stats()
 
     def _connected(self) -> EmlioLoader:
         settings = read_settings(
@@ -92,31 +90,41 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
 
     def next(self) -> Iterator[Any]:
         """Yield the batches of an epoch: as many on each rank, since a rank that is a batch short hangs DLIO's barrier."""
-        loader, make = self._loader, self._maker.submit
+        self._epoch.close()
+        self._epoch = self._batches()
+        return self._epoch
+
+    def _batches(self) -> Generator[Any, None, None]:
+        loader = self._loader
         assert loader is not None
         with _ending_the_job():
-            batches = make(iter, loader).result()
-        making = make(_made, loader, batches)
-        while True:
+            batches = iter(loader)
+        maker = _Maker(lambda: next(batches, None))
+        try:
+            while True:
+                with _ending_the_job():
+                    batch = maker.finish()
+                if batch is None:
+                    break
+                maker.begin()
+                yield batch
+        finally:
             with _ending_the_job():
-                batch, stats = making.result()
-            if batch is None:
-                break
-            making = make(_made, loader, batches)
-            self._taken = stats
-            yield batch
-        self.epoch_number += 1
+                self._ahead += maker.end()
+            self.epoch_number += 1
 
     def finalize(self) -> None:
         """Write the counts so far. DLIO calls it after every epoch, so nothing is closed."""
-        stats, wanted = self._taken, self._args
-        assert stats is not None
+        self._epoch.close()
+        loader, wanted = self._loader, self._args
+        assert loader is not None
+        stats = loader.stats()
         counts = DlioCounts(
             rank=wanted.my_rank,
             ranks=wanted.comm_size,
             batch_size=self.batch_size,
-            batches=stats.batches,
-            records=stats.records,
+            batches=stats.batches - self._ahead,
+            records=stats.records - self._ahead * self.batch_size,
             bad_records=stats.bad_records,
             size_bytes=stats.handed_bytes,
             first_batch_ns=stats.first_batch_ns,
@@ -126,10 +134,41 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         path.write_bytes(msgspec.json.encode(counts))
 
 
-def _made(loader: EmlioLoader, batches: Iterator[Any]) -> tuple[Any, LoaderStats]:
-    """Return the next batch, None after the last, and the figures with it. The step that begins now comes first."""
-    time.sleep(_FIRST_S)
-    return next(batches, None), loader.stats()
+class _Maker:
+    """A thread that makes the next batch while DLIO's sleeps for a computation. It begins with one."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._orders: SimpleQueue[bool] = SimpleQueue()
+        self._made: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._thread = Thread(target=self._work, name="emlio-dlio", daemon=True)
+        self._thread.start()
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the thread make a batch."""
+        self._orders.put(True)
+
+    def finish(self) -> Any:
+        """Wait for the batch that was begun, None after the last, or raise what making it raised."""
+        batch, error = self._made.get()
+        if error is not None:
+            raise error
+        return batch
+
+    def end(self) -> int:
+        """End the thread, and return how many batches it made that were not asked for, or raise what making one raised."""
+        self._orders.put(False)
+        self._thread.join()
+        return 0 if self._made.empty() or self.finish() is None else 1
+
+    def _work(self) -> None:
+        while self._orders.get():
+            time.sleep(_FIRST_S)
+            try:
+                self._made.put((self._make(), None))
+            except BaseException as error:  # noqa: BLE001  # raised where the batch is asked for
+                self._made.put((None, error))
 
 
 class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +181,7 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
         batches: batches handed to DLIO.
         records: their records, each verified by its CRC32C, with bad ones.
         bad_records: records that failed.
-        size_bytes: bytes of the records, as they came.
+        size_bytes: bytes of the records, as they came; with those of a batch that was made before DLIO left an epoch early.
         first_batch_ns: from the loader's construction to its first batch.
         said: `LoaderStats` in a line, which says what bounds the run.
     """
@@ -161,6 +200,10 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
 def counts_name(dataset_type: str, rank: int) -> str:
     """Return the name of the file with a rank's `DlioCounts`, in DLIO's output folder."""
     return f"emlio-{dataset_type}-{rank}.json"
+
+
+def _none() -> Generator[Any, None, None]:
+    yield from ()
 
 
 _PREFIX: Final = "EMLIO_DLIO_"

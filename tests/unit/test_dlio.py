@@ -140,3 +140,41 @@ def test_a_rank_that_fails_ends_the_job(
         with pytest.raises(AbortError):
             loader.read()
         assert said in capsys.readouterr().err
+
+
+def test_an_epoch_that_is_left_early_counts_what_was_taken(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(data))
+    monkeypatch.setenv("EMLIO_DLIO_RAW", "1")
+    module = loaded()
+    loader = module.DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    counts: list[int] = []
+    for taken in (1, STEPS - 1):
+        assert len(list(islice(loader.next(), taken))) == taken
+        loader.finalize()
+        path = Path(ARGUMENTS.output_folder, module.counts_name("train", 0))
+        written = msgspec.json.decode(path.read_bytes(), type=module.DlioCounts)
+        assert written.records == written.batches * BATCH
+        counts.append(written.batches)
+    loader._loader.close()
+    assert counts == [1, STEPS]
+
+
+def test_a_batch_that_cannot_be_made_ends_the_job_even_after_the_last_step(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(loader: object) -> Iterator[int]:
+        yield from range(STEPS)
+        raise ConfigError("the end is missing")
+
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(data))
+    loader = loaded().DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    loader._loader.close()
+    monkeypatch.setattr(type(loader._loader), "__iter__", broken)
+    assert list(islice(loader.next(), STEPS)) == [*range(STEPS)]
+    with pytest.raises(AbortError):
+        loader.finalize()
+    assert "the end is missing" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, scenario_name, values_of
 from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
 from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
-from emlio_bench.dlio.workloads import ACCELERATORS, FORMATS, INDEXED, SCALES, WORKLOADS, Task
+from emlio_bench.dlio.workloads import ACCELERATORS, INDEXED, SCALES, WORKLOADS, Task
 from emlio_bench.harness.command import Command, CommonSettings, World
 from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
@@ -67,6 +67,13 @@ def _part(value: Any) -> float:
     return int(text[:-1]) / 100
 
 
+def _counts(value: Any) -> tuple[int, ...]:
+    numbers = str(value).split(",")
+    if not all(number.isdigit() and int(number) for number in numbers) or len(set(numbers)) != len(numbers):
+        raise ConfigError(f"must be different whole numbers of at least 1, such as 1,2,4, got {value!r}")
+    return tuple(map(int, numbers))
+
+
 def _steps(value: Any) -> int:
     if not str(value).isdigit() or int(value) < 2:
         raise ConfigError(f"must be a whole number of at least 2, got {value!r}")
@@ -77,13 +84,12 @@ def _steps(value: Any) -> int:
 class DlioSettings(CommonSettings):
     """`emlio-bench dlio`. The data lie on the disk of `--data` and leave the page cache before each epoch."""
 
-    workload: str = chosen(tuple(WORKLOADS), "the workload", "NAME")
+    workload: tuple[str, ...] = names(tuple(WORKLOADS), "the workloads (default unet3d)", ("unet3d",))
     accelerator: str = chosen(ACCELERATORS, "whose computation time a step takes", "NAME")
     scale: str = chosen(SCALES, "how much of the workload is read: see docs/reference/benchmarks.md", "NAME")
-    format: str = chosen(("", *FORMATS), "format of the files, where not the workload's own", "NAME")
     steps: int = option(0, "steps of an epoch (default: as the scale has it)", parse=_steps, metavar="N")
     epochs: int = count(2, "epochs of a run")
-    ranks: int = count(1, "emulated accelerators")
+    ranks: tuple[int, ...] = option((1,), "emulated accelerators of a run (default 1)", parse=_counts, metavar="N,...")
     rtt: tuple[int, ...] = durations("30ms", "round trips of the link between storage and training")
     barrier: int = option(
         1,
@@ -105,8 +111,11 @@ class DlioSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         super(DlioSettings, self).__post_init__()  # a class with slots is not the one that super() knows
-        if self.search and WORKLOADS[self.workload].batches_per_file is None:
-            raise ConfigError(f"--search needs a workload of several files, {self.workload} has one")
+        single = [name for name in self.workload if WORKLOADS[name].batches_per_file is None]
+        if self.search and single:
+            raise ConfigError(f"--search needs workloads of several files, {single[0]} has one")
+        if self.search and len(self.ranks) > 1:
+            raise ConfigError(f"--search needs one number of --ranks, the most to try, got {self.ranks}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,71 +134,86 @@ class _Place:
 
     @property
     def scenario(self) -> str:
-        """Its name."""
+        """The name of the scenario."""
         return scenario_name(self.task, self.rtt_ns, self.settings.barrier)
 
 
 def run_dlio(settings: DlioSettings, world: World) -> Results:
-    """Measure all subjects on all links, in turns."""
-    task = Task(
-        workload=settings.workload,
-        accelerator=settings.accelerator,
-        scale="tiny" if settings.quick else settings.scale,
-        ranks=settings.ranks,
-        epochs=settings.epochs,
-        format=settings.format,
-        steps=settings.steps,
-    )
+    """Measure all subjects with all workloads, ranks and links, in turns. Results of what was done outlive an interruption."""
+    tasks = [
+        Task(
+            workload=workload,
+            accelerator=settings.accelerator,
+            scale="tiny" if settings.quick else settings.scale,
+            ranks=ranks,
+            epochs=settings.epochs,
+            steps=settings.steps,
+        )
+        for workload in settings.workload
+        for ranks in settings.ranks
+    ]
     cache = usable_cache_folder(settings.cache, world.environment)
-    _make_environments(task, cache, world)
+    _make_environments(tasks, cache, world)
     missing = {"stock-remote": why_no_mount(cache) or why_no_served_folder(cache)}
     subjects = [name for name in settings.subjects if not missing.get(name)]
-    left_out = "; ".join(f"{name} {missing[name]}" for name in settings.subjects if missing.get(name))
-    told = {**_told(task, settings), "left out": left_out}
+    told = _told(tasks, settings)
+    told["left out"] = "; ".join(f"{name} {missing[name]}" for name in settings.subjects if missing.get(name))
     rounds = 1 if settings.quick else settings.repeats
     runs: list[Run] = []
     fed: list[Figure] = []
     with TemporaryDirectory(prefix="emlio-bench-dlio-") as name, data_root(settings.data) as root, ExitStack() as stack:
-        scratch, data = Path(name), _made(task, root, cache)
+        scratch = Path(name)
         joules = None if settings.quick else stack.enter_context(Joules(scratch))
         if joules is not None:
             joules.rest()
-        for rtt_ns in settings.rtt:
-            place = _Place(
-                task=task,
-                data=data,
-                placeholders=_placeholders(task, data, scratch / rtt_text(rtt_ns)),
-                link=stack.enter_context(open_link(LinkSpec(rtt_ns=rtt_ns))),
-                rtt_ns=rtt_ns,
-                cache=cache,
-                settings=settings,
-                scratch=scratch,
-                joules=joules,
-            )
-            found, fed_here = (
-                _searched(place, subjects, rounds) if settings.search else (_turns(place, subjects, rounds), [])
-            )
-            runs += found
-            fed += fed_here
-    bounded = not settings.quick and task.scale == "fit"
+        try:
+            for place in _places(tasks, settings, root=root, scratch=scratch, cache=cache, joules=joules):
+                if settings.search:
+                    fed += _searched(place, subjects, rounds, runs)
+                else:
+                    _turns(place, subjects, rounds, runs)
+        except KeyboardInterrupt:
+            if not runs:
+                raise
+            told["interrupted"] = f"after {len(runs)} runs"
+    bounded = not settings.quick and settings.scale == "fit"
     figures = fed if settings.search else dlio_figures(runs, bounded=bounded)
     return results_of("dlio", told, figures, runs)
 
 
-def _turns(place: _Place, subjects: Sequence[str], rounds: int) -> list[Run]:
-    """Run each subject once in each round."""
-    runs: list[Run] = []
+def _places(
+    tasks: Sequence[Task], settings: DlioSettings, *, root: Path, scratch: Path, cache: Path, joules: Joules | None
+) -> Generator[_Place]:
+    """Yield the surroundings of each scenario. A link is there until the next one is asked for."""
+    for task in tasks:
+        data = _made(task, root, cache)
+        for rtt_ns in settings.rtt:
+            placeholders = _placeholders(task, data, scratch / f"{task.workload}-x{task.ranks}-{rtt_text(rtt_ns)}")
+            with open_link(LinkSpec(rtt_ns=rtt_ns)) as link:
+                yield _Place(
+                    task=task,
+                    data=data,
+                    placeholders=placeholders,
+                    link=link,
+                    rtt_ns=rtt_ns,
+                    cache=cache,
+                    settings=settings,
+                    scratch=scratch,
+                    joules=joules,
+                )
+
+
+def _turns(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run]) -> None:
+    """Run each subject once in each round; add to `runs`."""
     with Progress(place.scenario, rounds * len(subjects)) as bar:
         for number in range(rounds):
             for turn, name in enumerate(rotated(subjects, number)):
                 runs.append(_run(name, place, number, turn))
                 bar.add(1)
-    return runs
 
 
-def _searched(place: _Place, subjects: Sequence[str], rounds: int) -> tuple[list[Run], list[Figure]]:
-    """Find for each subject the greatest number of ranks that it feeds."""
-    runs: list[Run] = []
+def _searched(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run]) -> list[Figure]:
+    """Find for each subject the greatest number of ranks that it feeds; add to `runs`."""
     counts: dict[str, int] = {}
     for name in subjects:
         with Progress(f"{name}, up to {place.scenario}", place.task.ranks.bit_length() * rounds) as bar:
@@ -197,16 +221,14 @@ def _searched(place: _Place, subjects: Sequence[str], rounds: int) -> tuple[list
             def feeds(ranks: int, name: str = name, bar: Progress = bar) -> bool:
                 part = _part_of(place, ranks)
                 tried: list[Run] = []
-                for number in range(rounds):
-                    tried.append(_run(name, part, number, 0))
+                while len(tried) < rounds and not is_decided(tried, rounds):
+                    tried.append(_run(name, part, len(tried), 0))
+                    runs.append(tried[-1])
                     bar.add(1)
-                    if is_decided(tried, rounds):
-                        break
-                runs.extend(tried)
                 return is_fed(tried)
 
             counts[name] = greatest(place.task.ranks, feeds)
-    return runs, search_figures(place.scenario, counts)
+    return search_figures(place.scenario, counts)
 
 
 def _part_of(place: _Place, ranks: int) -> _Place:
@@ -215,34 +237,37 @@ def _part_of(place: _Place, ranks: int) -> _Place:
     return replace(place, task=task, data=data, placeholders=_placeholders(task, data, place.scratch / f"x{ranks}"))
 
 
-def _told(task: Task, settings: DlioSettings) -> dict[str, object]:
+def _told(tasks: Sequence[Task], settings: DlioSettings) -> dict[str, object]:
     return {
-        "workload": f"{task.workload}, {task.accelerator}, {task.step_s:g} s a step{task.told}",
-        "data": (
-            f"{format_size(task.size_bytes)} in {task.files} files of {task.format}, records of about "
-            f"{format_size(task.record_bytes)} (DLIO's / {task.size.shrink}), batches of {task.size.batch}"
-        ),
-        "needed": f"{format_size(round(task.needed_bytes_per_s))}/s where no rank waits",
-        "ranks": task.ranks,
-        "steps": f"{task.size.steps} of an epoch and rank, {task.epochs} epochs",
+        **{
+            f"{task.workload} x{task.ranks}": (
+                f"{task.accelerator}, {task.step_s:g} s a step{task.told}; {format_size(task.size_bytes)} in {task.files} files "
+                f"of {task.format}, records of about {format_size(task.record_bytes)} (DLIO's / {task.size.shrink}), batches of "
+                f"{task.size.batch}, {task.size.steps} steps an epoch and rank; {format_size(round(task.needed_bytes_per_s))}/s "
+                f"where no rank waits{_stall_text(settings, task.ranks)}"
+            )
+            for task in tasks
+        },
+        "epochs": settings.epochs,
         "barrier": {0: "epoch", 1: "step"}.get(settings.barrier, f"every {settings.barrier} steps"),
-        **({"stall": _stall_text(settings)} if settings.stall else {}),
         "cache": "warm" if settings.warm else "cold: data leave the page cache before each epoch",
         "round trips": tuple(map(rtt_text, settings.rtt)),
     }
 
 
-def _stall_text(settings: DlioSettings) -> str:
-    au = utilisation_without_reading_ahead(settings.stall, settings.ranks, settings.barrier)
+def _stall_text(settings: DlioSettings, ranks: int) -> str:
+    if not settings.stall:
+        return ""
+    au = utilisation_without_reading_ahead(settings.stall, ranks, settings.barrier)
     return (
-        f"the daemon of rank 0 stands still for {settings.stall:.0%} of all steps' lengths, at random: AU would be {au:.1f} % "
+        f"; the daemon of rank 0 stands still for {settings.stall:.0%} of all steps' lengths, at random: AU would be {au:.1f} % "
         "without reading ahead"
     )
 
 
-def _make_environments(task: Task, cache: Path, world: World) -> None:
-    needed = (ENVIRONMENT, TENSORFLOW) if task.format == "tfrecord" else (ENVIRONMENT,)
-    failed = make_missing(needed, cache, world.tell, world.agree)
+def _make_environments(tasks: Sequence[Task], cache: Path, world: World) -> None:
+    tensorflow = any(task.format == "tfrecord" for task in tasks)
+    failed = make_missing((ENVIRONMENT, TENSORFLOW) if tensorflow else (ENVIRONMENT,), cache, world.tell, world.agree)
     if failed:
         raise ConfigError(f"DLIO needs its environments: {'; '.join(failed.values())}")
 

@@ -1,17 +1,14 @@
 """DLIO's workloads, in sizes that a small machine can hold, and the options that DLIO is given."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Final
 
-from emlio.errors import ConfigError
-
-__all__ = ["ACCELERATORS", "FORMATS", "INDEXED", "SCALES", "WORKLOADS", "Size", "Task", "Workload"]
+__all__ = ["ACCELERATORS", "INDEXED", "SCALES", "WORKLOADS", "Size", "Task", "Workload"]
 
 ACCELERATORS: Final = ("h100", "a100", "b200")
 SCALES: Final = ("tiny", "fit")
-FORMATS: Final = ("npz", "npy", "tfrecord")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +56,19 @@ _ONE_TIME: Final[Mapping[str, str]] = dict.fromkeys(ACCELERATORS, "DLIO's only t
 INDEXED: Final = "mmap_indexed_binary"
 """A format of DLIO's that EMLIO does not read: it serves the same samples as rows of an .npy file."""
 
+_UNET3D: Final = Workload(
+    config="unet3d_h100",
+    format="npz",
+    record_bytes=146_600_628,
+    spread_bytes=68_341_808,
+    step_s={"h100": 0.323, "a100": 0.636, "b200": 0.162},
+    told={"b200": "MLPerf Storage v3.0's"},
+    sizes={"tiny": Size(steps=8, batch=7, shrink=128), "fit": Size(steps=20, batch=7, shrink=32)},
+)
+
 WORKLOADS: Final[Mapping[str, Workload]] = {
-    "unet3d": Workload(
-        config="unet3d_h100",
-        format="npz",
-        record_bytes=146_600_628,
-        spread_bytes=68_341_808,
-        step_s={"h100": 0.323, "a100": 0.636, "b200": 0.162},
-        told={"b200": "MLPerf Storage v3.0's"},
-        sizes={"tiny": Size(steps=8, batch=7, shrink=128), "fit": Size(steps=20, batch=7, shrink=32)},
-    ),
+    "unet3d": _UNET3D,
+    "unet3d-npy": replace(_UNET3D, format="npy"),
     "resnet50": Workload(
         config="resnet50_h100",
         format="tfrecord",
@@ -118,7 +118,6 @@ class Task:
         scale: "tiny" or "fit".
         ranks: emulated accelerators.
         epochs: epochs of a run.
-        format: of its files; empty for the workload's own.
         steps: of an epoch and a rank; 0 for the scale's.
         size: what a run reads.
     """
@@ -128,21 +127,22 @@ class Task:
     scale: str
     ranks: int
     epochs: int
-    format: str = ""
     steps: int = 0
     size: Size = field(init=False)
 
     def __post_init__(self) -> None:
-        about, size = self.about, WORKLOADS[self.workload].sizes[self.scale]
-        object.__setattr__(self, "format", self.format or about.format)
+        size = self.about.sizes[self.scale]
         object.__setattr__(self, "size", Size(steps=self.steps or size.steps, batch=size.batch, shrink=size.shrink))
-        if about.batches_per_file != 0 and self.format != about.format:
-            raise ConfigError(f"--format must be {about.format} for {self.workload}, got {self.format}")
 
     @property
     def about(self) -> Workload:
         """The workload."""
         return WORKLOADS[self.workload]
+
+    @property
+    def format(self) -> str:
+        """Format of its files."""
+        return self.about.format
 
     @property
     def step_s(self) -> float:

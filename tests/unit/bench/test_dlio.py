@@ -1,23 +1,30 @@
 import subprocess
 import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from emlio.errors import ConfigError, TransportError
+from emlio.errors import TransportError
 from emlio_bench.cli import main
+from emlio_bench.dlio import run as bench
 from emlio_bench.dlio.job import Counts, Figures, Output, check_delivered
 from emlio_bench.dlio.rank import Barriers
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, values_of
+from emlio_bench.dlio.run import DlioSettings, run_dlio
 from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
 from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.utilisation import RankEpoch, read_epochs
 from emlio_bench.dlio.workloads import ACCELERATORS, SCALES, WORKLOADS, Task
+from emlio_bench.harness.command import World
 from emlio_bench.harness.report import text_page
-from emlio_bench.harness.results import Run, results_of
+from emlio_bench.harness.results import Results, Run, results_of
 from emlio_bench.harness.spread import Value
+from emlio_bench.link.contract import LinkSpec
 
 STEPS = 8
 USED = "[INFO] Running DLIO with custom data loader class DlioLoader [data_loader_factory.py:35]"
@@ -73,12 +80,6 @@ def test_files_hold_as_many_samples_as_all_ranks_read(workload: str, scale: str)
             assert one.size_bytes < 2_000_000_000 * ranks
             assert f"++workload.train.computation_time={one.step_s}" in list(one.overrides())
             assert bool(one.told) == (accelerator == "b200" or workload in ("bert", "megatron"))
-
-
-def test_a_format_without_several_samples_in_a_file_is_refused_where_files_have_several() -> None:
-    assert task(format="npy").format == "npy"
-    with pytest.raises(ConfigError, match="--format must be tfrecord for resnet50, got npy"):
-        Task(workload="resnet50", accelerator="h100", scale="tiny", ranks=1, epochs=1, format="npy")
 
 
 def test_a_run_in_which_dlio_took_its_own_loader_or_a_rank_was_short_fails() -> None:
@@ -229,9 +230,62 @@ def test_theory_of_stalls_without_reading_ahead() -> None:
         ["--steps", "1"],
         ["--accelerator", "v100"],
         ["--stall", "0.1"],
-        ["--search", "--workload", "megatron"],
+        ["--search", "--workload", "unet3d,megatron"],
+        ["--search", "--ranks", "1,2"],
+        ["--ranks", "2,2"],
+        ["--ranks", "0"],
     ],
 )
 def test_bad_values_are_named(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dlio", *argv]) == 2
     assert argv[0] in capsys.readouterr().err
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
+    """Let runs have an AU by their ranks, with no DLIO, link or data; return workload, ranks and subject of each."""
+    done: list[tuple[str, int, str]] = []
+
+    def made(name: str, place: Any, number: int, turn: int) -> Run:
+        done.append((place.task.workload, place.task.ranks, name))
+        if len(done) == INTERRUPTED_AT:
+            raise KeyboardInterrupt
+        return replace(
+            run(91 if place.task.ranks <= 2 else 80, number), scenario=place.scenario, subject=name, place=turn
+        )
+
+    def link(spec: LinkSpec) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    monkeypatch.setattr(bench, "_run", made)
+    monkeypatch.setattr(bench, "open_link", link)
+    monkeypatch.setattr(bench, "_make_environments", lambda tasks, cache, world: None)
+    monkeypatch.setattr(bench, "Joules", lambda scratch: nullcontext(SimpleNamespace(rest=lambda: None)))
+    monkeypatch.setattr(bench, "_made", lambda task, root, cache: root)
+    monkeypatch.setattr(bench, "part_of", lambda data, task, whole: data)
+    return done
+
+
+INTERRUPTED_AT = 13
+
+
+def measured(tmp_path: Path, **values: Any) -> Results:
+    settings = DlioSettings(data=tmp_path, cache=tmp_path, subjects=("no-io", "emlio"), rtt=(0,), **values)
+    return run_dlio(settings, World(environment={}, tell=print, agree=lambda: True))
+
+
+def test_workloads_and_ranks_take_turns_and_what_was_done_outlives_an_interruption(
+    ran: list[tuple[str, int, str]], tmp_path: Path
+) -> None:
+    results = measured(tmp_path, workload=("unet3d", "bert"), ranks=(1, 2), repeats=4)
+    assert ran[:4] == [("unet3d", 1, "no-io"), ("unet3d", 1, "emlio"), ("unet3d", 1, "emlio"), ("unet3d", 1, "no-io")]
+    assert [len(results.runs), ran[-1][:2]] == [INTERRUPTED_AT - 1, ("unet3d", 2)]
+    assert dict(results.settings)["interrupted"] == f"after {INTERRUPTED_AT - 1} runs"
+    assert "bert x2" in dict(results.settings)
+
+
+def test_a_search_ends_with_an_even_number_of_rounds(ran: list[tuple[str, int, str]], tmp_path: Path) -> None:
+    results = measured(tmp_path, search=True, ranks=(3,), repeats=2)
+    found = {figure.name.rpartition(", ")[2]: figure.values for figure in results.figures}
+    assert found == {"no-io": (2,), "emlio": (2,)}
+    assert len(ran) == 8
