@@ -74,7 +74,7 @@ class Cache:
     def answer(self, pieces: list[tuple[int, int]]) -> None:
         """Have reads answered, and free what the windows want to have freed then."""
         self.got.update(pieces)
-        for entry, offset in self.windows.answered(*np.array(pieces, np.int64).reshape(-1, 2).T).T.tolist():
+        for entry, offset in self.windows.answered(pieces).T.tolist():
             self._drop(entry, offset)
 
     def read(self, entry: int, offset: int, thread: int = 1) -> bool:
@@ -84,7 +84,7 @@ class Cache:
         there = (entry, offset) in self.held
         if not there or (entry, offset) in self.wires:
             self.wires.discard((entry, offset))
-            self.windows.read(thread, entry, offset)
+            self.windows.read(thread, entry, offset, lost_bytes=0 if there else 1)
         return there
 
 

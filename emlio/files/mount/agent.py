@@ -160,8 +160,7 @@ class Agent:
                 lost_bytes = miss.size if miss.unique else 0
                 if not self._windows.read(miss.thread, entry, miss.offset, lost_bytes=lost_bytes):
                     self._detect(miss, entry)
-            late = self._windows.late_drops()
-            self._leaving.append(late)
+            late = self._leave(self._windows.late_drops())
             self._changed.notify()  # also if the last window ended: there is something to drop
             unlisted, self._unlisted = self._unlisted, None
         with suppress(ClosedError):
@@ -170,10 +169,8 @@ class Agent:
             self._lister.list(unlisted, self.mount.counts().unknown)
 
     def _pass(self, reads: Sequence[Miss]) -> None:
-        entries, offsets = np.array([(read.inode - 1, read.offset) for read in reads], np.int64).T
         with self._changed:
-            passed = self._windows.answered(entries, offsets)
-            self._leaving.append(passed)
+            passed = self._leave(self._windows.answered([(read.inode - 1, read.offset) for read in reads]))
         with suppress(ClosedError):
             self._drop(passed)
 
@@ -215,8 +212,7 @@ class Agent:
                 self.mount.failures.tell(error)
             finally:
                 with self._changed:
-                    gone = self._windows.landed(*moves.push[:2])
-                    self._leaving.append(gone)
+                    gone = self._leave(self._windows.landed(*moves.push[:2]))
                 with suppress(ClosedError):
                     self._drop(gone)
 
@@ -225,7 +221,7 @@ class Agent:
             while not self._closing:
                 moves = self._windows.moves(self._leaving)
                 if moves:
-                    self._leaving.append(moves.drop)
+                    self._leave(moves.drop)
                     self._changed.notify()  # there may be more for another thread
                     return moves
                 self._changed.wait()
@@ -246,18 +242,23 @@ class Agent:
             moved = entries[part][good], offsets[part][good]
             self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
             with self._changed:
-                passed = self._windows.left(*moved)
-                self._leaving.append(passed)
+                passed = self._leave(self._windows.left(*moved))
             self._drop(passed)  # the window has moved on meanwhile, or has ended
 
+    def _leave(self, pieces: _Ints) -> _Ints:
+        """Let nothing be pushed there until `_drop`; the lock is held."""
+        if pieces.size:
+            self._leaving.append(pieces)
+        return pieces
+
     def _drop(self, pieces: _Ints) -> None:
-        """Free the pages of pieces that are in `_leaving`."""
+        """Free the pages of pieces of `_leave`."""
+        if not pieces.size:
+            return
         try:
-            if pieces.size:
-                forgotten = (self._sizes[pieces[0]] <= PIECE_BYTES) & ~self._lister.are_kept(pieces[0])
-                self.mount.drop(pieces[0], pieces[1], PIECE_BYTES, forgotten)
+            forgotten = (self._sizes[pieces[0]] <= PIECE_BYTES) & ~self._lister.are_kept(pieces[0])
+            self.mount.drop(pieces[0], pieces[1], PIECE_BYTES, forgotten)
         finally:
             with self._changed:
                 self._leaving = [other for other in self._leaving if other is not pieces]
-                if pieces.size:
-                    self._changed.notify_all()
+                self._changed.notify_all()

@@ -218,14 +218,22 @@ class Window:
         self.pushed = max(begin, end)
         return range(begin, self.pushed)
 
-    def withheld(self, places: range) -> _Ints:
-        """Return how many bytes of each of these positions are withheld: the first page of tripwires."""
+    def withheld(self, places: range, there: npt.NDArray[np.bool_] | None = None) -> _Ints:
+        """Return how many bytes of each of these positions are withheld: the first page of tripwires.
+
+        Args:
+            places: the positions.
+            there: whether each is there. If all that comes has room there are few tripwires among those: nothing has to follow
+                the reader.
+        """
         part = slice(places.start, places.stop)
         ends, full, sizes = self.pieces.ends, self._full, self.pieces.sizes[part]
         step = self._most_bytes // _PARTS
         behind = slice(places.start + 1, places.stop + 1)
-        wires = (ends[part] // step != ends[behind] // step) | (full[behind] % self._wire_files == 0)
-        wires |= full[behind] == full[-1]
+        wires = full[behind] % self._wire_files == 0
+        if there is not None and self._reach:
+            wires &= ~there
+        wires |= (ends[part] // step != ends[behind] // step) | (full[behind] == full[-1])
         return np.where(wires & (sizes > 0), np.minimum(sizes, PAGE_BYTES), 0)
 
 
@@ -290,6 +298,7 @@ class Windows:
         self._followed: dict[int, int] = {}
         self._asked: set[int] = set()  # pieces that readers of an order wait for
         self._passed: dict[int, int] = {}  # and the bytes of those that they got where perhaps no window holds them
+        self._passed_bytes = 0
 
     @property
     def held_bytes(self) -> int:
@@ -357,9 +366,10 @@ class Windows:
             thread: of the reader.
             entry: the file.
             offset: the first byte.
-            lost_bytes: how many were not there: if they had been pushed, the kernel freed them, or they could not be read.
+            lost_bytes: how many were not there, and are waited for: if they had been pushed, the kernel freed them, or they could
+                not be read.
         """
-        piece = self._firsts[entry] + offset // PIECE_BYTES
+        piece, is_waiting = self._firsts[entry] + offset // PIECE_BYTES, lost_bytes > 0
         lost_bytes *= bool(self._there[piece] and not self._coming[piece])
         self._read_pools(entry, offset, lost_bytes)
         sights: list[tuple[Sight, bool, int, int]] = []
@@ -378,41 +388,39 @@ class Windows:
             return found
         best, _, name, place = min(sights)
         window = self._windows[name]
-        self._asked.add(int(piece))
+        if is_waiting or best is Sight.LATE:
+            self._asked.add(int(piece))
         self._follow(thread, name)
         if lost_bytes and window.lose(lost_bytes):
             self._lose(window, window.give_up())
         self._free(window, window.move(place, best))
         return True
 
-    def answered(self, entries: _Ints, offsets: _Ints) -> _Ints:
+    def answered(self, reads: Iterable[tuple[int, int]]) -> _Ints:
         """Take note that reads were answered; return what is to be dropped of what readers got where no window holds it.
 
         That is freed when more was read: at once, the reader might not have copied it; before, it was not there.
         """
         if not self._asked:
             return np.empty((2, 0), np.int64)
-        for number in self._pieces(entries, offsets).tolist():
+        for number in (int(self._firsts[entry]) + offset // PIECE_BYTES for entry, offset in reads):
             if number in self._asked:
                 self._asked.remove(number)
                 self._touched[number] = True  # also if it was dropped meanwhile
-                self._passed.pop(number, None)  # it becomes the newest
+                self._passed_bytes += int(self._bytes[number]) - self._passed.pop(number, 0)  # it becomes the newest
                 self._passed[number] = int(self._bytes[number])
         over: list[int] = []
-        left_bytes = sum(self._passed.values()) - self.limit_bytes // _PARTS
-        for number in [*self._passed][:-1]:
-            if left_bytes <= 0:
-                break
-            left_bytes -= self._passed.pop(number)
-            over.append(number)
-        return self.left(
-            *self._located([number for number in over if number not in self._asked])
-        )  # else it is not there yet
+        while self._passed_bytes > self.limit_bytes // _PARTS and len(self._passed) > 1:
+            over.append(next(iter(self._passed)))
+            self._passed_bytes -= self._passed.pop(over[-1])
+        gone = [number for number in over if number not in self._asked]  # else it is not there yet
+        return self.left(*self._located(gone)) if gone else np.empty((2, 0), np.int64)
 
     def _free_passed(self) -> None:
         if self._passed:
             self._later.append(self._located([*self._passed]))
             self._passed.clear()
+            self._passed_bytes = 0
 
     def _located(self, numbers: Sequence[int]) -> _Ints:
         """Return the entries and offsets of pieces with these numbers."""
@@ -533,8 +541,9 @@ class Windows:
         """Return what is pushed of positions, and count it as there: tripwires, and what is not."""
         part = slice(places.start, places.stop)
         pieces = window.pieces
-        rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], window.withheld(places)])
-        numbers = self._pieces(rows[0], rows[1])
+        numbers = self._pieces(pieces.entries[part], pieces.offsets[part])
+        withheld = window.withheld(places, self._there[numbers])
+        rows = np.stack([pieces.entries[part], pieces.offsets[part], pieces.sizes[part], withheld])
         _, firsts = np.unique(numbers, return_index=True)  # a file may come twice
         needed = np.zeros(len(numbers), np.bool_)
         needed[firsts] = True
