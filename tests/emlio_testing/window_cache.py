@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from emlio.files.mount.moves import Moves
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
-from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
+from emlio.files.mount.window import LEAST_WINDOW_BYTES
+from emlio.files.mount.windows import Windows
 
 __all__ = ["LIMIT", "Cache", "cut", "moved", "pages_of"]
 

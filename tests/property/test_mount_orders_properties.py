@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
-from emlio.files.mount.window import LEAST_WINDOW_BYTES, Windows
+from emlio.files.mount.window import LEAST_WINDOW_BYTES
+from emlio.files.mount.windows import Windows
 from emlio_testing.window_cache import LIMIT, Cache, cut, moved, pages_of
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES, Pieces
 from emlio.files.mount.sequences import SequenceDetector
-from emlio.files.mount.window import LEAST_WINDOW_BYTES, Window, Windows
+from emlio.files.mount.window import LEAST_WINDOW_BYTES, Window
+from emlio.files.mount.windows import Windows
 from emlio_testing.window_cache import LIMIT, Cache, cut, moved, pages_of
 
 _SMALL = st.integers(0, 3 * PAGE_BYTES)

@@ -20,7 +20,7 @@ from emlio.files.mount.pieces import PAGE_BYTES, PIECE_BYTES
 from emlio.files.mount.scatter import ScatterDetector
 from emlio.files.mount.sequences import SequenceDetector
 from emlio.files.mount.source import Source
-from emlio.files.mount.window import Windows
+from emlio.files.mount.windows import Windows
 from emlio.native.fuse import Miss
 from emlio.store.tree import Tree
 from emlio.thread_name import show_thread_name
