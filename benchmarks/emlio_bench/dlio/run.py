@@ -185,8 +185,8 @@ def _places(
     tasks: Sequence[Task], settings: DlioSettings, *, root: Path, scratch: Path, cache: Path, joules: Joules | None
 ) -> Generator[_Place]:
     """Yield the surroundings of each scenario. A link is there until the next one is asked for."""
-    for task in tasks:
-        data = _made(task, root, cache)
+    made = [_made(task, root, cache) for task in tasks]  # what fails here must not cost what was measured
+    for task, data in zip(tasks, made, strict=True):
         for rtt_ns in settings.rtt:
             placeholders = _placeholders(task, data, scratch / f"{task.workload}-x{task.ranks}-{rtt_text(rtt_ns)}")
             with open_link(LinkSpec(rtt_ns=rtt_ns)) as link:

@@ -1,6 +1,6 @@
 """The windows of all readers of a mount: what they share, what a read says to which, what is pushed and freed next. Pure."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import Final
@@ -47,7 +47,8 @@ class Windows:
         self._names = count(1)
         self._later: deque[_Ints] = deque()  # pieces that were freed and are to be dropped, if no window holds them
         self._followed: dict[int, int] = {}
-        self._asked: set[int] = set()  # pieces that readers of an order wait for
+        self._asked: Counter[int] = Counter()  # reads of pieces that readers of an order wait for
+        self._reading: dict[int, int] = {}  # the piece of the last one of each thread
         self._passed: dict[int, int] = {}  # and the bytes of those that they got where perhaps no window holds them
         self._passed_bytes = 0
 
@@ -137,12 +138,15 @@ class Windows:
             if sight is not None:
                 sights.append((sight, name != self._followed.get(thread), name, place))
         if not sights:
+            if self._reading.get(thread) == piece:  # it reads on within the piece
+                self._asked[piece] += 1
             return found
         best, _, name, place = min(sights)
         window = self._windows[name]
         if is_waiting or best is Sight.LATE:
-            self._asked.add(piece)
-        self._follow(thread, name)
+            self._asked[piece] += 1
+            _keep(self._reading, thread, piece)
+        _keep(self._followed, thread, name)
         if lost_bytes and window.lose(lost_bytes):
             self._lose(window, window.give_up())
         self._free(window, window.move(place, best))
@@ -158,7 +162,9 @@ class Windows:
         pages = self._pages
         for number in (pages.number(entry, offset) for entry, offset in reads):
             if number in self._asked:
-                self._asked.remove(number)
+                self._asked[number] -= 1
+                if not self._asked[number]:
+                    del self._asked[number]
                 pages.touched[number] = True  # also if it was dropped meanwhile
                 self._passed_bytes += int(pages.bytes[number]) - self._passed.pop(number, 0)  # it becomes the newest
                 self._passed[number] = int(pages.bytes[number])
@@ -203,12 +209,6 @@ class Windows:
     def is_pooled(self, entry: int) -> bool:
         """Return whether a file belongs to a pool."""
         return any(window.place(entry, 0) is not None for window in self._windows.values() if not window.is_order)
-
-    def _follow(self, thread: int, name: int) -> None:
-        self._followed.pop(thread, 0)
-        self._followed[thread] = name
-        if len(self._followed) > MOST_THREADS:
-            del self._followed[next(iter(self._followed))]
 
     def late_drops(self) -> _Ints:
         """Return what must be dropped now, since readers overtook what is pushed and filled the windows by themselves."""
@@ -326,3 +326,11 @@ class Windows:
             pieces -= found[-1].shape[1]
             size -= self._pages.size(self._pages.numbers(*found[-1]))
         return np.concatenate(found, axis=1)
+
+
+def _keep(values: dict[int, int], thread: int, value: int) -> None:
+    """Keep a thread's value; those of others are forgotten if there are too many."""
+    values.pop(thread, None)
+    values[thread] = value
+    if len(values) > MOST_THREADS:
+        del values[next(iter(values))]

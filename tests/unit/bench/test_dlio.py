@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from emlio.errors import TransportError
+from emlio.errors import ConfigError, TransportError
 from emlio_bench.cli import main
 from emlio_bench.dlio import run as bench
 from emlio_bench.dlio.job import Counts, Figures, Output, check_delivered
@@ -289,3 +289,17 @@ def test_a_search_ends_with_an_even_number_of_rounds(ran: list[tuple[str, int, s
     found = {figure.name.rpartition(", ")[2]: figure.values for figure in results.figures}
     assert found == {"no-io": (2,), "emlio": (2,)}
     assert len(ran) == 8
+
+
+def test_data_without_room_is_refused_before_anything_is_measured(
+    ran: list[tuple[str, int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(task: Task, root: Path, cache: Path) -> Path:
+        if task.ranks == 2:
+            raise ConfigError("no room")
+        return root
+
+    monkeypatch.setattr(bench, "_made", made)
+    with pytest.raises(ConfigError, match="no room"):
+        measured(tmp_path, workload=("unet3d",), ranks=(1, 2), repeats=1)
+    assert not ran

@@ -224,19 +224,19 @@ class Reader:
 
         They move on meanwhile: a count that moves with them finds too many, and one in the other direction too few.
         """
-        found = [self.cached_bytes(names) for names in (self.names, self.names[::-1])]
+        try:
+            found = [self.cached_bytes(names) for names in (self.names, self.names[::-1])]
+        except OSError:
+            return
         said(cached_bytes=min(found))
         time.sleep(0.2)
 
     def cached_bytes(self, names: Sequence[bytes]) -> int:
-        """Return how many bytes of files are in the page cache; of those that can be opened."""
+        """Return how many bytes of files are in the page cache, all of which must open."""
         libc, total = ctypes.CDLL(None), 0
         whole, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
         for name in names:
-            try:
-                descriptor = os.open(self.mount + b"/" + name, os.O_RDONLY)
-            except OSError:
-                break
+            descriptor = os.open(self.mount + b"/" + name, os.O_RDONLY)
             if not libc.syscall(CACHESTAT, descriptor, whole, found, 0):
                 total += found[0] * PAGE
             os.close(descriptor)
