@@ -31,7 +31,7 @@ def moved(windows: Windows) -> Moves:
 class Cache:
     """A page cache ahead of readers.
 
-    A piece is held wholly, or without its first page. `got` are those whose pages come from answers, apart.
+    A piece is held wholly, or without its first page. `got` are the reads whose pages come from answers.
     """
 
     windows: Windows
@@ -70,21 +70,22 @@ class Cache:
     def _drop(self, entry: int, offset: int) -> None:
         self.held.pop((entry, offset), None)
         self.wires.discard((entry, offset))
-        self.got.discard((entry, offset))
+        self.got = {one for one in self.got if (one[0], one[1] // PIECE_BYTES) != (entry, offset // PIECE_BYTES)}
 
-    def answer(self, pieces: list[tuple[int, int]]) -> None:
+    def answer(self, reads: list[tuple[int, int]]) -> None:
         """Have reads answered, and free what the windows want to have freed then."""
-        self.got.update(pieces)
-        for entry, offset in self.windows.answered(pieces).T.tolist():
+        self.got.update(reads)
+        for entry, offset in self.windows.answered(reads).T.tolist():
             self._drop(entry, offset)
 
     def read(self, entry: int, offset: int, thread: int = 1) -> bool:
-        """Read a piece; return whether its bytes were there."""
+        """Read within a piece; return whether its bytes were there."""
         if not self.sizes[entry]:
             return True
-        there = (entry, offset) in self.held
-        if not there or (entry, offset) in self.wires:
-            self.wires.discard((entry, offset))
+        piece = (entry, offset // PIECE_BYTES * PIECE_BYTES)
+        there = piece in self.held
+        if not there or piece in self.wires:
+            self.wires.discard(piece)
             self.windows.read(thread, entry, offset, lost_bytes=0 if there else 1)
         return there
 
