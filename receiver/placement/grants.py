@@ -36,6 +36,11 @@ class Owed:
 class Schedule(Protocol):
     """The needed facts of the plan: which stream owes what."""
 
+    @property
+    def last(self) -> Place | None:
+        """The place after all others; None if there is no end."""
+        ...
+
     def place_after(self, place: Place, size_bytes: int) -> Place:
         """Return the place before which this much of the bound is filled from `place` on; further only for a single record."""
         ...
@@ -183,14 +188,15 @@ class Grants:
             stream.extend(schedule, number, place)
         awaited_bytes = sum(self._takes(stream, stream.awaited_bytes) for stream in self._streams.values())
         free = self.limit_bytes - self.held_bytes - awaited_bytes
+        lacks = _lacks_at_end if place == schedule.last else _lacks
         # In rising order of lack: streams that lack less get all of it, the rest is shared by those
         # that lack more.
-        lacking = sorted((stream for stream in self._streams.values() if _lacks(stream)), key=_lacks)
+        lacking = sorted((stream for stream in self._streams.values() if lacks(stream)), key=lacks)
         for turn, stream in enumerate(lacking):
             if free <= 0:
                 return
             share = free // (len(lacking) - turn)
-            given = min(_lacks(stream), share * stream.owed_bytes // self._takes(stream, stream.owed_bytes))
+            given = min(lacks(stream), share * stream.owed_bytes // self._takes(stream, stream.owed_bytes))
             stream.allowed_bytes = max(stream.allowed_bytes, stream.came_bytes) + given
             free -= self._takes(stream, given)
 
@@ -224,7 +230,16 @@ class Grants:
 _LITTLE = 8
 """A stream of which less than this fraction of its share may still come counts as out of credit."""
 
+_SPARE = 8
+"""At the end of the plan, this fraction of what is owed is allowed besides it."""
+
 
 def _lacks(stream: _Stream) -> int:
     """Return how much more credit the stream could use."""
     return max(stream.owed_bytes - stream.awaited_bytes, 0)
+
+
+def _lacks_at_end(stream: _Stream) -> int:
+    """Return it where nothing else needs the room: a last message that is larger than estimated need not wait for the user."""
+    spare = max(stream.largest_bytes, stream.owed_bytes // _SPARE) if stream.owed_records else 0
+    return max(stream.owed_bytes + spare - stream.awaited_bytes, 0)

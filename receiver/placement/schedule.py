@@ -23,7 +23,11 @@ but tiny records."""
 
 
 class PlanSchedule:
-    """A rank's part of the plan up to the end of the epoch after the user's."""
+    """A rank's part of the plan up to the end of the epoch after the user's.
+
+    Attributes:
+        last: the place after all others; None if there is no end.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class PlanSchedule:
         """
         self._places = places
         self._epochs = epochs
+        self.last = None if epochs is None else (epochs, 0)
         records = np.array([shard.records for shard in catalog.shards], np.float64)
         sizes = np.array([shard.size_bytes for shard in catalog.shards], np.float64)
         self._record_bytes = np.divide(sizes, records, out=np.zeros_like(sizes), where=records > 0)

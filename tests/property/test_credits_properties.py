@@ -81,6 +81,8 @@ class World:
 
     # ---- the plan -----------------------------------------------------------------------------------------------------
 
+    last: Place | None = (EPOCHS, 0)
+
     def places(self, begin: Place, end: Place = (EPOCHS, 0)) -> Iterator[Place]:
         while begin < end and begin[0] < EPOCHS:
             yield begin

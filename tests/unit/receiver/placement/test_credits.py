@@ -13,11 +13,13 @@ RECORD = 10
 class Plan:
     """Streams that take turns at places of ten bytes each; one of them may owe all."""
 
-    def __init__(self, streams: int, only: int | None = None) -> None:
+    def __init__(self, streams: int, only: int | None = None, slots: int | None = None) -> None:
         self.streams, self.only = streams, only
+        self.last: Place | None = None if slots is None else (0, slots)
 
     def place_after(self, place: Place, size_bytes: int) -> Place:
-        return place[0], place[1] + size_bytes // RECORD
+        after = (place[0], place[1] + size_bytes // RECORD)
+        return after if self.last is None else min(after, self.last)
 
     def owed(self, stream: int, begin: Place, end: Place) -> Owed:
         slots = range(begin[1], end[1])
@@ -103,6 +105,28 @@ def test_where_records_are_larger_than_was_known_room_is_given_again_as_it_becom
     grants.need((0, 3))
     grants.renew(plan, (0, 2))
     assert grants.allowance(0).size_bytes == 150
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_the_last_messages_come_before_the_user_waits_for_them_though_they_are_larger_than_was_known(
+    streams: int,
+) -> None:
+    grants, plan = Grants(900), Plan(streams, slots=60)
+    for stream in range(streams):
+        grants.open(stream, (0, 0))
+    grants.renew(plan, (0, 0))
+    each = 600 // streams
+    assert [grants.allowance(stream).size_bytes for stream in range(streams)] == [each + each // 8] * streams
+    for stream in range(streams):
+        grants.came(stream, 59 // streams, each - 10, each - 10)
+    grants.handed_over(300)
+    grants.renew(plan, (0, 30))
+    assert all(grants.allowance(stream).size_bytes >= 2 * each - 10 for stream in range(streams)), (
+        "as large as one that came"
+    )
+    assert sum(grants.allowance(stream).size_bytes - (each - 10) for stream in range(streams)) <= 900 - 300, (
+        "the room is kept"
+    )
 
 
 def test_opened_again_a_streams_totals_count_from_nothing_and_closed_it_takes_no_room() -> None:
