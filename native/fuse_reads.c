@@ -463,15 +463,15 @@ EXPORTED void emlio_fuse_drop(session *of, int64_t n, const int64_t *inodes, con
         const uint64_t inode = (uint64_t)inodes[i];
         take_tripwires(of, inode, (uint64_t)offsets[i], (uint64_t)size);
         atomic_store(&call.since_ns, now_ns());
-        if (forgotten[i] && forget(of, inode)) {
-            count_one(of, COUNT_FORGOTTEN);
-            continue;
+        const int file = root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)
+                             ? -1
+                             : openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (file >= 0) {
+            if (!posix_fadvise(file, offsets[i], size, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
+            close(file);
         }
-        if (root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) continue;
-        const int file = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (file < 0) continue;
-        if (!posix_fadvise(file, offsets[i], size, POSIX_FADV_DONTNEED)) count_one(of, COUNT_DROPPED);
-        close(file);
+        /* A program that has it open keeps what is forgotten, so its pages go first. */
+        if (forgotten[i] && forget(of, inode)) count_one(of, COUNT_FORGOTTEN);
     }
     pthread_mutex_lock(&of->lock);
     end_call(of, &call);

@@ -86,6 +86,8 @@ class Cache:
         there = piece in self.held
         if not there or piece in self.wires:
             self.wires.discard(piece)
+            if not there:
+                self.windows.asked([(entry, offset)])
             self.windows.read(thread, entry, offset, lost_bytes=0 if there else 1)
         return there
 

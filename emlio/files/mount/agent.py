@@ -1,7 +1,7 @@
 """`Agent`, which pushes files into the page cache of a mount ahead of its readers."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
 from threading import Condition, Thread
@@ -156,10 +156,12 @@ class Agent:
     def _see(self, reads: Sequence[Miss]) -> None:
         with self._changed:
             for miss in reads:
-                entry = miss.inode - 1
+                places = list(self._places(miss))
                 lost_bytes = miss.size if miss.unique else 0
-                if not self._windows.read(miss.thread, entry, miss.offset, lost_bytes=lost_bytes):
-                    self._detect(miss, entry)
+                self._windows.asked(places)
+                seen = [self._windows.read(miss.thread, *place, lost_bytes=lost_bytes) for place in places]
+                if not seen[0]:
+                    self._detect(miss, miss.inode - 1)
             late = self._leave(self._windows.late_drops())
             self._changed.notify()  # also if the last window ended: there is something to drop
             unlisted, self._unlisted = self._unlisted, None
@@ -170,9 +172,16 @@ class Agent:
 
     def _pass(self, reads: Sequence[Miss]) -> None:
         with self._changed:
-            passed = self._leave(self._windows.answered([(read.inode - 1, read.offset) for read in reads]))
+            passed = self._leave(self._windows.answered(place for read in reads for place in self._places(read)))
         with suppress(ClosedError):
             self._drop(passed)
+
+    def _places(self, read: Miss) -> Iterator[tuple[int, int]]:
+        """Yield a read's entry and offset, and those of the next piece if it goes on there: the kernel reads across."""
+        entry, following = read.inode - 1, (read.offset // PIECE_BYTES + 1) * PIECE_BYTES
+        yield entry, read.offset
+        if following < min(read.offset + read.size, int(self._sizes[entry])):
+            yield entry, following
 
     def _detect(self, miss: Miss, entry: int) -> None:
         rank = int(np.searchsorted(self._files, entry))
@@ -204,15 +213,16 @@ class Agent:
     def _push(self, source: Source) -> None:
         show_thread_name()
         while (moves := self._next()) is not None:
+            stored = np.zeros(moves.push.shape[1], np.bool_)
             try:
-                self._carry_out(moves, source)
+                self._carry_out(moves, source, stored)
             except ClosedError:  # the source, or the mount: there will be no more to push
                 return
             except Exception as error:  # noqa: BLE001  # of any source: what is not pushed is read on demand
                 self.mount.failures.tell(error)
             finally:
                 with self._changed:
-                    gone = self._leave(self._windows.landed(*moves.push[:2]))
+                    gone = self._leave(self._windows.landed(moves.push[0], moves.push[1], stored))
                 with suppress(ClosedError):
                     self._drop(gone)
 
@@ -227,7 +237,8 @@ class Agent:
                 self._changed.wait()
         return None
 
-    def _carry_out(self, moves: Moves, source: Source) -> None:
+    def _carry_out(self, moves: Moves, source: Source, stored: npt.NDArray[np.bool_]) -> None:
+        """Drop and push; say what is there then in `stored`."""
         self._drop(moves.drop)
         entries, offsets, sizes, withheld = moves.push
         begin = 0
@@ -240,7 +251,8 @@ class Agent:
                 self.mount.failures.end()
             memory = np.frombuffer(read.memory, np.uint8)
             moved = entries[part][good], offsets[part][good]
-            self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
+            results = self.mount.push(memory, *moved, read.starts[good], read.sizes[good], withheld[part][good])
+            stored[part][good] = results == 0
             with self._changed:
                 passed = self._leave(self._windows.left(*moved))
             self._drop(passed)  # the window has moved on meanwhile, or has ended

@@ -55,6 +55,7 @@ class Window:
     Attributes:
         is_order: whether its reader comes to one position after the other.
         is_guess: whether the order may be wrong; of one that was told, until much of it was read.
+        was_told: whether its readers told it, though it may be wrong all the same.
         pieces: the order.
         limit_bytes: their pages take no more.
         dropped: the first position whose pages are there.
@@ -63,8 +64,8 @@ class Window:
     """
 
     __slots__ = (
-        *("_full", "_guessed", "_jumps", "_late", "_lost_bytes", "_part", "_reach", "_threads"),
-        *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen"),
+        *("_full", "_jumps", "_late", "_lost_bytes", "_other", "_part", "_reach", "_threads"),
+        *("dropped", "is_guess", "limit_bytes", "pieces", "pushed", "seen", "was_told"),
     )
     is_order = True
 
@@ -78,12 +79,13 @@ class Window:
                 read.
         """
         self.pieces, self.limit_bytes, self.is_guess = pieces, limit_bytes, guessed
-        self._guessed = guessed
+        self.was_told = not guessed
         self._part = 1 if guessed else _WHOLE
         self.dropped: int = 0
         self.seen: int = 0
         self.pushed: int = 0
         self._threads: dict[int, int] = {}  # where each was last
+        self._other: int | None = None  # where one was last that was not known: each file may have a process of its own
         self._late = 0
         self._jumps = 0
         self._lost_bytes = 0
@@ -135,14 +137,15 @@ class Window:
         """Return what a thread's read at a position says of the readers of this order, if anything."""
         if self.dropped <= place < self.seen + _NEAR:
             return Sight.HERE
-        last = self._threads.get(thread, place)
-        if not last < place <= last + _NEAR:
+        last = self._threads.get(thread, self._other)
+        if last is None or not last < place <= last + _NEAR:
             return None
         return Sight.LATE if _WIRE_FILES <= place < self.dropped and self._late < _WIRE_FILES else Sight.FAR
 
     def note(self, place: int, thread: int) -> None:
         """Keep in mind where a thread was."""
-        self._threads.pop(thread, None)
+        if self._threads.pop(thread, None) is None:
+            self._other = place
         self._threads[thread] = place
         if len(self._threads) > MOST_THREADS:
             del self._threads[next(iter(self._threads))]
@@ -158,7 +161,7 @@ class Window:
             self._jump(place)
         elif self.seen <= place <= self.pushed and self.seen < self.pushed:
             self._part = min(2 * self._part, _WHOLE)
-            self.is_guess &= self._guessed or self._most_bytes < self.limit_bytes
+            self.is_guess &= not self.was_told or self._most_bytes < self.limit_bytes
         if place < self.dropped:  # also what was pushed ahead
             self.dropped = self.seen = self.pushed = place + 1
             self._reach = 0

@@ -47,9 +47,8 @@ class Windows:
         self._names = count(1)
         self._later: deque[_Ints] = deque()  # pieces that were freed and are to be dropped, if no window holds them
         self._followed: dict[int, int] = {}
-        self._asked: Counter[int] = Counter()  # reads of pieces that readers of an order wait for
-        self._reading: dict[int, int] = {}  # the piece of the last one of each thread
-        self._passed: dict[int, int] = {}  # and the bytes of those that they got where perhaps no window holds them
+        self._asked: Counter[int] = Counter()  # reads of pieces that were not answered yet
+        self._passed: dict[int, int] = {}  # the bytes of pieces that were read where perhaps no window holds them
         self._passed_bytes = 0
 
     @property
@@ -89,7 +88,6 @@ class Windows:
         self._share()
         for last in gone:
             self._free(last, last.held)
-        self._free_passed()
         return name
 
     def end(self, name: int) -> None:
@@ -97,7 +95,6 @@ class Windows:
         window = self._windows.pop(name, None)
         if window is not None:
             self._free(window, window.held)
-            self._free_passed()
             self._share()
 
     def _share(self) -> None:
@@ -126,7 +123,7 @@ class Windows:
         lost_bytes *= bool(pages.there[piece] and not pages.coming[piece])
         self._read_pools(entry, offset, lost_bytes)
         sights: list[tuple[Sight, bool, int, int]] = []
-        found = False
+        found = was_told = False
         for name, window in self._windows.items():
             place = window.place(entry, offset) if window.is_order else None
             if place is None:
@@ -134,52 +131,50 @@ class Windows:
             pages.touched[piece] = True
             sight = window.sight(place, thread)
             window.note(place, thread)
+            was_told |= window.was_told
             found |= not window.is_guess  # which may reach over all that is read elsewhere
             if sight is not None:
                 sights.append((sight, name != self._followed.get(thread), name, place))
-        if not sights:
-            if self._reading.get(thread) == piece:  # it reads on within the piece
-                self._asked[piece] += 1
+        best, _, name, place = min(sights) if sights else (None, False, 0, 0)
+        if best is Sight.LATE or (is_waiting and (was_told or sights)):
+            self._passed_bytes += int(pages.bytes[piece]) - self._passed.pop(piece, 0)  # it becomes the newest
+            self._passed[piece] = int(pages.bytes[piece])
+        if best is None:
             return found
-        best, _, name, place = min(sights)
         window = self._windows[name]
-        if is_waiting or best is Sight.LATE:
-            self._asked[piece] += 1
-            _keep(self._reading, thread, piece)
-        _keep(self._followed, thread, name)
+        self._followed.pop(thread, None)
+        self._followed[thread] = name
+        if len(self._followed) > MOST_THREADS:
+            del self._followed[next(iter(self._followed))]
         if lost_bytes and window.lose(lost_bytes):
             self._lose(window, window.give_up())
         self._free(window, window.move(place, best))
         return True
 
+    def asked(self, reads: Iterable[tuple[int, int]]) -> None:
+        """Take note of entries and offsets that are read, and will be answered: see `read` and `answered`."""
+        self._asked.update(self._pages.number(entry, offset) for entry, offset in reads)
+
     def answered(self, reads: Iterable[tuple[int, int]]) -> _Ints:
-        """Take note that reads were answered; return what is to be dropped of what readers got where no window holds it.
+        """Take note that reads of `asked` were answered; return what is to be dropped of what no window holds.
 
         That is freed when more was read: at once, the reader might not have copied it; before, it was not there.
         """
-        if not self._asked:
+        for number in (self._pages.number(entry, offset) for entry, offset in reads):
+            self._asked[number] -= 1
+            if self._asked[number] <= 0:
+                del self._asked[number]
+        if self._passed_bytes <= self.limit_bytes // PARTS:
             return np.empty((2, 0), np.int64)
-        pages = self._pages
-        for number in (pages.number(entry, offset) for entry, offset in reads):
-            if number in self._asked:
-                self._asked[number] -= 1
-                if not self._asked[number]:
-                    del self._asked[number]
-                pages.touched[number] = True  # also if it was dropped meanwhile
-                self._passed_bytes += int(pages.bytes[number]) - self._passed.pop(number, 0)  # it becomes the newest
-                self._passed[number] = int(pages.bytes[number])
-        over: list[int] = []
-        while self._passed_bytes > self.limit_bytes // PARTS and len(self._passed) > 1:
-            over.append(next(iter(self._passed)))
-            self._passed_bytes -= self._passed.pop(over[-1])
-        gone = [number for number in over if number not in self._asked]  # else it is not there yet
+        gone: list[int] = []
+        for number, size in list(self._passed.items()):
+            if self._passed_bytes <= self.limit_bytes // PARTS or len(self._passed) == 1:
+                break
+            if number not in self._asked:  # else it is not there yet
+                gone.append(number)
+                del self._passed[number]
+                self._passed_bytes -= size
         return self.left(*self._pages.located(gone)) if gone else np.empty((2, 0), np.int64)
-
-    def _free_passed(self) -> None:
-        if self._passed:
-            self._later.append(self._pages.located([*self._passed]))
-            self._passed.clear()
-            self._passed_bytes = 0
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
         """Take note of a read. One that lost much ends, as no reader comes past it; orders push what they left to it."""
@@ -260,9 +255,18 @@ class Windows:
         window.pushed = places.start + (int(np.searchsorted(ends, free_bytes, side="right")) if some else 0)
         return range(places.start, window.pushed)
 
-    def landed(self, entries: _Ints, offsets: _Ints) -> _Ints:
-        """Take note that what was pushed is there, or will not come; return what no window holds, which is to be dropped."""
-        self._pages.coming[self._pages.numbers(entries, offsets)] = False
+    def landed(self, entries: _Ints, offsets: _Ints, stored: npt.NDArray[np.bool_] | None = None) -> _Ints:
+        """Take note that what was pushed is there; return what no window holds, which is to be dropped.
+
+        Args:
+            entries: the files.
+            offsets: of the pieces.
+            stored: whether each is there; all by default. Another order, or another epoch, pushes what is not.
+        """
+        numbers = self._pages.numbers(entries, offsets)
+        self._pages.coming[numbers] = False
+        if stored is not None:
+            self._pages.forget(numbers[~stored])
         return self.left(entries, offsets)
 
     def left(self, entries: _Ints, offsets: _Ints) -> _Ints:
@@ -326,11 +330,3 @@ class Windows:
             pieces -= found[-1].shape[1]
             size -= self._pages.size(self._pages.numbers(*found[-1]))
         return np.concatenate(found, axis=1)
-
-
-def _keep(values: dict[int, int], thread: int, value: int) -> None:
-    """Keep a thread's value; those of others are forgotten if there are too many."""
-    values.pop(thread, None)
-    values[thread] = value
-    if len(values) > MOST_THREADS:
-        del values[next(iter(values))]

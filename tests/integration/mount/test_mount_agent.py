@@ -162,6 +162,54 @@ def _cached_bytes(path: Path) -> int:
         os.close(descriptor)
 
 
+def test_pages_of_files_that_stay_open_are_freed_though_the_kernel_is_to_forget_them(folder: Path) -> None:
+    tree = _many(400, 60_000)
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=8 << 20, max_files=0) as agent:
+        agent.hint(np.array(tree.files))
+        kept = [os.open(_path(folder, tree, number), os.O_RDONLY) for number in tree.files]
+        try:
+            for number, descriptor in zip(tree.files, kept, strict=True):
+                assert os.read(descriptor, 60_000) == tree.content[number]
+            assert settles(lambda: agent.mount.counts().forgotten >= 200, 10)
+            assert settles(lambda: _all_cached(folder, tree) <= 8 << 20, 10), "and not all 24 MB"
+        finally:
+            for descriptor in kept:
+                os.close(descriptor)
+
+
+def test_what_a_late_reader_gets_is_freed_on_both_sides_where_the_kernel_reads_across_pieces(folder: Path) -> None:
+    size = (1 << 20) + 60_000
+    tree = MountedTree({b"%03d" % number: Sparse(size) for number in range(60)})
+    with Agent(tree.tree, folder, MemorySource(tree), window_bytes=8 << 20) as agent:
+        agent.hint(np.array(tree.files))
+        for ahead in (True, False):  # the second one finds all but the last files gone
+            for number in tree.files[: None if ahead else 40]:
+                with _path(folder, tree, number).open("rb", buffering=16_384) as file:
+                    while file.read(16_384):
+                        pass
+        assert any(one.offset % (1 << 20) + one.size > 1 << 20 for one in agent.mount._source.asked)
+        late = [_path(folder, tree, number) for number in tree.files[:36]]
+        assert settles(lambda: not any(map(_cached_bytes, late)), 10)
+
+
+def test_what_could_not_be_pushed_is_pushed_for_the_next_order(folder: Path) -> None:
+    tree = _many(1000)
+    source = MemorySource(tree)
+    source.failing = set(tree.files)
+    with Agent(tree.tree, folder, source, window_bytes=16 << 20) as agent:
+        first = agent.hint(np.array(tree.files))
+        assert settles(lambda: len(source.asked) >= 1000, 10)
+        assert settles(lambda: not agent.held_bytes, 10)
+        source.failing = set()
+        agent.hint(np.array(tree.files)[::-1], instead_of=[first])
+        assert settles(lambda: agent.held_bytes == 1000 * PAGE, 10)
+        assert agent.mount.counts().stored > 900, "all but tripwires"
+
+
+def _all_cached(folder: Path, tree: MountedTree) -> int:
+    return sum(_cached_bytes(_path(folder, tree, number)) for number in tree.files)
+
+
 def test_a_reader_of_a_sequence_is_found_and_pushed_to(folder: Path) -> None:
     tree = _many(2000)
     with Agent(tree.tree, folder, MemorySource(tree), window_bytes=8 << 20) as agent:
