@@ -164,16 +164,14 @@ class Windows:
             self._asked[number] -= 1
             if self._asked[number] <= 0:
                 del self._asked[number]
-        if self._passed_bytes <= self.limit_bytes // PARTS:
-            return np.empty((2, 0), np.int64)
-        gone: list[int] = []
-        for number, size in list(self._passed.items()):
-            if self._passed_bytes <= self.limit_bytes // PARTS or len(self._passed) == 1:
+        over_bytes, gone = self._passed_bytes - self.limit_bytes // PARTS, list[int]()
+        for number, size in self._passed.items():
+            if over_bytes <= 0 or len(gone) == len(self._passed) - 1:
                 break
             if number not in self._asked:  # else it is not there yet
                 gone.append(number)
-                del self._passed[number]
-                self._passed_bytes -= size
+                over_bytes -= size
+        self._passed_bytes -= sum(self._passed.pop(number) for number in gone)
         return self.left(*self._pages.located(gone)) if gone else np.empty((2, 0), np.int64)
 
     def _read_pools(self, entry: int, offset: int, lost_bytes: int) -> None:
