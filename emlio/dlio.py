@@ -8,6 +8,7 @@ DLIO hands its plug-ins no options, so environment variables configure it: EMLIO
 # pyright: reportMissingImports=false
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import gc
+import logging
 import os
 import time
 import traceback
@@ -27,9 +28,17 @@ from dlio_benchmark.utils.utility import DLIOMPI
 
 from emlio.errors import ConfigError
 from emlio.receiver.loader import EmlioLoader
-from emlio.settings import option, read_settings
+from emlio.settings import ignored_variables, option, read_settings
 
 __all__ = ["DlioLoader", "DlioSettings"]
+
+_LOG = logging.getLogger("emlio.dlio")
+
+
+def _flag(value: str) -> bool:
+    if value not in ("0", "1"):
+        raise ConfigError(f"must be 0 or 1, got {value!r}")
+    return value == "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +47,7 @@ class DlioSettings:
 
     address: str = option("", "the address of the training data", parse=str)
     valid_address: str = option("", "the address of the evaluation data", parse=str)
-    raw: bool = option(False, "1: hand out the bytes of records as they came", parse=lambda value: value == "1")
+    raw: bool = option(False, "1: hand out the bytes of records as they came; 0: decode them", parse=_flag)
     prefetch: str = option("auto", "bytes ahead of the loop; see EmlioLoader", parse=str)
 
 
@@ -66,6 +75,8 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         settings = read_settings(
             DlioSettings, flags={}, environment=os.environ, prefix=_PREFIX, table={}, table_name="", others={}
         )
+        for ignored in ignored_variables(DlioSettings, environment=os.environ, prefix=_PREFIX):
+            _LOG.warning("%s", ignored)
         wanted, train = self._args, self.dataset_type is DatasetType.TRAIN
         address = settings.address if train else settings.valid_address
         if not address:
@@ -86,7 +97,7 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
             epochs=wanted.epochs if train else None,
         )
         steps = self.num_samples // (self.batch_size * wanted.comm_size)
-        if len(loader) != steps:
+        if (loader.records, len(loader)) != (self.num_samples, steps):
             loader.close()
             raise ConfigError(
                 f"{address} must have the {self.num_samples} samples of DLIO's configuration, so {steps} steps an epoch, it has "

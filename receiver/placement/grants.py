@@ -188,17 +188,17 @@ class Grants:
             stream.extend(schedule, number, place)
         awaited_bytes = sum(self._takes(stream, stream.awaited_bytes) for stream in self._streams.values())
         free = self.limit_bytes - self.held_bytes - awaited_bytes
-        lacks = _lacks_at_end if place == schedule.last else _lacks
-        # In rising order of lack: streams that lack less get all of it, the rest is shared by those
-        # that lack more.
-        lacking = sorted((stream for stream in self._streams.values() if lacks(stream)), key=lacks)
-        for turn, stream in enumerate(lacking):
-            if free <= 0:
-                return
-            share = free // (len(lacking) - turn)
-            given = min(lacks(stream), share * stream.owed_bytes // self._takes(stream, stream.owed_bytes))
-            stream.allowed_bytes = max(stream.allowed_bytes, stream.came_bytes) + given
-            free -= self._takes(stream, given)
+        for lacks in (_lacks, _lacks_at_end) if place == schedule.last else (_lacks,):
+            # In rising order of lack: streams that lack less get all of it, the rest is shared by those
+            # that lack more.
+            lacking = sorted((stream for stream in self._streams.values() if lacks(stream)), key=lacks)
+            for turn, stream in enumerate(lacking):
+                if free <= 0:
+                    return
+                share = free // (len(lacking) - turn)
+                given = min(lacks(stream), share * stream.owed_bytes // self._takes(stream, stream.owed_bytes))
+                stream.allowed_bytes = max(stream.allowed_bytes, stream.came_bytes) + given
+                free -= self._takes(stream, given)
 
     def _takes(self, stream: _Stream, size_bytes: int) -> int:
         """Return what so many of the bytes that the stream owes will take of the bound."""
@@ -241,5 +241,5 @@ def _lacks(stream: _Stream) -> int:
 
 def _lacks_at_end(stream: _Stream) -> int:
     """Return it where nothing else needs the room: a last message that is larger than estimated need not wait for the user."""
-    spare = max(stream.largest_bytes, stream.owed_bytes // _SPARE) if stream.owed_records else 0
+    spare = max(stream.largest_bytes, stream.owed_bytes // _SPARE) if stream.owed_bytes else 0
     return max(stream.owed_bytes + spare - stream.awaited_bytes, 0)

@@ -1,5 +1,6 @@
 """DLIO's plug-in, with stand-ins for DLIO itself; tests/integration runs the real one."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -87,6 +88,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 
     yield load
     sys.modules.pop("emlio.dlio", None)
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -134,12 +136,30 @@ def test_a_misspelled_class_is_refused(loaded: Callable[..., ModuleType]) -> Non
 def test_a_rank_that_fails_ends_the_job(
     loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for value, samples, said in (("", RECORDS, "ADDRESS must be"), (str(data), 96, "8 steps")):
+    for value, raw, samples, said in (
+        ("", "1", RECORDS, "ADDRESS must be"),
+        (str(data), "1", 96, "8 steps"),
+        (str(data), "1", RECORDS + 1, "the 51 samples"),  # the steps would be the same
+        (str(data), "true", RECORDS, "EMLIO_DLIO_RAW: must be 0 or 1, got 'true'"),
+    ):
         monkeypatch.setenv("EMLIO_DLIO_ADDRESS", value)
+        monkeypatch.setenv("EMLIO_DLIO_RAW", raw)
         loader = loaded(total_samples_train=samples).DlioLoader("tfrecord", DatasetType.TRAIN, 1)
         with pytest.raises(AbortError):
             loader.read()
         assert said in capsys.readouterr().err
+
+
+def test_a_misspelled_variable_is_named(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(data))
+    monkeypatch.setenv("EMLIO_DLIO_PREFTCH", "1MiB")
+    loader = loaded().DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    loader._loader.close()
+    assert "EMLIO_DLIO_PREFTCH is ignored" in caplog.text
+    assert "EMLIO_DLIO_PREFETCH" in caplog.text
 
 
 def test_an_epoch_that_is_left_early_counts_what_was_taken(

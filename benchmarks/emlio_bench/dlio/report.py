@@ -12,7 +12,7 @@ from emlio_bench.harness.results import Figure, Results, Run, figure, neighbours
 from emlio_bench.harness.spread import Value, spread, text
 from emlio_bench.race.run.joules import Energy
 
-__all__ = ["AU", "LABEL", "dlio_figures", "dlio_parts", "draw_dlio", "scenario_name", "values_of"]
+__all__ = ["AU", "LABEL", "dlio_figures", "dlio_parts", "draw_dlio", "failed_figure", "scenario_name", "values_of"]
 
 LABEL: Final = "AU as computed by DLIO, unverified, not an MLPerf result"
 AU: Final = "AU, %"
@@ -59,7 +59,13 @@ def scenario_name(task: Task, rtt_ns: int, period: int) -> str:
 
 
 def values_of(
-    task: Task, output: Output, *, training_ns: int, storage_ns: int, energy: Energy | None, stalled_s: float = 0.0
+    task: Task,
+    output: Output,
+    *,
+    training_ns: int,
+    storage_ns: int,
+    energy: Energy | None,
+    stalled_s: float | None = None,
 ) -> dict[str, Value]:
     """Return the values of a run.
 
@@ -69,7 +75,7 @@ def values_of(
         training_ns: processor time of ranks, their workers and clients.
         storage_ns: processor time of servers.
         energy: of the run, if it was recorded.
-        stalled_s: how long a daemon stood still.
+        stalled_s: how long a daemon stood still, if one was to.
     """
     epochs = [epoch for rank in output.epochs for epoch in rank]
     steps = task.size.steps * task.epochs
@@ -89,7 +95,7 @@ def values_of(
         "storage, CPU s": storage_ns / 1e9,
         "machine, cores": rank_0.machine_cpu_ns / (rank_0.ended_ns - rank_0.begun_ns),
     }
-    if stalled_s:
+    if stalled_s is not None:
         found["stalled, s"] = stalled_s
     if energy is not None:
         found["energy, J"] = energy.joules
@@ -118,8 +124,12 @@ def dlio_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
             values = _shares(own, name)
             if values:
                 found.append(figure(f"{scenario}: AU, {name} / no-io", "", values, LABEL, at_least=bound))
-    failed = sum(run.failure is not None for run in runs)
-    return [*found, figure("runs that failed", "", [failed], at_most=0)]
+    return [*found, failed_figure(runs)]
+
+
+def failed_figure(runs: Sequence[Run]) -> Figure:
+    """Return how many runs failed."""
+    return figure("runs that failed", "", [sum(run.failure is not None for run in runs)], at_most=0)
 
 
 def _shares(runs: Sequence[Run], name: str) -> tuple[float, ...]:
@@ -155,8 +165,8 @@ def _table(scenario: str, runs: Sequence[Run]) -> Table:
         own = [run for run in runs if run.subject == name]
         shares = _shares(runs, name)
         cells = [
-            text(spread([run.values[quantity] for run in own]), spread=quantity == AU)
-            if quantity in own[0].values
+            text(spread(found), spread=quantity == AU)
+            if (found := [run.values[quantity] for run in own if quantity in run.values])
             else ""
             for quantity, _ in _ROW
         ]

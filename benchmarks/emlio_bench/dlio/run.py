@@ -1,5 +1,6 @@
 """`emlio-bench dlio`: DLIO's no-I/O loader, its own loaders on a disk and on a remote folder, and EMLIO's, in turns."""
 
+import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,8 +18,8 @@ from emlio.progress import Progress
 from emlio.settings import option
 from emlio.units import format_size
 from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_job
-from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, scenario_name, values_of
-from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
+from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, failed_figure, scenario_name, values_of
+from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figure, search_ratio
 from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.workloads import ACCELERATORS, INDEXED, SCALES, WORKLOADS, Task
 from emlio_bench.harness.command import Command, CommonSettings, World
@@ -169,7 +170,7 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
         try:
             for place in _places(tasks, settings, root=root, scratch=scratch, cache=cache, joules=joules):
                 if settings.search:
-                    fed += _searched(place, subjects, rounds, runs)
+                    _search(place, subjects, rounds, runs, fed)
                 else:
                     _turns(place, subjects, rounds, runs)
         except KeyboardInterrupt:
@@ -177,7 +178,7 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
                 raise
             told["interrupted"] = f"after {len(runs)} runs"
     bounded = not settings.quick and settings.scale == "fit"
-    figures = fed if settings.search else dlio_figures(runs, bounded=bounded)
+    figures = [*fed, failed_figure(runs)] if settings.search else dlio_figures(runs, bounded=bounded)
     return results_of("dlio", told, figures, runs)
 
 
@@ -212,9 +213,10 @@ def _turns(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run])
                 bar.add(1)
 
 
-def _searched(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run]) -> list[Figure]:
-    """Find for each subject the greatest number of ranks that it feeds; add to `runs`."""
+def _search(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run], fed: list[Figure]) -> None:
+    """Find for each subject the greatest number of ranks that it feeds; add to `runs` and `fed`."""
     counts: dict[str, int] = {}
+    first = len(runs)
     for name in subjects:
         with Progress(f"{name}, up to {place.scenario}", place.task.ranks.bit_length() * rounds) as bar:
 
@@ -228,7 +230,9 @@ def _searched(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Ru
                 return is_fed(tried)
 
             counts[name] = greatest(place.task.ranks, feeds)
-    return search_figures(place.scenario, counts)
+        fed.append(search_figure(place.scenario, name, counts[name]))
+    failed = {run.subject for run in runs[first:] if run.failure is not None}
+    fed += search_ratio(place.scenario, {name: number for name, number in counts.items() if name not in failed})
 
 
 def _part_of(place: _Place, ranks: int) -> _Place:
@@ -291,6 +295,7 @@ def _made(task: Task, root: Path, cache: Path) -> Path:
         _write_rows(task, part / "data")
     (part / "data").rename(made)
     shutil.rmtree(part)
+    os.sync()  # pages that were not written stay in the page cache, though they are to leave it before an epoch
     return made
 
 
@@ -329,7 +334,7 @@ class _Seen:
     addresses: tuple[str, ...] = ()
     servers: frozenset[int] = frozenset()
     clients: frozenset[int] = frozenset()
-    stalled_s: Callable[[], float] = float
+    stalled_s: Callable[[], float | None] = lambda: None
 
 
 def _run(name: str, place: _Place, number: int, turn: int) -> Run:
@@ -386,7 +391,7 @@ def _seen(name: str, place: _Place, out: Path, number: int) -> Generator[_Seen]:
                 folder=place.placeholders,
                 addresses=tuple(one.address for one in daemons),
                 servers=children() - others,
-                stalled_s=stalled_s,
+                stalled_s=stalled_s if stall else lambda: None,
             )
         elif name == "stock-remote":
             url = stack.enter_context(serving_mount(place.data, place.link, place.cache))

@@ -10,7 +10,7 @@ from emlio_bench.dlio.report import AU, LABEL
 from emlio_bench.dlio.workloads import Task
 from emlio_bench.harness.results import Figure, Run, figure
 
-__all__ = ["LEAST_AU", "greatest", "is_decided", "is_fed", "part_of", "search_figures"]
+__all__ = ["LEAST_AU", "greatest", "is_decided", "is_fed", "part_of", "search_figure", "search_ratio"]
 
 LEAST_AU: Final = 90.0
 """In percent: what MLPerf Storage asks of most workloads."""
@@ -60,12 +60,21 @@ def part_of(data: Path, task: Task, whole: Task) -> Path:
     return made
 
 
-def search_figures(scenario: str, counts: Mapping[str, int]) -> list[Figure]:
-    """Return how many accelerators each subject feeds, and ours by those of DLIO's own loader on the local disk."""
+def search_figure(scenario: str, subject: str, accelerators: int) -> Figure:
+    """Return how many accelerators a subject feeds."""
     about = f"{LABEL}. At an AU of {LEAST_AU:g} %, median of the runs; up to {scenario}"
-    found = [figure(f"{scenario}: accelerators, {name}", "", [count], about) for name, count in counts.items()]
+    return figure(f"{scenario}: accelerators, {subject}", "", [accelerators], about)
+
+
+def search_ratio(scenario: str, counts: Mapping[str, int]) -> list[Figure]:
+    """Return our accelerators by those of DLIO's own loader on the local disk, unless one is not known or feeds none.
+
+    Args:
+        scenario: its name.
+        counts: accelerators by subject, without those of which a run failed: that is no measure of what they feed.
+    """
     ours, stock = counts.get("emlio"), counts.get("stock-local")
-    if ours is not None and stock:
-        name = f"{scenario}: accelerators, emlio / stock-local"
-        found.append(figure(name, "", [ours / stock], LABEL, at_least=_LEAST_TIMES))
-    return found
+    if ours is None or not stock:
+        return []
+    name = f"{scenario}: accelerators, emlio / stock-local"
+    return [figure(name, "", [ours / stock], LABEL, at_least=_LEAST_TIMES)]

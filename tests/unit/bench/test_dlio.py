@@ -2,6 +2,7 @@ import subprocess
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from emlio_bench.dlio.job import Counts, Figures, Output, check_delivered
 from emlio_bench.dlio.rank import Barriers
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, values_of
 from emlio_bench.dlio.run import DlioSettings, run_dlio
-from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figures
+from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figure, search_ratio
 from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.utilisation import RankEpoch, read_epochs
 from emlio_bench.dlio.workloads import ACCELERATORS, SCALES, WORKLOADS, Task
@@ -142,7 +143,14 @@ def test_a_report_gives_au_as_a_share_of_the_loader_that_reads_nothing() -> None
     for number in range(2):
         for subject, wait_s, got in (("no-io", 0.0, []), ("emlio", 0.001, [counts()] * 2)):
             output = Output(epochs=[[epoch(load_s=wait_s)] * 2] * 2, figures=[figures] * 2, counts=got, log="")
-            values = values_of(task(), output, training_ns=2_000_000_000, storage_ns=500_000_000, energy=None)
+            values = values_of(
+                task(),
+                output,
+                training_ns=2_000_000_000,
+                storage_ns=500_000_000,
+                energy=None,
+                stalled_s=1.25 if number and subject == "emlio" else None,
+            )
             runs.append(Run(scenario="here", subject=subject, round=number, place=0, values=values))
     runs.append(Run(scenario="here", subject="emlio", round=2, place=0, failure="it fell back"))
     shares, failed = dlio_figures(runs, bounded=True)
@@ -150,7 +158,7 @@ def test_a_report_gives_au_as_a_share_of_the_loader_that_reads_nothing() -> None
     assert shares.values == pytest.approx([(0.13 * 8 - 0.11) / (0.131 * 8 - 0.111)] * 2)
     assert (shares.at_least, failed.values, failed.at_most) == (0.99, (1,), 0)
     page = text_page(dlio_parts(results_of("dlio", {}, [shares, failed], runs)))
-    for said in ("not an MLPerf result", "it fell back", "224"):
+    for said in ("not an MLPerf result", "it fell back", "224", "1.25"):
         assert said in page
     assert runs[1].values["barrier wait, ms a step"] == Value(value=2)
 
@@ -180,9 +188,10 @@ def test_the_median_decides_and_a_run_that_failed_feeds_nothing() -> None:
     assert is_decided([run(91), run(95)], 3)
     assert not is_decided([run(91), run(None)], 3)
     assert is_decided([run(None)], 1)
-    own, ratio = search_figures("here", {"emlio": 5, "stock-local": 2})[::2]
-    assert (own.values, ratio.values, ratio.at_least) == ((5,), (2.5,), 2)
-    assert len(search_figures("here", {"emlio": 5, "stock-local": 0})) == 2
+    assert search_figure("here", "emlio", 5).values == (5,)
+    (ratio,) = search_ratio("here", {"emlio": 5, "stock-local": 2})
+    assert (ratio.values, ratio.at_least) == ((2.5,), 2)
+    assert not search_ratio("here", {"emlio": 5, "stock-local": 0})
 
 
 def test_fewer_ranks_read_a_part_of_the_same_files(tmp_path: Path) -> None:
@@ -270,7 +279,8 @@ INTERRUPTED_AT = 13
 
 
 def measured(tmp_path: Path, **values: Any) -> Results:
-    settings = DlioSettings(data=tmp_path, cache=tmp_path, subjects=("no-io", "emlio"), rtt=(0,), **values)
+    values = {"subjects": ("no-io", "emlio"), **values}
+    settings = DlioSettings(data=tmp_path, cache=tmp_path, rtt=(0,), **values)
     return run_dlio(settings, World(environment={}, tell=print, agree=lambda: True))
 
 
@@ -287,8 +297,29 @@ def test_workloads_and_ranks_take_turns_and_what_was_done_outlives_an_interrupti
 def test_a_search_ends_with_an_even_number_of_rounds(ran: list[tuple[str, int, str]], tmp_path: Path) -> None:
     results = measured(tmp_path, search=True, ranks=(3,), repeats=2)
     found = {figure.name.rpartition(", ")[2]: figure.values for figure in results.figures}
-    assert found == {"no-io": (2,), "emlio": (2,)}
+    assert found == {"no-io": (2,), "emlio": (2,), "runs that failed": (0,)}
     assert len(ran) == 8
+
+
+def test_a_search_keeps_what_it_found_when_it_is_interrupted_and_compares_with_none_that_failed(
+    ran: list[tuple[str, int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = measured(tmp_path, search=True, ranks=(3,), repeats=6)
+    assert [figure.name.rpartition(", ")[2] for figure in results.figures] == ["no-io", "runs that failed"]
+    assert len(results.runs) == INTERRUPTED_AT - 1
+    monkeypatch.setattr(bench, "_run", partial(_failing, "stock-local"))
+    results = measured(tmp_path, search=True, ranks=(8,), repeats=1, subjects=("stock-local", "emlio"))
+    assert [(figure.name.rpartition(", ")[2], figure.values) for figure in results.figures] == [
+        ("stock-local", (1,)),
+        ("emlio", (8,)),
+        ("runs that failed", (2,)),
+    ]
+
+
+def _failing(subject: str, name: str, place: Any, number: int, turn: int) -> Run:
+    """Let a subject fail where it has more ranks than one."""
+    fails = name == subject and place.task.ranks > 1
+    return replace(run(None if fails else 95, number), scenario=place.scenario, subject=name, place=turn)
 
 
 def test_data_without_room_is_refused_before_anything_is_measured(

@@ -27,7 +27,12 @@ _INSTALL_S: Final = 3600.0
 
 
 def make_missing(
-    names: Iterable[str], cache: Path, tell: Callable[[str], None], agree: Callable[[], bool] = lambda: True
+    names: Iterable[str],
+    cache: Path,
+    tell: Callable[[str], None],
+    agree: Callable[[], bool] = lambda: True,
+    *,
+    advice: str = "",
 ) -> Mapping[str, str]:
     """Say what is missing and how large it is, make it, and return the failures with their reasons, by name.
 
@@ -36,6 +41,7 @@ def make_missing(
         cache: folder of environments and programs.
         tell: called with progress messages.
         agree: asked, after the user was told, whether to begin.
+        advice: the way to do without, in words.
 
     Raises:
         ConfigError: the answer was no.
@@ -50,10 +56,10 @@ def make_missing(
     least = len(missing) + megabytes // 2000
     tell(
         f"this installs into {cache}, once: {', '.join(missing)}. It takes about {format_size(megabytes * 1_000_000)} of disk "
-        f"and {least} to {3 * least} minutes; --no-install leaves these systems out"
+        f"and {least} to {3 * least} minutes{advice and f'; {advice}'}"
     )
     if not agree():
-        raise ConfigError("nothing was installed; --no-install runs without these systems")
+        raise ConfigError(f"nothing was installed{advice and f'; {advice}'}")
     failed: dict[str, str] = {}
     for number, name in enumerate(missing, 1):
         tell(f"[{number}/{len(missing)}] making {name}")

@@ -119,7 +119,8 @@ def entered(
     }
     failed: Mapping[str, str] = {}
     if make:
-        failed = make_missing((name for names in needs.values() for name in names), cache, tell, agree)
+        names = (name for several in needs.values() for name in several)
+        failed = make_missing(names, cache, tell, agree, advice="--no-install leaves these systems out")
     later = {
         system.name: next((failed[name] for name in needs[system.name] if name in failed), None) or system.not_made()
         for system in possible

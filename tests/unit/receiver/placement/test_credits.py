@@ -129,6 +129,22 @@ def test_the_last_messages_come_before_the_user_waits_for_them_though_they_are_l
     )
 
 
+def test_at_the_end_what_is_owed_goes_before_what_may_be_needed_besides() -> None:
+    class Rest(Plan):
+        def owed(self, stream: int, begin: Place, end: Place) -> Owed:
+            return Owed(records=1, size_bytes=(0, 10, 700)[stream])
+
+    grants = Grants(800, place_bytes=1)
+    for stream in range(3):
+        grants.open(stream, (0, 0))
+        grants.came(stream, 1, 500, 0)
+    grants.renew(Rest(3, slots=1), (0, 0))
+    allowed = [grants.allowance(stream).size_bytes for stream in range(3)]
+    assert allowed[0] == 0, "of records without bytes nothing is owed"
+    assert allowed[1] > 510, "as large as one that came, if there is room"
+    assert allowed[2] >= 500 + 700
+
+
 def test_opened_again_a_streams_totals_count_from_nothing_and_closed_it_takes_no_room() -> None:
     grants, plan = Grants(100), Plan(2)
     for stream in range(2):
