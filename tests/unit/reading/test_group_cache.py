@@ -15,6 +15,7 @@ import pytest
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.reading.group_cache import GroupCache, KeptGroup
+from emlio_testing.processes import settles
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -166,11 +167,20 @@ def test_a_group_may_be_given_back_at_any_place() -> None:
     assert group.users == 0
 
 
+def _in_line(pool: ThreadPoolExecutor, cache: GroupCache, *groups: tuple[str, int]) -> list[Future[KeptGroup]]:
+    """Let a thread use each group, the first of which waits before the next one comes."""
+    found: list[Future[KeptGroup]] = []
+    for key, size_bytes in groups:
+        found.append(pool.submit(cache.use, key, size_bytes, _bytes))
+        assert settles(lambda: len(cache._waiting) == len(found), 10)
+    return found
+
+
 def test_a_thread_waits_for_room_and_goes_on_when_another_is_done() -> None:
     cache = GroupCache(3)
     first = cache.use("a", 2, _bytes)
     with ThreadPoolExecutor(2) as pool:
-        large, small = (pool.submit(cache.use, key, size, _bytes) for key, size in (("b", 2), ("c", 1)))
+        large, small = _in_line(pool, cache, ("b", 2), ("c", 1))
         assert wait([large, small], 0.1).done == set()  # the small one does not overtake the large one
         cache.done(first)
         assert cache.held_bytes <= 3
@@ -185,7 +195,7 @@ def test_a_group_that_is_larger_than_the_limit_is_read_alone() -> None:
     assert ahead is not None
     first = cache.use("a", 1, _bytes)
     with ThreadPoolExecutor(2) as pool:
-        large, next_one = (pool.submit(cache.use, key, size, _bytes) for key, size in (("large", 9), ("b", 1)))
+        large, next_one = _in_line(pool, cache, ("large", 9), ("b", 1))
         assert wait([large, next_one], 0.1).done == set()
         cache.done(first)
         cache.done(large.result(10))
