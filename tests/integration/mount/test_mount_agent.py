@@ -188,8 +188,11 @@ def test_what_a_late_reader_gets_is_freed_on_both_sides_where_the_kernel_reads_a
                     while file.read(16_384):
                         pass
         assert any(one.offset % (1 << 20) + one.size > 1 << 20 for one in agent.mount._source.asked)
-        late = [_path(folder, tree, number) for number in tree.files[:36]]
-        assert settles(lambda: not any(map(_cached_bytes, late)), 10)
+        # The window, which may be the second reader's now, has room for seven files and a part.
+        late = [_path(folder, tree, number) for number in tree.files[: 40 - 8]]
+        assert settles(lambda: sum(map(_cached_bytes, late)) <= 1 << 20, 10), (
+            "an eighth of the window, and not all ends"
+        )
 
 
 def test_what_could_not_be_pushed_is_pushed_for_the_next_order(folder: Path) -> None:
