@@ -1,7 +1,10 @@
 """DLIO's plug-in, with stand-ins for DLIO itself; tests/integration runs the real one."""
 
 import gc
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from enum import Enum
 from importlib import import_module
@@ -65,7 +68,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         ARGUMENTS.__dict__.update(
             {"my_rank": 0, "comm_size": RANKS, "batch_size": BATCH, "total_samples_train": RECORDS, "epochs": EPOCHS}
             | {"seed": 1, "file_shuffle": "seed", "sample_shuffle": Shuffle.OFF, "output_folder": str(tmp_path)}
-            | {"data_loader_classname": classname}
+            | {"data_loader_classname": classname, "record_length": 1000}
             | values
         )
         parts = {
@@ -125,6 +128,48 @@ def test_each_rank_gets_as_many_steps_and_counts_what_it_got(
         assert counts.records == STEPS * EPOCHS * BATCH
         assert counts.size_bytes == counts.records * (1000 + FRAME_BYTES)
         assert counts.bad_records == 0
+
+
+def test_threads_that_receive_come_after_that_of_dlio(
+    loaded: Callable[..., ModuleType], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(data))
+    monkeypatch.setenv("EMLIO_DLIO_RAW", "1")
+    own, before = os.getpriority(os.PRIO_PROCESS, 0), set(threading.enumerate())
+    if own > 19 - 10:
+        pytest.skip("the tests' own priority leaves no lower one")
+    interval = sys.getswitchinterval()
+    loader = loaded().DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    try:
+        assert len(list(islice(loader.next(), 1))) == 1
+        started = set(threading.enumerate()) - before
+        assert started
+        assert {os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) for thread in started} == {own + 10}
+        assert os.getpriority(os.PRIO_PROCESS, 0) == own
+    finally:
+        loader.finalize()
+        loader._loader.close()
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5, 8])
+def test_batches_are_made_ahead_up_to_a_number(loaded: Callable[..., ModuleType], ahead: int) -> None:
+    made: list[int] = []
+    limit = threading.Semaphore(0)
+
+    def make() -> int:
+        limit.acquire()
+        made.append(len(made))
+        return made[-1]
+
+    maker = loaded()._Maker(make, ahead)
+    limit.release(1000)
+    taken = [maker.take() for _ in range(50)]
+    assert taken == [*range(50)]
+    time.sleep(0.05)  # time to make too many
+    assert len(made) <= 50 + ahead
+    assert maker.end() == len(made) - 50
 
 
 def test_a_misspelled_class_is_refused(loaded: Callable[..., ModuleType]) -> None:
