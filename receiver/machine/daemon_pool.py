@@ -396,7 +396,7 @@ class DaemonPool:
 
     def brought(self, source: Source) -> None:
         """Record that the daemon sent something that was missing, so it works."""
-        source.stream.mends = 0
+        source.stream.mends, source.stream.damage = 0, None
         source.works()
         # Lanes may bring data before the answer to the order. That says nothing about the daemon's
         # speed in answering.

@@ -54,6 +54,7 @@ class PeerStream:
         patience_ns: how long a batch may wait for it, while the daemon reports no fault, before it
             is reopened; 0 before it is first ordered.
         mends: how often that was done since it last brought something new.
+        damage: the reason of the last mend, until it brings something new.
         is_stale: what the daemon was to begin with on agreement is no longer wanted.
         was_blocked: no lane could be connected, and none has been since.
         broken_ns: when the last lane was lost that may have carried messages of it; None if none was.
@@ -81,6 +82,7 @@ class PeerStream:
         self.moved_ns = out.now_ns
         self.patience_ns = 0
         self.mends = 0
+        self.damage: RemoteProtocolError | None = None
         self.is_stale = self.was_blocked = False
         self.broken_ns: int | None = None
         self._session = session

@@ -187,4 +187,4 @@ def draw_dlio(results: Results) -> Any:
         )
         for scenario, runs in _scenarios(results.runs)
     ]
-    return bar_panels(results, panels)
+    return bar_panels(results, panels, most=100)

@@ -113,6 +113,7 @@ def bar_panels(
     title: str = "",
     *,
     logarithmic: bool = False,
+    most: float | None = None,
 ) -> Any:
     """Return a figure with bars in each panel, as `draw_bars` has them; None without panels.
 
@@ -121,6 +122,7 @@ def bar_panels(
         panels: title, quantity and bars of each panel.
         title: title of the figure.
         logarithmic: whether the axis of the quantity is.
+        most: the end of each panel's axis, which then compare; by default each shows its own.
     """
     if not panels:
         return None
@@ -128,6 +130,8 @@ def bar_panels(
     figure, axes = blank_figure(8.6, height, title=title, rows=len(panels))
     for panel, (name, quantity, bars) in zip(axes.flat if len(panels) > 1 else [axes], panels, strict=True):
         draw_bars(panel, bars, quantity, logarithmic=logarithmic)
+        if most is not None:
+            panel.set_xlim(right=most)
         panel.set_title(name, loc="left", fontsize=9)
     stamp(figure, results)
     return figure

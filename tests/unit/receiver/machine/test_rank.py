@@ -5,6 +5,7 @@ import pytest
 from timed_rank import BOTH, EACH, HEARTBEAT_NS, TIMEOUT_NS, Rank, S
 from wires import welcome
 
+from emlio.errors import RemoteProtocolError
 from emlio.planner.choice.wanted import Wanted
 from emlio.planner.choice.where import Where
 from emlio.receiver.addresses.address import Peer
@@ -153,6 +154,18 @@ def test_a_daemon_that_answers_late_has_a_heartbeat_for_its_lanes_from_then_on()
     rank.wait(HEARTBEAT_NS // 5, 0, 1)
     assert source.state is SourceState.BLOCKED
     assert rank.machine.figures().lost_daemons == losses + 1
+
+
+def test_a_stream_that_was_interrupted_says_why_until_it_brings_what_was_missing() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    rank.come_up()
+    source, pool = rank.source(1), rank.machine.pool
+    pool.assignment.mend(source, RemoteProtocolError("a message failed authentication"))
+    assert source.is_here
+    assert source.describe().endswith("and its stream was interrupted: a message failed authentication")
+    pool.brought(source)
+    assert "interrupted" not in source.describe()
 
 
 def test_a_lane_that_brings_something_before_it_is_known_to_be_up_ends_the_time_without_one() -> None:
