@@ -14,8 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -69,8 +68,12 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         What was made until then stays: to look through it for garbage takes 60 ms, as long as 20 of cosmoflow's steps.
         DLIO's thread comes first: threads of a lower priority receive, and hand the interpreter over after 0.1 ms, not 5.
         """
-        with _ending_the_job(), ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as lowered:
-            self._loader = lowered.submit(self._connected).result()
+        made: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        with _ending_the_job():
+            _lowered(lambda: made.put(_tried(self._connected)))
+            self._loader, error = made.get()
+            if error is not None:
+                raise error
         sys.setswitchinterval(_SWITCH_S)
         gc.collect()
         gc.freeze()
@@ -85,7 +88,7 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         address = settings.address if train else settings.valid_address
         if not address:
             raise ConfigError(
-                f"{_PREFIX}{'' if train else 'VALID_'}ADDRESS must be the address of a dataset, is not set"
+                f"{_PREFIX}{'' if train else 'VALID_'}ADDRESS must be the address of a dataset, it is not set"
             )
         loader = EmlioLoader(
             address,
@@ -120,8 +123,7 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
         assert loader is not None
         with _ending_the_job():
             batches = iter(loader)
-        batch_bytes = max(1, int(self._args.record_length) * self.batch_size)
-        maker = _Maker(lambda: next(batches, None), min(max(1, _AHEAD_BYTES // batch_bytes), _AHEAD))
+        maker = _Maker(lambda: next(batches, None), self._most_ahead)
         try:
             while True:
                 with _ending_the_job():
@@ -133,6 +135,12 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
             with _ending_the_job():
                 self._ahead += maker.end()
             self.epoch_number += 1
+
+    def _most_ahead(self) -> int:
+        """Return how many batches to make ahead: several of small ones, which DLIO asks for more often than a thread wakes."""
+        assert self._loader is not None
+        stats = self._loader.stats()
+        return min(max(1, _AHEAD_BYTES * stats.batches // max(1, stats.handed_bytes)), _AHEAD)
 
     def finalize(self) -> None:
         """Write the counts so far. DLIO calls it after every epoch, so nothing is closed."""
@@ -148,64 +156,90 @@ class DlioLoader(BaseDataLoader):  # type: ignore[misc]  # DLIO has no types
             records=stats.records - self._ahead * self.batch_size,
             bad_records=stats.bad_records,
             size_bytes=stats.handed_bytes,
-            first_batch_ns=stats.first_batch_ns,
-            said=str(stats),
         )
         path = Path(wanted.output_folder, counts_name(str(self.dataset_type), wanted.my_rank))
         path.write_bytes(msgspec.json.encode(counts))
 
 
 class _Maker:
-    """A thread that makes batches ahead of DLIO's, while that sleeps for a computation.
+    """A thread that makes batches ahead of DLIO's, while that sleeps for a computation. It begins at once.
 
-    It is told of several at once, as each waking takes time from the step. It begins at once.
+    It is told of several at once, as each waking takes time from the step. It ends after the last batch, or with an error.
     """
 
-    def __init__(self, make: Callable[[], Any], ahead: int) -> None:
+    def __init__(self, make: Callable[[], Any], most: Callable[[], int]) -> None:
+        """Begin with one batch; `most` tells, when that is there, how many to make ahead."""
         self._make = make
-        self._wake = (ahead + 1) // 2
-        self._taken = 0
+        self._ask_most = most
+        self._most = 0  # not known
+        self._ordered = 1
+        self._told = False
         self._ended = Event()
         self._orders: SimpleQueue[int] = SimpleQueue()
         self._made: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="emlio-dlio", daemon=True)
-        self._thread.start()
-        self._orders.put(ahead)
+        self._orders.put(1)
+        self._thread = _lowered(self._work)
 
     def take(self) -> Any:
         """Wait for the next batch, None after the last, or raise what making it raised."""
-        batch, error = self._made.get()
+        made = batch, error = self._made.get()
+        if batch is None:
+            self._made.put(made)  # there is no other
         if error is not None:
+            self._told = True
             raise error
-        self._taken += 1
-        if self._taken == self._wake:
-            self._orders.put(self._taken)
-            self._taken = 0
+        self._most = self._most or self._ask_most()
+        self._ordered -= 1
+        if 2 * self._ordered <= self._most:
+            self._orders.put(self._most - self._ordered)
+            self._ordered = self._most
         return batch
 
     def end(self) -> int:
-        """End the thread, and return how many batches it made that were not asked for, or raise what making one raised."""
+        """End the thread, and return how many batches it made that were not asked for.
+
+        Whether there is one after those that were is always found out; what making that one raised is raised, once.
+        """
         self._ended.set()
+        self._orders.put(1)
         self._orders.put(0)
         self._thread.join()
         left = [self._made.get() for _ in range(self._made.qsize())]
-        for _, error in left:
-            if error is not None:
-                raise error
+        if left and left[0][1] is not None and not self._told:
+            raise left[0][1]
         return sum(batch is not None for batch, _ in left)
 
     def _work(self) -> None:
-        os.nice(_NICE)
-        while not self._ended.is_set():
-            wanted = self._orders.get()
+        while wanted := self._orders.get():
             time.sleep(_FIRST_S)
             for _ in range(wanted):
-                if self._ended.is_set():
+                if self._ended.is_set() and not self._made.empty():
                     break
-                try:
-                    self._made.put((self._make(), None))
-                except BaseException as error:  # noqa: BLE001  # raised where the batch is asked for
-                    self._made.put((None, error))
+                made = batch, _ = _tried(self._make)
+                self._made.put(made)
+                if batch is None:
+                    return
+
+
+def _tried(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what was made, or what making it raised."""
+    try:
+        return make(), None
+    except BaseException as error:  # noqa: BLE001  # raised where it is asked for
+        return None, error
+
+
+def _lowered(work: Callable[[], None]) -> Thread:
+    """Start a thread of a lower priority than this one's, which all threads that it starts inherit."""
+
+    def lowered() -> None:
+        with suppress(OSError):  # it is an advantage, and no more
+            os.nice(_NICE)
+        work()
+
+    thread = Thread(target=lowered, name="emlio-dlio", daemon=True)
+    thread.start()
+    return thread
 
 
 class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,10 +251,8 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
         batch_size: records in a batch.
         batches: batches handed to DLIO.
         records: their records, each verified by its CRC32C, with bad ones.
-        bad_records: records that failed.
-        size_bytes: bytes of the records, as they came; with those of a batch that was made before DLIO left an epoch early.
-        first_batch_ns: from the loader's construction to its first batch.
-        said: `LoaderStats` in a line, which says what bounds the run.
+        bad_records: records that failed; this and the next with those of batches made before DLIO left an epoch early.
+        size_bytes: bytes of the records, as they came.
     """
 
     rank: int
@@ -230,8 +262,6 @@ class DlioCounts(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bad_records: int
     size_bytes: int
-    first_batch_ns: int | None
-    said: str
 
 
 def counts_name(dataset_type: str, rank: int) -> str:

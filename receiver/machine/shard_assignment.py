@@ -261,7 +261,7 @@ class ShardAssignment:
     def mend(self, source: Source, error: RemoteProtocolError) -> None:
         """Reopen a stream after messages were lost or changed; lose the daemon if that does not help."""
         source.stream.mends += 1
-        source.stream.damage = error
+        source.stream.damage, source.stream.damaged_ns = error, self._out.now_ns
         if self._reorder is None or source.stream.mends > _MENDS or not source.is_here:
             self._judge(source, error)
             return

@@ -315,7 +315,7 @@ class Source:
         if self.is_lost:
             return f"{self.peer} {loss}"
         if not loss and self.stream.damage is not None:
-            loss = f"its stream was interrupted: {self.stream.damage}"
+            loss = f"its stream was interrupted {format_duration(now_ns - self.stream.damaged_ns)} ago: {self.stream.damage}"
         before = f", and {loss}" if loss else ""  # it is back, but has sent nothing of what was missing
         if without_ns := self.without_lanes_ns():
             return f"{self.peer} without lanes for {format_duration(without_ns)}: {self.stream.obstacle()}{before}"

@@ -55,6 +55,7 @@ class PeerStream:
             is reopened; 0 before it is first ordered.
         mends: how often that was done since it last brought something new.
         damage: the reason of the last mend, until it brings something new.
+        damaged_ns: when that was.
         is_stale: what the daemon was to begin with on agreement is no longer wanted.
         was_blocked: no lane could be connected, and none has been since.
         broken_ns: when the last lane was lost that may have carried messages of it; None if none was.
@@ -83,6 +84,7 @@ class PeerStream:
         self.patience_ns = 0
         self.mends = 0
         self.damage: RemoteProtocolError | None = None
+        self.damaged_ns = 0
         self.is_stale = self.was_blocked = False
         self.broken_ns: int | None = None
         self._session = session

@@ -68,7 +68,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         ARGUMENTS.__dict__.update(
             {"my_rank": 0, "comm_size": RANKS, "batch_size": BATCH, "total_samples_train": RECORDS, "epochs": EPOCHS}
             | {"seed": 1, "file_shuffle": "seed", "sample_shuffle": Shuffle.OFF, "output_folder": str(tmp_path)}
-            | {"data_loader_classname": classname, "record_length": 1000}
+            | {"data_loader_classname": classname}
             | values
         )
         parts = {
@@ -163,13 +163,75 @@ def test_batches_are_made_ahead_up_to_a_number(loaded: Callable[..., ModuleType]
         made.append(len(made))
         return made[-1]
 
-    maker = loaded()._Maker(make, ahead)
+    maker = loaded()._Maker(make, lambda: ahead)
     limit.release(1000)
     taken = [maker.take() for _ in range(50)]
     assert taken == [*range(50)]
     time.sleep(0.05)  # time to make too many
     assert len(made) <= 50 + ahead
     assert maker.end() == len(made) - 50
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 8])
+def test_what_follows_the_batches_taken_is_always_found_out_and_told_once(
+    loaded: Callable[..., ModuleType], ahead: int
+) -> None:
+    module = loaded()
+    for taken in range(12):
+        for after in range(3):
+            made = 0
+
+            def make(last: int = taken + after) -> int:
+                nonlocal made
+                made += 1
+                if made > last:
+                    raise ConfigError(f"{last}")
+                return made
+
+            maker = module._Maker(make, lambda: ahead)
+            assert [maker.take() for _ in range(taken)] == [*range(1, taken + 1)]
+            if after:
+                assert maker.end() <= after, "DLIO did not want what is broken behind the next one"
+            else:
+                with pytest.raises(ConfigError, match=f"{taken}"):
+                    maker.end()
+            assert made <= taken + after + 1
+
+
+def test_an_error_that_was_raised_is_raised_again_when_asked_for_and_not_at_the_end(
+    loaded: Callable[..., ModuleType],
+) -> None:
+    def make() -> None:
+        raise ConfigError("broken")
+
+    maker = loaded()._Maker(make, lambda: 8)
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="broken"):
+            maker.take()
+    assert maker.end() == 0
+
+
+@pytest.mark.parametrize(("record_bytes", "ahead"), [(1000, 8), (200_000, 5), (3_000_000, 1)])
+def test_only_small_batches_are_made_ahead_whatever_dlio_says_of_their_size(
+    loaded: Callable[..., ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_bytes: int,
+    ahead: int,
+) -> None:
+    folder = tmp_path / "data"
+    synthesise(
+        SynthOptions(kind="opaque", records=8, record_bytes=record_bytes, shard_bytes=1 << 26, seed=1), folder, False
+    )
+    monkeypatch.setenv("EMLIO_DLIO_ADDRESS", str(folder))
+    monkeypatch.setenv("EMLIO_DLIO_RAW", "1")
+    module = loaded(total_samples_train=8, comm_size=1, record_length=1)
+    loader = module.DlioLoader("tfrecord", DatasetType.TRAIN, 1)
+    loader.read()
+    assert len(list(islice(loader.next(), 1))) == 1
+    assert loader._most_ahead() == ahead
+    loader.finalize()
+    loader._loader.close()
 
 
 def test_a_misspelled_class_is_refused(loaded: Callable[..., ModuleType]) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
@@ -52,7 +53,6 @@ class Counts(msgspec.Struct, frozen=True):
     records: int
     bad_records: int
     size_bytes: int
-    said: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,22 +160,25 @@ def _mpirun(
     python = environment_python(ENVIRONMENT, cache)
     if python is None:
         raise ConfigError(f"the environment {ENVIRONMENT} must be made in {cache}, it is not")
-    order: dict[str, Any] = {
-        "paths": [*(_tensorflow(cache) if uses == "tensorflow" else ()), *_own_paths()],
-        "unused": [name for name in _IMPORTED if name != uses],
-        "overrides": list(overrides),
-        "generates": task.format if generates else "",
-        "period": period,
-        "cold": [str(one) for one in cold],
-        "addresses": list(addresses),
-    }
-    command = [str(python.with_name("mpirun")), "--oversubscribe", "-n", str(ranks)]
-    command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command += [str(python), "-P", str(_RANK), msgspec.json.encode(order).decode()]
-    settings = {"DFTRACER_ENABLE": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "HYDRA_FULL_ERROR": "1"}
-    with Child("DLIO", end.command(["env", *(f"{name}={value}" for name, value in settings.items()), *command])) as job:
-        computing_s = task.epochs * task.size.steps * task.step_s
-        job.rest(_START_S + _SLOWEST * computing_s)
+    with TemporaryDirectory(prefix="emlio-dlio-") as scratch:  # where DLIO's workers leave their sockets
+        order: dict[str, Any] = {
+            "paths": [*(_tensorflow(cache) if uses == "tensorflow" else ()), *_own_paths()],
+            "unused": [name for name in _IMPORTED if name != uses],
+            "overrides": list(overrides),
+            "generates": task.format if generates else "",
+            "period": period,
+            "cold": [str(one) for one in cold],
+            "addresses": list(addresses),
+            "scratch": scratch,
+        }
+        command = [str(python.with_name("mpirun")), "--oversubscribe", "-n", str(ranks)]
+        command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        command += [str(python), "-P", str(_RANK), msgspec.json.encode(order).decode()]
+        settings = {"DFTRACER_ENABLE": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "HYDRA_FULL_ERROR": "1"}
+        command = ["env", *(f"{name}={value}" for name, value in settings.items()), *command]
+        with Child("DLIO", end.command(command)) as job:
+            computing_s = task.epochs * task.size.steps * task.step_s
+            job.rest(_START_S + _SLOWEST * computing_s)
 
 
 def _tensorflow(cache: Path) -> list[str]:

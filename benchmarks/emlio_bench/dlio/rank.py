@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -143,6 +144,7 @@ def _machine_cpu_ns() -> int:
 def main(order: dict[str, Any]) -> None:
     """Run DLIO."""
     ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1)  # a computation is slept, and 50 us more by default
+    tempfile.tempdir = order["scratch"]
     sys.path += order["paths"]
     if order["addresses"]:
         rank = int(os.environ["OMPI_COMM_WORLD_RANK"])

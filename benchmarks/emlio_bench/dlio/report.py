@@ -45,7 +45,8 @@ _READING: Final = (
     "step, in ms, over ranks. 'with pauses' also counts the time between epochs, without that of emptying the page cache. "
     "CPU seconds are from before the first wait to "
     "the end; those of training are without what MPI burns in barriers, and with sshfs where it serves a mount. 'cores busy' "
-    "is all that ran on the machine, with those barriers, the emulated link and the kernel. Verified "
+    "is all that ran on the machine, with those barriers, the emulated link and the kernel. 'stalled' is how long the daemon of "
+    "rank 0 stood still, since it began to serve. Verified "
     "records passed their CRC32C at the rank: DLIO's own loaders verify none, and hand out one random picture for every "
     "record. EMLIO's ranks see empty files where DLIO lists the data."
 )

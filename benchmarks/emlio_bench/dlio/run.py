@@ -25,7 +25,7 @@ from emlio_bench.dlio.workloads import ACCELERATORS, INDEXED, SCALES, WORKLOADS,
 from emlio_bench.harness.command import Command, CommonSettings, World
 from emlio_bench.harness.data import data_root, make_folder
 from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
-from emlio_bench.harness.results import Figure, Results, Run, results_of, rtt_text
+from emlio_bench.harness.results import Figure, Results, Run, figure, results_of, rtt_text
 from emlio_bench.harness.rounds import rotated
 from emlio_bench.harness.sides import RunningDaemon, running_daemon
 from emlio_bench.link.choice import open_link
@@ -64,7 +64,7 @@ def _period(value: Any) -> int:
 def _part(value: Any) -> float:
     text = str(value)
     if not text.endswith("%") or not text[:-1].isdigit() or not 1 <= int(text[:-1]) <= _MOST_STALLED:
-        raise ConfigError(f"must be from 1% to {_MOST_STALLED}%, got {value!r}")
+        raise ConfigError(f"must be a percentage from 1% to {_MOST_STALLED}%, got {value!r}")
     return int(text[:-1]) / 100
 
 
@@ -116,7 +116,9 @@ class DlioSettings(CommonSettings):
         if self.search and single:
             raise ConfigError(f"--search needs workloads of several files, {single[0]} has one")
         if self.search and len(self.ranks) > 1:
-            raise ConfigError(f"--search needs one number of --ranks, the most to try, got {self.ranks}")
+            raise ConfigError(
+                f"--search needs one number of --ranks, the most to try, got {','.join(map(str, self.ranks))}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +178,11 @@ def run_dlio(settings: DlioSettings, world: World) -> Results:
         except KeyboardInterrupt:
             if not runs:
                 raise
-            told["interrupted"] = f"after {len(runs)} runs"
+            told["interrupted"] = f"runs until then: {len(runs)}"
     bounded = not settings.quick and settings.scale == "fit"
     figures = [*fed, failed_figure(runs)] if settings.search else dlio_figures(runs, bounded=bounded)
+    if "interrupted" in told:
+        figures.append(figure("interrupted", "", [1], at_most=0))
     return results_of("dlio", told, figures, runs)
 
 
@@ -357,6 +361,10 @@ def _run(name: str, place: _Place, number: int, turn: int) -> Run:
                 )
                 storage_ns, client_ns = trees_cpu_ns(seen.servers) - before[0], trees_cpu_ns(seen.clients) - before[1]
                 stalled_s = seen.stalled_s()
+                if stalled_s == 0:
+                    raise TransportError(
+                        "the daemon of rank 0 must stand still at least once, it did not: take more --steps"
+                    )
     except TransportError as error:
         return made(failure=str(error))
     training_ns = client_ns + sum(one.cpu_ns for one in output.figures)
@@ -364,8 +372,7 @@ def _run(name: str, place: _Place, number: int, turn: int) -> Run:
     values = values_of(
         place.task, output, training_ns=training_ns, storage_ns=storage_ns, energy=energy, stalled_s=stalled_s
     )
-    words = {"energy": "" if energy is None else energy.told, "said": "; ".join(one.said for one in output.counts)}
-    return made(values=values, words=words)
+    return made(values=values, words={"energy": "" if energy is None else energy.told})
 
 
 def _energy(joules: Joules | None, output: Output, training_ns: int, storage_ns: int) -> Any:

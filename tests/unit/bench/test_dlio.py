@@ -290,7 +290,8 @@ def test_workloads_and_ranks_take_turns_and_what_was_done_outlives_an_interrupti
     results = measured(tmp_path, workload=("unet3d", "bert"), ranks=(1, 2), repeats=4)
     assert ran[:4] == [("unet3d", 1, "no-io"), ("unet3d", 1, "emlio"), ("unet3d", 1, "emlio"), ("unet3d", 1, "no-io")]
     assert [len(results.runs), ran[-1][:2]] == [INTERRUPTED_AT - 1, ("unet3d", 2)]
-    assert dict(results.settings)["interrupted"] == f"after {INTERRUPTED_AT - 1} runs"
+    assert dict(results.settings)["interrupted"] == f"runs until then: {INTERRUPTED_AT - 1}"
+    assert [one.at_most for one in results.figures if one.name == "interrupted"] == [0]
     assert "bert x2" in dict(results.settings)
 
 
@@ -305,7 +306,11 @@ def test_a_search_keeps_what_it_found_when_it_is_interrupted_and_compares_with_n
     ran: list[tuple[str, int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = measured(tmp_path, search=True, ranks=(3,), repeats=6)
-    assert [figure.name.rpartition(", ")[2] for figure in results.figures] == ["no-io", "runs that failed"]
+    assert [figure.name.rpartition(", ")[2] for figure in results.figures] == [
+        "no-io",
+        "runs that failed",
+        "interrupted",
+    ]
     assert len(results.runs) == INTERRUPTED_AT - 1
     monkeypatch.setattr(bench, "_run", partial(_failing, "stock-local"))
     results = measured(tmp_path, search=True, ranks=(8,), repeats=1, subjects=("stock-local", "emlio"))

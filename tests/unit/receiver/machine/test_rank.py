@@ -163,7 +163,9 @@ def test_a_stream_that_was_interrupted_says_why_until_it_brings_what_was_missing
     source, pool = rank.source(1), rank.machine.pool
     pool.assignment.mend(source, RemoteProtocolError("a message failed authentication"))
     assert source.is_here
-    assert source.describe().endswith("and its stream was interrupted: a message failed authentication")
+    rank.now_ns += S // 2
+    rank.tick()
+    assert source.describe().endswith("and its stream was interrupted 500 ms ago: a message failed authentication")
     pool.brought(source)
     assert "interrupted" not in source.describe()
 
