@@ -1,7 +1,5 @@
 """`emlio-bench dlio`: DLIO's no-I/O loader, its own loaders on a disk and on a remote folder, and EMLIO's, in turns."""
 
-import os
-import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -10,20 +8,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import numpy as np
-from numpy.lib.format import open_memmap
-
 from emlio.errors import ConfigError, TransportError
 from emlio.progress import Progress
 from emlio.settings import option
 from emlio.units import format_size
-from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, generate, run_job
+from emlio_bench.dlio.data import ROWS, made_data, placeholders_of
+from emlio_bench.dlio.job import ENVIRONMENT, TENSORFLOW, Output, run_job
 from emlio_bench.dlio.report import dlio_figures, dlio_parts, draw_dlio, failed_figure, scenario_name, values_of
 from emlio_bench.dlio.search import greatest, is_decided, is_fed, part_of, search_figure, search_ratio
 from emlio_bench.dlio.stalls import stalled, utilisation_without_reading_ahead
 from emlio_bench.dlio.workloads import ACCELERATORS, INDEXED, SCALES, WORKLOADS, Task
 from emlio_bench.harness.command import Command, CommonSettings, World
-from emlio_bench.harness.data import data_root, make_folder
+from emlio_bench.harness.data import data_root
 from emlio_bench.harness.options import chosen, count, durations, flag, folder, names
 from emlio_bench.harness.results import Figure, Results, Run, figure, results_of, rtt_text
 from emlio_bench.harness.rounds import rotated
@@ -47,8 +43,6 @@ SUBJECTS: Final[Mapping[str, str]] = {
 }
 """The subjects, and the loader that DLIO is told."""
 
-_ROOM: Final = 1.1
-_ROWS: Final = "rows"
 _MOST_STALLED: Final = 90
 
 
@@ -190,10 +184,10 @@ def _places(
     tasks: Sequence[Task], settings: DlioSettings, *, root: Path, scratch: Path, cache: Path, joules: Joules | None
 ) -> Generator[_Place]:
     """Yield the surroundings of each scenario. A link is there until the next one is asked for."""
-    made = [_made(task, root, cache) for task in tasks]  # what fails here must not cost what was measured
+    made = [made_data(task, root, cache) for task in tasks]  # what fails here must not cost what was measured
     for task, data in zip(tasks, made, strict=True):
         for rtt_ns in settings.rtt:
-            placeholders = _placeholders(task, data, scratch / f"{task.workload}-x{task.ranks}-{rtt_text(rtt_ns)}")
+            placeholders = placeholders_of(task, data, scratch / f"{task.workload}-x{task.ranks}-{rtt_text(rtt_ns)}")
             with open_link(LinkSpec(rtt_ns=rtt_ns)) as link:
                 yield _Place(
                     task=task,
@@ -242,7 +236,7 @@ def _search(place: _Place, subjects: Sequence[str], rounds: int, runs: list[Run]
 def _part_of(place: _Place, ranks: int) -> _Place:
     task = replace(place.task, ranks=ranks)
     data = part_of(place.data, task, place.task)
-    return replace(place, task=task, data=data, placeholders=_placeholders(task, data, place.scratch / f"x{ranks}"))
+    return replace(place, task=task, data=data, placeholders=placeholders_of(task, data, place.scratch / f"x{ranks}"))
 
 
 def _told(tasks: Sequence[Task], settings: DlioSettings) -> dict[str, object]:
@@ -278,48 +272,6 @@ def _make_environments(tasks: Sequence[Task], cache: Path, world: World) -> None
     failed = make_missing((ENVIRONMENT, TENSORFLOW) if tensorflow else (ENVIRONMENT,), cache, world.tell, world.agree)
     if failed:
         raise ConfigError(f"DLIO needs its environments: {'; '.join(failed.values())}")
-
-
-def _made(task: Task, root: Path, cache: Path) -> Path:
-    """Return the folder of the task's data below `root`, made there unless it is from an earlier run."""
-    made = root / task.folder
-    if made.is_dir():
-        return made
-    make_folder(root)
-    free_bytes = shutil.disk_usage(root).free
-    if free_bytes < _ROOM * task.size_bytes:
-        raise ConfigError(
-            f"{root} must have room for {format_size(task.size_bytes)}, has {format_size(free_bytes)}; choose fewer --steps or "
-            "--ranks, or another folder with --data"
-        )
-    part = root / f"{task.folder}.unfinished"
-    shutil.rmtree(part, ignore_errors=True)
-    generate(task, part / "data", cache)
-    if task.format == INDEXED:
-        _write_rows(task, part / "data")
-    (part / "data").rename(made)
-    shutil.rmtree(part)
-    os.sync()  # pages that were not written stay in the page cache, though they are to leave it before an epoch
-    return made
-
-
-def _write_rows(task: Task, data: Path) -> None:
-    """Write the samples of DLIO's one file as the rows of an .npy file, which EMLIO serves in their place."""
-    (found,) = (data / "train").glob(f"*.{INDEXED}")
-    shape = (task.samples, task.row_bytes)
-    (data / _ROWS).mkdir()
-    rows = open_memmap(data / _ROWS / "samples.npy", mode="w+", dtype=np.uint8, shape=shape)
-    rows[:] = np.memmap(found, np.uint8, mode="r", shape=shape)
-    rows.flush()
-
-
-def _placeholders(task: Task, data: Path, folder: Path) -> Path:
-    """Return a folder with empty files of the same names: DLIO lists a folder even where its loader opens none."""
-    for name in ("train", "valid"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    for path in (data / "train").glob(f"*.{task.format}"):
-        (folder / "train" / path.name).touch()
-    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +364,7 @@ def _seen(name: str, place: _Place, out: Path, number: int) -> Generator[_Seen]:
 
 def _daemon(place: _Place, indexes: Path, stack: ExitStack) -> RunningDaemon:
     flags = ("--cache-dir", str(indexes), *(() if place.settings.warm else ("--io", "direct")))
-    dataset = place.data / (f"{_ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
+    dataset = place.data / (f"{ROWS}?format=npy-rows" if place.task.format == INDEXED else "train")
     return stack.enter_context(running_daemon(dataset, flags, link=place.link))
 
 

@@ -270,7 +270,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, str]]:
     monkeypatch.setattr(bench, "open_link", link)
     monkeypatch.setattr(bench, "_make_environments", lambda tasks, cache, world: None)
     monkeypatch.setattr(bench, "Joules", lambda scratch: nullcontext(SimpleNamespace(rest=lambda: None)))
-    monkeypatch.setattr(bench, "_made", lambda task, root, cache: root)
+    monkeypatch.setattr(bench, "made_data", lambda task, root, cache: root)
     monkeypatch.setattr(bench, "part_of", lambda data, task, whole: data)
     return done
 
@@ -335,7 +335,7 @@ def test_data_without_room_is_refused_before_anything_is_measured(
             raise ConfigError("no room")
         return root
 
-    monkeypatch.setattr(bench, "_made", made)
+    monkeypatch.setattr(bench, "made_data", made)
     with pytest.raises(ConfigError, match="no room"):
         measured(tmp_path, workload=("unet3d",), ranks=(1, 2), repeats=1)
     assert not ran
