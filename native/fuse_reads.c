@@ -331,13 +331,17 @@ static int open_root(const session *of) {
     return -1;
 }
 
-/* Make an entry known to the kernel again, which has forgotten it, by a look at its path. */
+/* Make an entry known to the kernel again, which has forgotten it, by a look at its path. -1, or a file to be closed: while it
+   is open, the kernel does not forget the entry once more, which it may do at once where memory is short. */
 static int make_known(session *of, int *root, uint64_t inode) {
     char path[PATH_MAX];
     struct stat found;
     if (*root < 0) *root = open_root(of);
-    if (*root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) return 0;
-    return !fstatat(*root, path, &found, AT_SYMLINK_NOFOLLOW) && found.st_ino == inode;
+    if (*root < 0 || tree_path(&of->files, (int64_t)inode - 1, path, sizeof path)) return -1;
+    const int known = openat(*root, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (known < 0 || (!fstat(known, &found) && found.st_ino == inode)) return known;
+    close(known);
+    return -1;
 }
 
 static int store_known(session *of, notifying *call, int *root, const holding *held, uint64_t from) {
@@ -346,7 +350,11 @@ static int store_known(session *of, notifying *call, int *root, const holding *h
     int result = store(of, held->inode, offset, held->bytes + from, size);
     if (result == ENOENT) {
         count_one(of, COUNT_UNKNOWN);
-        if (make_known(of, root, held->inode)) result = store(of, held->inode, offset, held->bytes + from, size);
+        const int known = make_known(of, root, held->inode);
+        if (known >= 0) {
+            result = store(of, held->inode, offset, held->bytes + from, size);
+            close(known);
+        }
     }
     if (!result) {
         count_one(of, COUNT_STORED);

@@ -175,6 +175,30 @@ def test_readers_that_race_the_push_read_the_right_bytes(folder: Path) -> None:
     assert not found.refused
 
 
+def test_a_push_reaches_files_that_the_kernel_forgets_again_and_again(folder: Path) -> None:
+    """What it does when memory is short: entries that are not in use go."""
+    forgetting = Path("/proc/sys/vm/drop_caches")
+    if not os.access(forgetting, os.W_OK):
+        pytest.skip("the kernel's entries cannot be dropped here")
+    tree = _many(300, 3000)
+    with Mount(tree.tree, folder, MemorySource(tree)) as mount:
+        ends = Event()
+
+        def forget() -> None:
+            while not ends.is_set():
+                forgetting.write_text("2\n")
+
+        forgetter = Thread(target=forget)
+        forgetter.start()
+        try:
+            for _ in range(60):
+                assert set(_push(mount, tree, tree.files)) == {0}
+        finally:
+            ends.set()
+            forgetter.join()
+        assert mount.counts().unknown
+
+
 def test_a_source_that_does_not_answer_is_an_error_in_time(folder: Path) -> None:
     tree = _many(2)
     source = MemorySource(tree)
