@@ -24,7 +24,7 @@ from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory
-from emlio.daemon.reading.stream import Stream, StreamFailure, held_bytes
+from emlio.daemon.reading.stream import Stream, StreamFailure, StreamLimits, held_bytes
 from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
@@ -36,6 +36,7 @@ from emlio.wire.control import Open
 from emlio.wire.data import tail_room
 from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from emlio.wire.seal import CIPHERS, StreamSeal
+from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Streams", "opening_of"]
 
@@ -67,6 +68,9 @@ The network's delay is covered by the kernel's buffers."""
 _OPENING_BYTES = 128 << 10
 """The size of messages until each lane has had the bytes of a usual message, or half of the messages
 that may be under way on it. Smaller ones gain little: TCP sends its first 15 kB before any acknowledgement anyway."""
+
+_MOST_TUNED_BYTES = 8 << 20
+"""The largest size of messages that a rank may wish for: three must fit the bytes under way on a lane."""
 
 _ABSENT_NAMED = 16
 
@@ -188,6 +192,7 @@ class Streams:
         lanes: int,
         protection: str,
         label: str,
+        tuning: StreamTuning,
     ) -> Stream:
         """Begin the stream that a rank ordered.
 
@@ -200,21 +205,19 @@ class Streams:
             lanes: the number of lanes it may use.
             protection: the protection of its payloads.
             label: the name of the session, for the log.
+            tuning: the wishes of the rank for it.
 
         Raises:
             EmlioError: the order is impossible.
         """
         owned = _owned(agreed, order)
-        more = max(lanes - self._groups[group], 0)
-        self._groups[group] += more
-        self._ordered += more
+        self._count(group, lanes)
         if served.reads_ahead:
             self._ahead_bytes = self._config.ahead_bytes
         self._set_aside()
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
-        message_bytes = min(
-            self._config.message_bytes(lanes), max(order.message_bytes or MAX_PAYLOAD_BYTES, _LEAST_MESSAGE_BYTES)
-        )
+        limits = StreamLimits(ready_bytes=0)
+        self._limit(limits, tuning, lanes, order.message_bytes)
         feed = Feed(
             plan=agreed.plan,
             rank=machine.hello.rank,
@@ -222,10 +225,10 @@ class Streams:
             owned=owned,
             local=agreed.local,
             engine=served.files,
-            message_bytes=message_bytes,
+            message_bytes=MAX_PAYLOAD_BYTES,
             clock=self._clock,
-            opening=opening_of(lanes, message_bytes, self._most_messages),
-            most_bytes=partial(self._most_message_bytes, machine.hello.job),
+            opening=opening_of(lanes, limits.message_bytes, self._most_messages),
+            most_bytes=partial(self._most_message_bytes, machine.hello.job, limits),
             chunk=max(_PLANNED // max(self.readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
@@ -234,10 +237,7 @@ class Streams:
             feed=feed,
             pool=self._pool,
             memory=self._memories[group],
-            limit_bytes=max(
-                _READY_BYTES + _MESSAGES_READY * lanes * _held(message_bytes),
-                _LEAST_MESSAGES_READY * _held(message_bytes),
-            ),
+            limits=limits,
             label=label,
             dataset=served.key,
             name=served.name,
@@ -254,6 +254,29 @@ class Streams:
         self.readers.add(stream)
         return stream
 
+    def _count(self, group: str, lanes: int) -> None:
+        more = max(lanes - self._groups[group], 0)
+        self._groups[group] += more
+        self._ordered += more
+
+    def tune(self, stream: Stream, group: str, tuning: StreamTuning, lanes: int) -> None:
+        """Serve a stream in another way from now on, over so many lanes."""
+        self._count(group, lanes)
+        self._set_aside()
+        self._limit(stream.limits, tuning, lanes)
+        self.readers.tuned(stream)
+        self.sender.tune(stream, lanes)
+
+    def _limit(self, limits: StreamLimits, tuning: StreamTuning, lanes: int, most_bytes: int = 0) -> None:
+        """Set a stream's limits as its rank wishes, within those of the daemon."""
+        usual = min(self._config.message_bytes(lanes), most_bytes or MAX_PAYLOAD_BYTES)
+        most = max(self._config.message_size, _MOST_TUNED_BYTES)
+        limits.message_bytes = max(min(tuning.message_bytes or usual, most), _LEAST_MESSAGE_BYTES)
+        held = _held(limits.message_bytes)
+        least = _LEAST_MESSAGES_READY * held
+        limits.ready_bytes = max(tuning.ready_bytes or _READY_BYTES + _MESSAGES_READY * lanes * held, least)
+        limits.readers = tuning.readers
+
     def _set_aside(self) -> None:
         """Subtract the memory of connections, of requests ahead, and of shared records from the budget, used or not.
 
@@ -264,17 +287,21 @@ class Streams:
         self.budget.set_aside(connections + self._ahead_bytes + self._shared.held_bytes)
         self._pool.keep(self.budget.bound_bytes // 4)
 
-    def _most_message_bytes(self, job: str) -> int:
-        """Return a size at which each stream of a job can have some messages within its part of the daemon's memory."""
+    def _most_message_bytes(self, job: str, limits: StreamLimits) -> int:
+        """Return a stream's size of messages: some of each stream of its job fit the job's part of the daemon's memory."""
+        return min(limits.message_bytes, self._part_of_message(job))
+
+    def _part_of_message(self, job: str) -> int:
         return max(self.budget.bound_bytes // (_MESSAGES_IN_MEMORY * self.readers.parts(job)), _LEAST_MESSAGE_BYTES)
 
-    def lanes_of(self, asked: int, world_size: int) -> int:
+    def lanes_of(self, asked: int, world_size: int, tuned: int = 0) -> int:
         """Return the number of lanes for a rank.
 
-        The ranks of a job share the link, so each gets its part of the number that one rank needs.
+        The ranks of a job share the link, so each gets its part of the number that one rank needs, unless it has `tuned`
+        its own.
         """
-        if self._config.lanes:
-            return self._config.lanes
+        if self._config.lanes or tuned:
+            return self._config.lanes or tuned
         return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
     def stop(self, stream: Stream) -> None:

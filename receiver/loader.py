@@ -46,6 +46,8 @@ from emlio.receiver.stats import LoaderStats
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
+from emlio.receiver.tuning.choice import TuneChoice
+from emlio.receiver.tuning.tuning import Tuning
 from emlio.tokens import TokenBatches
 from emlio.units import counted
 
@@ -102,6 +104,7 @@ class EmlioLoader:
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "auto",
+        tune: "str | os.PathLike[str]" = "auto",
         epochs: int | None = None,
         recovery: Recovery = Recovery(),
         security: Security = Security(),
@@ -143,6 +146,8 @@ class EmlioLoader:
             device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
             in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
+            tune: who decides about window, lanes and messages while it runs: "auto" (by rule), "off" (nothing changes), or a file
+                with settings, or with a log of decisions, whose last settings are used. See docs/guide/tuning.md.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.
@@ -183,6 +188,7 @@ class EmlioLoader:
             job=world.job,
             in_order=in_order,
             prefetch=parsed("prefetch", PrefetchBound.parse, prefetch),
+            tune=parsed("tune", TuneChoice.parse, tune),
             recovery=recovery,
             epochs=epochs,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
@@ -245,6 +251,11 @@ class EmlioLoader:
     def batch_size(self) -> int | None:
         """The batch size that was given."""
         return self._config.rows
+
+    @property
+    def tuning(self) -> Tuning:
+        """The settings that hold now; see `tune`."""
+        return self._shell.engine.tuning.now
 
     @property
     def drop_last(self) -> bool:

@@ -3,7 +3,7 @@
 Does not cover: the protocol (emlio.session.daemon), carrying it out (emlio.daemon.control.thread).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.datasets.served import ServedDataset
@@ -12,6 +12,7 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.reading.stream import Stream
 from emlio.keys.key import PublicKey
 from emlio.session.daemon import DaemonSession
+from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Client", "refusal_of"]
 
@@ -33,6 +34,7 @@ class Client:
         stream: the running stream.
         group: the group of its lanes.
         lanes: the number of lanes that its stream may use.
+        tuning: the wishes of the rank for its stream.
         reached: whether the peer was connected when a message was last sent to it.
     """
 
@@ -45,6 +47,7 @@ class Client:
     stream: Stream | None = None
     group: str = ""
     lanes: int = 0
+    tuning: StreamTuning = field(default_factory=StreamTuning)
     reached: bool = True
 
     @property

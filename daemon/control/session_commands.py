@@ -29,6 +29,7 @@ from emlio.session.instructions import DaemonInstruction, Judge, StartStream, St
 from emlio.session.states import DaemonState
 from emlio.wire.contents import ContentPart
 from emlio.wire.control import CatalogPart, Open, PlanOffer
+from emlio.wire.tuning import StreamTuning
 
 __all__ = ["SentCatalogs", "SessionCommands"]
 
@@ -178,7 +179,9 @@ class SessionCommands:
                 machine.refuse("protocol", "a stream must be opened after the plan is agreed, there is no plan yet"),
             )
             return
-        lanes = self._streams.lanes_of(order.lanes, machine.hello.world_size)
+        if isinstance(order.tuning, StreamTuning):
+            client.tuning = order.tuning
+        lanes = self._streams.lanes_of(order.lanes, machine.hello.world_size, client.tuning.lanes)
         if not self._lanes.take(client.owner, lanes):
             have, most = self._lanes.of(client.owner), self._lanes.most_each
             text = f"no free lanes: this client already holds {have} (limit {most}), this stream needs {lanes}"
@@ -200,12 +203,28 @@ class SessionCommands:
                 lanes=lanes,
                 protection=client.protection,
                 label=client.label,
+                tuning=client.tuning,
             )
         except EmlioError as error:
             code = error.code if isinstance(error, RefusedError) else "bad-order"
             self._carry_out(client, machine.refuse(code, str(error)))
             return
         self._carry_out(client, machine.opened(order.stream, lanes, self._streams.lane_bytes))
+
+    def tune(self, client: Client, tuning: StreamTuning) -> None:
+        """Serve the client's stream so from now on. Lanes that it may not have in addition are left out."""
+        stream = client.stream
+        if stream is None or tuning.number <= client.tuning.number:
+            return
+        client.tuning = tuning
+        lanes = self._streams.lanes_of(client.lanes, 1, tuning.lanes)
+        more = lanes - client.lanes
+        if more > 0 and not self._lanes.take(client.owner, more):
+            lanes = client.lanes
+        elif more < 0:
+            self._lanes.give_back(client.owner, -more)
+        client.lanes = lanes
+        self._streams.tune(stream, client.group, tuning, lanes)
 
     def stop(self, client: Client) -> None:
         """End the client's stream, if it has one."""

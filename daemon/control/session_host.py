@@ -5,8 +5,11 @@ loaders that wait for a session (emlio.daemon.control.arrivals).
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+
+from msgspec import UNSET, UnsetType
 
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
@@ -52,6 +55,7 @@ from emlio.wire.control import (
     ShardsReply,
     encode_control,
 )
+from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = ["SessionHost", "StreamReports", "Tidying"]
 
@@ -72,13 +76,14 @@ class StreamReports:
         self._sender = sender
         self._clock = clock
 
-    def pong(self, client: Client, nonce: int, heard_ns: int = 0) -> Pong:
+    def pong(self, client: Client, nonce: int, heard_ns: int = 0, tuning: StreamTuning | UnsetType = UNSET) -> Pong:
         """Return the totals of the client's stream, if it has one, and the time, if the ping asked.
 
         Args:
             client: the client that gets the report.
             nonce: the ping's nonce; 0 if there was no ping.
             heard_ns: the time at which the ping came out of the socket.
+            tuning: that came with the ping, if any.
         """
         totals = self._sender.totals(client.stream) if client.stream is not None else StreamTotals()
         return Pong(
@@ -89,6 +94,16 @@ class StreamReports:
             withheld_ns=totals.withheld_ns,
             heard_ns=heard_ns,
             said_ns=self._clock.monotonic_ns() if heard_ns else 0,
+            work=UNSET if tuning is UNSET else self._work(client),
+        )
+
+    def _work(self, client: Client) -> StreamWork:
+        return StreamWork(
+            tuning=client.tuning.number,
+            lanes=client.lanes,
+            idle=self._sender.figures(client.group).idle,
+            cpu_ns=time.process_time_ns(),
+            sent_bytes=sum(totals.sent_bytes for totals in self._sender.dataset_totals().values()),
         )
 
     def all_settled(self, clients: Iterable[Client]) -> bool:
@@ -278,7 +293,11 @@ class SessionHost:
                 self.refuse(client.identity, "no-session", text)
             case Ping() if client.stream is not None:
                 client.machine.receive(message, heard_ns)
-                self.carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
+                if isinstance(message.tuning, StreamTuning):
+                    self._orders.tune(client, message.tuning)
+                self.carry_out(
+                    client, [Send(message=self._reports.pong(client, message.nonce, heard_ns, message.tuning))]
+                )
             case _:
                 self.carry_out(client, client.machine.receive(message, heard_ns))
         if client.identity in self.clients:

@@ -66,6 +66,7 @@ class Lane:
         admitted_ns: the time of its admission.
         state: see `LaneState`.
         sequence: the number of messages given to it so far.
+        retired: it gets no message any more.
     """
 
     def __init__(self, number: int, name: bytes, limit_bytes: int, now_ns: int) -> None:
@@ -74,6 +75,7 @@ class Lane:
         self.admitted_ns = now_ns
         self.state = LaneState.AWAITED
         self.sequence = 0
+        self.retired = False
         self._credit = LaneCredit(limit_bytes)
         self._ends: deque[int] = deque()  # ends of the messages under way, in bytes sent
 
@@ -138,6 +140,7 @@ class LaneGroup:
         self._lanes: dict[int, Lane] = {}  # without those that are gone
         self._up: list[Lane] | None = None  # by number; made on demand
         self._turn = 0
+        self._most = _MOST_KEPT  # lanes that are not retired
         self._awaited = 0
         self._stream: StreamCredit | None = None
         self._number = 0  # the highest stream that a credit was for
@@ -164,6 +167,7 @@ class LaneGroup:
         lane = Lane(number, lane_name(self._secret, number), self._limit_bytes, now_ns)
         self._lanes[number] = lane
         self._awaited += 1
+        self._retire()
         return lane
 
     def surplus(self) -> Lane | None:
@@ -184,12 +188,31 @@ class LaneGroup:
         del self._lanes[lane.number]
         self._up = None
 
+    def narrow(self, lanes: int) -> bool:
+        """Retire all lanes but the newest ones, now and when others come; return whether there were any.
+
+        What is under way on a retired lane still arrives. Then it is idle, and the rank may close it.
+        """
+        self._most = lanes
+        return self._retire()
+
+    def _retire(self) -> bool:
+        surplus = sorted((lane for lane in self._lanes.values() if not lane.retired), key=_number)[: -self._most]
+        for lane in surplus:
+            lane.retired = True
+        self._up = None
+        return bool(surplus)
+
+    def idle(self) -> tuple[int, ...]:
+        """Return the numbers of the retired lanes on which nothing is under way; may be called by any thread."""
+        return tuple(lane.number for lane in self.lanes if lane.retired and not lane.under_way_bytes)
+
     def awaited(self, lanes: int) -> list[Lane]:
         """Return the awaited lanes among the newest that a stream may use; the newest first."""
         if not self._awaited:
             return []
         newest = sorted(self._lanes.values(), key=_number, reverse=True)[:lanes]
-        return [lane for lane in newest if lane.state is LaneState.AWAITED]
+        return [lane for lane in newest if lane.state is LaneState.AWAITED and not lane.retired]
 
     def choose(self, lanes: int, size_bytes: int, may_have: Callable[[Lane], bool]) -> Lane | None:
         """Return the lane for a message, in turn; None if no lane may have it now.
@@ -214,7 +237,8 @@ class LaneGroup:
 
     def _in_use(self, lanes: int) -> list[Lane]:
         if self._up is None:
-            self._up = sorted((lane for lane in self._lanes.values() if lane.state is LaneState.UP), key=_number)
+            up = (lane for lane in self._lanes.values() if lane.state is LaneState.UP and not lane.retired)
+            self._up = sorted(up, key=_number)
         return self._up[-lanes:]
 
     def open(self, stream: int, credit: Credit) -> StreamCredit:

@@ -106,6 +106,7 @@ class Outlet:
         self.queued = False
         self.closed = False
         self.retry_ns: int | None = None
+        self._begun = lanes
         self._start = LaneRamp(lanes if young else 1)
         self._places: dict[int, int] = {}  # positions of lanes in the ramp
         self._since_ns = now_ns
@@ -164,12 +165,12 @@ class Outlet:
     def may_have(self, lane: Lane, now_ns: int) -> bool:
         """Return whether a lane may have a message, by the rule for young lanes."""
         place = self._places.setdefault(lane.number, len(self._places))
-        return place >= self.lanes or self._start.may_have(place, now_ns)
+        return place >= self._begun or self._start.may_have(place, now_ns)
 
     def gave(self, lane: Lane, now_ns: int) -> None:
         """Note that the lane was given a message."""
         place = self._places.setdefault(lane.number, len(self._places))
-        if place < self.lanes:
+        if place < self._begun:
             self._start.gave(place, now_ns)
 
     def start_ends_ns(self, now_ns: int) -> int | None:

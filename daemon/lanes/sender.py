@@ -133,6 +133,10 @@ class LaneSender:
         """
         self._order(partial(self._attach, stream, group, lanes, credit))
 
+    def tune(self, stream: Stream, lanes: int) -> None:
+        """Give the stream's messages to so many lanes from now on, the newest ones."""
+        self._order(partial(self._tune, stream, lanes))
+
     def detach(self, stream: Stream) -> None:
         """Send nothing more of the stream. Messages that its lanes already have still arrive."""
         self._order(partial(self._detach, stream))
@@ -166,6 +170,7 @@ class LaneSender:
             lanes=sum(lane.state is LaneState.UP for lane in lanes),
             unread_bytes=sum(lane.under_way_bytes for lane in lanes),
             place=outlet.place if outlet is not None else (0, 0),
+            idle=session.group.idle(),
         )
 
     def dataset_totals(self) -> dict[str, StreamTotals]:
@@ -312,6 +317,12 @@ class LaneSender:
         session.outlet = outlet
         self._outlets[stream] = outlet, session
         self._queue(outlet, session)  # messages that were read before
+
+    def _tune(self, stream: Stream, lanes: int) -> None:
+        if (known := self._outlets.get(stream)) is not None:
+            known[0].lanes = lanes
+            self._table.narrow(known[1], lanes)
+            self._wake(known[1])
 
     def _detach(self, stream: Stream) -> None:
         known = self._outlets.get(stream)

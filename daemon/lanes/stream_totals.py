@@ -49,6 +49,7 @@ class SessionFigures:
         lanes: its connected lanes.
         unread_bytes: bytes sent and not known to have been read.
         place: epoch and slot of the message sent last.
+        idle: the numbers of its lanes that get nothing more, and of which the rank has read everything.
     """
 
     totals: StreamTotals = field(default_factory=StreamTotals)
@@ -56,3 +57,4 @@ class SessionFigures:
     lanes: int = 0
     unread_bytes: int = 0
     place: tuple[int, int] = (0, 0)
+    idle: tuple[int, ...] = ()

@@ -37,7 +37,7 @@ _SOUGHT_NS: Final = 3 * _SILENT_NS
 lane was given up."""
 
 _SIFTED_NS: Final = (1_000_000_000, (UNREAD_MS + 5_000) * 1_000_000)
-"""Delays of two checks for ended connections after a lane was admitted. The rank may have lost
+"""Delays of two checks for ended connections after a lane was admitted or retired. The rank may have lost
 another lane, whose connection ends here at once, or when the kernel gives it up."""
 
 _LOOKED_UP_A_TURN: Final = 256
@@ -141,14 +141,23 @@ class LaneTable:
         self._timers.at(now_ns + _AWAITED_NS, partial(self._expire, lane, session))
         # Not earlier: otherwise connecting lanes would cause extra attempts.
         session.try_ns = max(session.try_ns, now_ns)
-        if session.connections and not session.sifts:
-            session.sifts = True
-            for after_ns in _SIFTED_NS:
-                self._timers.at(now_ns + after_ns, partial(self._sift, session))
+        if session.connections:
+            self._sift_later(session, now_ns)
         if (surplus := session.group.surplus()) is not None:
             self._disconnect(surplus, session)
             self.lose(surplus, session)
         return session
+
+    def narrow(self, session: LaneSession, lanes: int) -> None:
+        """Retire lanes. See `LaneGroup.narrow`."""
+        if session.group.narrow(lanes):
+            self._sift_later(session, time.monotonic_ns())
+
+    def _sift_later(self, session: LaneSession, now_ns: int) -> None:
+        if not session.sifts:
+            session.sifts = True
+            for after_ns in _SIFTED_NS:
+                self._timers.at(now_ns + after_ns, partial(self._sift, session))
 
     def _sift(self, session: LaneSession) -> None:
         """Lose lanes whose connection has ended.
@@ -173,7 +182,7 @@ class LaneTable:
 
         Messages under way are lost; the rank notices that and opens its stream again.
         """
-        self.lanes_lost += 1
+        self.lanes_lost += not lane.retired or lane.under_way_bytes > 0
         session.group.lost(lane)
         self._forget(lane, session)
 

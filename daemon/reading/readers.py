@@ -38,6 +38,8 @@ class _Turns:
         self.work = Condition(lock)
         self.threads = threads
         self.ending = False
+        self.most = len(threads)  # that read at the same time
+        self.reading = 0
 
     def rest(self, stream: Stream, rest_ns: int) -> None:
         """Leave this stream alone for a while; all resting streams share the time of one."""
@@ -60,7 +62,7 @@ class _Turns:
         while self._resting and self._resting[0][0] <= now_ns:
             rested = heappop(self._resting)[2]
             self.waiting.add(rested.job, rested)
-        if self.waiting:
+        if self.waiting and self.reading < self.most:
             return self.waiting.take()
         self.work.wait((self._resting[0][0] - now_ns) / 1e9 if self._resting else None)
         return None
@@ -111,7 +113,17 @@ class Readers:
                 self._turns[stream.dataset] = turns = self._make(stream.dataset)
                 if self._started and not self._closing:
                     self._start(turns)
+            self.tuned(stream)
         self._enqueue(stream)
+
+    def tuned(self, stream: Stream) -> None:
+        """Have as many threads read at the same time as the streams of this dataset wish."""
+        with self._lock:
+            turns = self._turns.get(stream.dataset)
+            if turns is not None:
+                wished = [each.limits.readers for each in self._streams if each.dataset == stream.dataset]
+                turns.most = min(max(wished), len(turns.threads)) if wished and all(wished) else len(turns.threads)
+                turns.work.notify_all()
 
     def remove(self, stream: Stream) -> None:
         """Stop reading for this stream; return at once.
@@ -134,6 +146,7 @@ class Readers:
                 self._streams.discard(stream)
                 self._jobs[stream.job] -= 1
                 self._jobs += Counter()  # without those that have no stream
+                self.tuned(stream)
 
     def parts(self, job: str) -> int:
         """Return which part of the memory a stream of this job may have: one in so many."""
@@ -168,7 +181,13 @@ class Readers:
                 stream = turns.take()
                 if stream is None or stream not in self._streams:
                     continue
-            if self._read_some(stream, turns, gatherer):
+                turns.reading += 1
+            goes_on = self._read_some(stream, turns, gatherer)
+            with turns.work:
+                turns.reading -= 1
+                if turns.most < len(turns.threads):
+                    turns.work.notify()  # a stream may wait for this turn's end
+            if goes_on:
                 self._enqueue(stream)
 
     def _read_some(self, stream: Stream, turns: _Turns, gatherer: Gatherer) -> bool:

@@ -23,9 +23,10 @@ from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header, tail_room
+from emlio.wire.limits import MAX_PAYLOAD_BYTES
 from emlio.wire.seal import TAG_BYTES, StreamSeal
 
-__all__ = ["FREE_NS", "Outgoing", "Search", "Stream", "StreamFailure", "held_bytes"]
+__all__ = ["FREE_NS", "Outgoing", "Search", "Stream", "StreamFailure", "StreamLimits", "held_bytes"]
 
 _MESSAGE_OVERHEAD_BYTES = 4608
 _RECORD_OVERHEAD_BYTES = 44
@@ -112,6 +113,22 @@ class Outgoing:
         return self.memory.data[:end]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class StreamLimits:
+    """The limits of one stream that its rank may change.
+
+    Attributes:
+        ready_bytes: the most bytes in flight, whatever the daemon's memory allows. More than what hides a pause of a
+            thread only drives the buffers out of the cache.
+        message_bytes: the size to which messages are filled.
+        readers: the threads that read its dataset at the same time; 0 for all. The largest of all streams counts.
+    """
+
+    ready_bytes: int
+    message_bytes: int = MAX_PAYLOAD_BYTES
+    readers: int = 0
+
+
 class _ClearSlice:
     """The borrower of a slice that is sealed next.
 
@@ -133,6 +150,7 @@ class Stream:
     buffer. Both copies count while a message is sealed.
 
     Attributes:
+        limits: may be changed at any time.
         search: the search for the next record, where the plan has none for a while.
         searching: whether the last call of `produce` found none.
         ended: whether the last message was read.
@@ -146,7 +164,7 @@ class Stream:
         feed: Feed,
         pool: BufferPool,
         memory: SessionMemory,
-        limit_bytes: int,
+        limits: StreamLimits,
         label: str,
         dataset: str = "",
         name: str = "",
@@ -161,8 +179,7 @@ class Stream:
             feed: the source of its messages.
             pool: the source of their memory.
             memory: the memory of all streams of the session.
-            limit_bytes: the most bytes in flight, whatever the daemon's memory allows. More than
-                what hides a pause of a thread only drives the buffers out of the cache.
+            limits: as the attribute.
             label: the name of the session, for the log.
             dataset: the key of the dataset's generation; its streams share threads.
             name: the name of the dataset, under which it is counted.
@@ -182,7 +199,7 @@ class Stream:
         self._feed = feed
         self._pool = pool
         self._memory = memory
-        self._limit_bytes = limit_bytes
+        self.limits = limits
         self._seal = seal
         self._number = 0
         self._resume_bytes = 0
@@ -217,7 +234,7 @@ class Stream:
             return self._searches_on(on_room)
         self._planned = message
         size_bytes = held_bytes(self._wire_bytes(message), message.count)
-        share_bytes, budget_bytes = budget_bytes, min(budget_bytes, self._limit_bytes)
+        share_bytes, budget_bytes = budget_bytes, min(budget_bytes, self.limits.ready_bytes)
         with self._lock:
             if self.closed:
                 return False

@@ -35,6 +35,7 @@ COMMANDS = {
     "status": "show what running daemons do, and for whom",
     "synth": "make a synthetic dataset",
     "trust": "trust a daemon by its public key",
+    "tune": "show what the tuner of a loader did, and why",
 }
 
 

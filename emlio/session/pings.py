@@ -12,6 +12,7 @@ from emlio.clocks.exchange import Exchange
 from emlio.clocks.log import ClockLog
 from emlio.errors import ConfigError
 from emlio.wire.control import Limit, Ping, Place, Pong
+from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Pings"]
 
@@ -24,12 +25,16 @@ class Pings:
     Attributes:
         place: returns where the user is, if it has asked for a batch.
         limit: how far the daemon lets the user go; None for as far as it likes.
+        tuning: the wishes for the stream, if any; the answers then tell of the daemon's work.
+        round_trip_ns: the shortest of the round trips since `take_round_trip` was called.
     """
 
     def __init__(self, clocks: ClockLog, place: Callable[[], Place | UnsetType] = lambda: UNSET) -> None:
         """Begin with no ping sent; `clocks` takes the clock exchanges."""
         self.place = place
         self.limit: Limit | None = None
+        self.tuning: StreamTuning | None = None
+        self.round_trip_ns: int | None = None
         self._clocks = clocks
         self._sent: dict[int, int] = {}
         self._nonce = 0
@@ -50,7 +55,7 @@ class Pings:
         self._sent[self._nonce] = now_ns
         while len(self._sent) > _MOST_OPEN:
             del self._sent[next(iter(self._sent))]
-        return Ping(session=session, nonce=self._nonce, place=self.place())
+        return Ping(session=session, nonce=self._nonce, place=self.place(), tuning=self.tuning or UNSET)
 
     def answered(self, pong: Pong, now_ns: int) -> int | None:
         """Return the round trip of the ping that this answers; None if no open ping matches."""
@@ -62,7 +67,14 @@ class Pings:
             return None
         if pong.heard_ns:
             self._compare(sent_ns, pong, now_ns)
-        return now_ns - sent_ns
+        round_trip_ns = now_ns - sent_ns
+        self.round_trip_ns = min(self.round_trip_ns or round_trip_ns, round_trip_ns)
+        return round_trip_ns
+
+    def take_round_trip(self) -> int | None:
+        """Return the shortest round trip since the last call; None if none was measured."""
+        found, self.round_trip_ns = self.round_trip_ns, None
+        return found
 
     def _compare(self, sent_ns: int, pong: Pong, now_ns: int) -> None:
         try:

@@ -45,6 +45,7 @@ from emlio.wire.control import (
 from emlio.wire.limits import ROWS_PER_PART
 from emlio.wire.protection import check_chosen
 from emlio.wire.questions import AskMatches, Matches, Subject
+from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = ["PeerReport", "RankSession"]
 
@@ -69,6 +70,7 @@ class PeerReport:
     blocked_ns: int = 0
     starved_ns: int = 0
     withheld_ns: int = 0
+    work: StreamWork | None = None
 
 
 class RankSession:
@@ -158,7 +160,8 @@ class RankSession:
         self.stream += 1
         self.report = PeerReport()
         credit = msgspec.structs.replace(wanted.credit, stream=self.stream)
-        return msgspec.structs.replace(wanted, session=self.session, stream=self.stream, credit=credit)
+        tuning = self.pings.tuning or msgspec.UNSET
+        return msgspec.structs.replace(wanted, session=self.session, stream=self.stream, credit=credit, tuning=tuning)
 
     def stop(self) -> list[RankInstruction]:
         """Order no stream any more; the session goes on. Does nothing if there is no stream."""
@@ -198,6 +201,11 @@ class RankSession:
     def ask_report(self, now_ns: int) -> list[RankInstruction]:
         """Ask for a report on the stream, beside those that heartbeats bring; nothing without a stream."""
         return [self._ping(now_ns)] if self.state is RankState.STREAMING else []
+
+    def tune(self, tuning: StreamTuning, now_ns: int) -> list[RankInstruction]:
+        """Have the daemon serve the stream so from now on, and later ones; and tell of its work with each report."""
+        self.pings.tuning = tuning
+        return self.ask_report(now_ns)
 
     def tell_place(self, now_ns: int) -> list[RankInstruction]:
         """Tell where the user is, beside the pings that heartbeats bring; nothing before the plan is agreed."""
@@ -316,6 +324,7 @@ class RankSession:
                         blocked_ns=message.blocked_ns,
                         starved_ns=message.starved_ns,
                         withheld_ns=message.withheld_ns,
+                        work=message.work if isinstance(message.work, StreamWork) else None,
                     )
                 return []
             case Fault():

@@ -35,6 +35,7 @@ from emlio.wire.limits import (
     ROWS_PER_PART,
 )
 from emlio.wire.questions import Answer, Question, StatusReply, StatusRequest
+from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -237,6 +238,7 @@ class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     message_bytes: Count = 0
     pace: Literal["race", "energy"] = "race"
     end: Count = 0
+    tuning: StreamTuning | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlanOffer(Message, frozen=True, kw_only=True):
@@ -301,6 +303,7 @@ class Ping(Message, frozen=True, kw_only=True):
     session: Count
     nonce: Count
     place: Place | msgspec.UnsetType = msgspec.UNSET  # of the user, once it has asked for a batch
+    tuning: StreamTuning | msgspec.UnsetType = msgspec.UNSET  # if set, the pong tells of the daemon's work
 
 
 class Pong(Message, frozen=True, kw_only=True):
@@ -318,6 +321,7 @@ class Pong(Message, frozen=True, kw_only=True):
     said_ns: Count = 0
     withheld_ns: Count = 0
     limit: Limit | msgspec.UnsetType = msgspec.UNSET  # holds until the next pong; unset: none
+    work: StreamWork | msgspec.UnsetType = msgspec.UNSET  # unset: there is no stream, or the daemon knows no tuning
 
 
 class Fault(Message, frozen=True, kw_only=True):

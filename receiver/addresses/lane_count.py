@@ -11,7 +11,7 @@ daemon decides.
 
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["lanes_each", "lanes_for", "lanes_of_rank"]
+__all__ = ["lanes_each", "lanes_for", "lanes_of_rank", "lanes_per_ms"]
 
 _TARGET_BYTES_PER_S = 1_250_000_000
 """10 Gbit/s: the usual link of a storage node. A slower link is filled by fewer lanes, which leaves
@@ -33,10 +33,15 @@ def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: 
     """
     if round_trip_ns < _SHORT_PATH_NS:
         return 1
+    needed = lanes_per_ms(send_buffer_bytes, receive_buffer_bytes) * round_trip_ns / 1e6
+    return max(1, min(MAX_LANES, most, -int(-needed // 1)))
+
+
+def lanes_per_ms(send_buffer_bytes: int, receive_buffer_bytes: int) -> float:
+    """Return the connections that fill 10 Gbit/s with these buffers, for each millisecond of the round trip."""
     # Half of a receive buffer is the kernel's own bookkeeping.
     buffer = max(min(send_buffer_bytes, receive_buffer_bytes // 2) * _USABLE, 1.0)
-    needed = _TARGET_BYTES_PER_S * round_trip_ns / 1e9 / buffer
-    return max(1, min(MAX_LANES, most, -int(-needed // 1)))
+    return _TARGET_BYTES_PER_S / 1e3 / buffer
 
 
 def lanes_each(lanes: int, *, daemons: int, ranks: int) -> int:

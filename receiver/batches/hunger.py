@@ -61,6 +61,13 @@ class Hunger:
         self._begun: tuple[int, int] | None = None
         self._came: tuple[int, int] | None = None
 
+    @property
+    def waited_ns(self) -> int:
+        """The waits so far, with the one that goes on; any thread may ask."""
+        begun, came = self._begun, self._came
+        ended_ns = came[0] if came is not None else self._now_ns()
+        return self.wait_ns + (max(ended_ns - begun[0], 0) if begun is not None else 0)
+
     def begin(self) -> None:
         """Note that the user begins to wait, and no batch is here."""
         self._came = None

@@ -51,6 +51,7 @@ class Maker(ABC):
     ahead = 0
     threads: Sequence[Thread] = ()
     _worked_ns = 0
+    _usual_ahead: int | None = None
 
     @property
     def worked_ns(self) -> int:
@@ -60,6 +61,13 @@ class Maker(ABC):
     def worked(self, since_ns: int) -> None:
         """Count the time since then as time at work."""
         self._worked_ns += time.monotonic_ns() - since_ns
+
+    def tune(self, *, threads: int, ahead: int) -> None:  # without threads there are none to set
+        """Make so many batches ahead, if any are, from now on, with so many threads; 0 for the usual numbers."""
+        if self._usual_ahead is None:
+            self._usual_ahead = self.ahead
+        if self._usual_ahead:
+            self.ahead = ahead or self._usual_ahead
 
     @abstractmethod
     def make(self, batch: WholeBatch) -> Made | Promise:
@@ -185,6 +193,11 @@ class SampleMaker(Maker):
         job = _Job(decoded, self._transform, self._collate, self._policy)
         self._workers.add(self._work.observed(job.step), len(decoded.ids), job.cancel)
         return job.made
+
+    def tune(self, *, threads: int, ahead: int) -> None:
+        """See `Maker`."""
+        super().tune(threads=threads, ahead=ahead)
+        self._workers.use(threads or self._threads)
 
     def _collate(self, samples: list[Any]) -> Any:
         return self._finish(self._assembler.collate(samples))

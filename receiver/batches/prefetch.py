@@ -87,6 +87,7 @@ class Prefetch:
         delivered: the generation of each taken batch and what it took of the window, to be read by
             the receive thread.
         delivered_bytes: the sum over all batches that were ever taken.
+        taken_batches: their number.
         receiving: the work of the receive thread.
         hunger: the waits in which no batch was here.
         count: counts the records of a batch by the datasets of a mixture; set before `start`.
@@ -96,6 +97,7 @@ class Prefetch:
         """Create the queues; owns the maker, and tells `work` when it makes batches."""
         self.delivered: deque[tuple[int, int]] = deque()
         self.delivered_bytes = 0
+        self.taken_batches = 0
         self.receiving = TurnWork()
         self.hunger = Hunger(self.receiving)
         self.count: Callable[[npt.NDArray[np.int64]], Any] = _one_dataset
@@ -141,6 +143,11 @@ class Prefetch:
     def hungry(self) -> bool:
         """Return whether the user waits and no batch is here."""
         return self.hunger.now
+
+    def tune(self, *, threads: int, ahead: int) -> None:
+        """Work with so many threads, and make so many batches ahead, from now on; 0 for the usual numbers."""
+        self._maker.tune(threads=threads, ahead=ahead)
+        self._making.ring()
 
     def start(self) -> None:
         """Start the thread, if batches are made ahead."""
@@ -249,6 +256,7 @@ class Prefetch:
             del queue[0]
             self.delivered += note
             self.delivered_bytes += held_bytes
+            self.taken_batches += 1
             self._made = None
         if self._maker.ahead:
             self._making.ring()

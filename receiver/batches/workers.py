@@ -39,6 +39,8 @@ class Workers:
         self._jobs: deque[_Steps] = deque()
         self._closed = False
         self._started = 0
+        self._most = threads  # that work at the same time
+        self._working = 0
         self.threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
 
     def add(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
@@ -58,12 +60,19 @@ class Workers:
             self._jobs.append(_Steps(step, count, cancel))
             self._changed.notify(min(count, len(self.threads)))
 
+    def use(self, threads: int) -> None:
+        """Let at most so many threads work at the same time from now on."""
+        with self._changed:
+            self._most = threads
+            self._changed.notify_all()
+
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._jobs)
+                self._changed.wait_for(lambda: self._closed or (self._jobs and self._working < self._most))
                 if self._closed:
                     return
+                self._working += 1
                 job = self._jobs[0]
                 number = job.dealt
                 job.dealt += 1
@@ -75,6 +84,9 @@ class Workers:
             del job
             with self._changed:
                 self.worked_ns += time.monotonic_ns() - begun_ns
+                self._working -= 1
+                if self._jobs and self._most < len(self.threads):
+                    self._changed.notify()  # one that was woken may have found that enough work
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """Stop the threads after their current steps and wait for that; a second call continues.

@@ -32,6 +32,7 @@ from emlio.receiver.connection.link_plane import LinkPlane
 from emlio.receiver.connection.transport import Network
 from emlio.receiver.engine.hello import greeting
 from emlio.receiver.engine.questions import DaemonQuestions
+from emlio.receiver.engine.tuning import LoaderTuning
 from emlio.receiver.local.plane import LocalPlane
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.events import (
@@ -68,6 +69,7 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.calls import Calls
 from emlio.receiver.threads.rank_gate import RankGate
+from emlio.receiver.tuning.tuning import Tuning
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.waker import Waker
 from emlio.wire.control import Hello, Made
@@ -101,6 +103,7 @@ class Engine:
     Attributes:
         questions: the questions of other threads to the daemons.
         gate: holds the user where daemons say so.
+        tuning: the settings that can change while it runs.
     """
 
     def __init__(
@@ -178,6 +181,7 @@ class Engine:
             self._client = uuid4().hex
             here = [local.holding for local in self._local]
             self._machine = RankMachine(config, self._targets, here, self._surroundings())
+            self.tuning = LoaderTuning(config, self._machine, prefetch)
             self._control = LinkPlane(self._network, config.trust)
             self._lanes: DataPlane = LanePlane(self._network, lambda: len(self._machine.pool.sources))
             local_by_number = dict(zip(self._machine.pool.local_numbers, self._local, strict=True))
@@ -262,6 +266,10 @@ class Engine:
     def _tell_soon(self, event: Event) -> None:
         self._calls.call(lambda: self._events.append(event))
 
+    def tune(self, tuning: Tuning) -> None:
+        """Work with these settings from now on."""
+        self._calls.call(lambda: self._events.append(self.tuning.set(tuning)))
+
     def describe_wait(self) -> str:
         """Return the records and daemons that the next batch waits for, in words."""
         answer: SimpleQueue[str] = SimpleQueue()
@@ -345,6 +353,7 @@ class Engine:
         finally:
             self._lanes.close()
             self._control.close()
+            self.tuning.close()
 
     def _turn(self) -> None:
         """Wait, pass all events to the machine, and then tell it that time has passed."""
@@ -376,6 +385,8 @@ class Engine:
         if hungry and begun_ns >= self._report_ns:
             self._report_ns = begun_ns + max(_REPORT_NS, self._machine.pool.sources.round_trip_ns() or 0)
             self._handle(ReportsWanted())
+        for tuned in self.tuning.events(begun_ns, hungry=hungry):
+            self._handle(tuned)
         self._handle(TimePassed(hungry=hungry, quiet=not ready))
         self.questions.asker.tick()
         self._carry_out(self._machine.take())
@@ -415,7 +426,8 @@ class Engine:
     def _timeout_ms(self) -> int | None:
         if self._events or self._reads_on or self._gives_room():
             return 0  # the user took batches after the last check, and could not know that it matters
-        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self.questions.asker.deadline_ns())
+        parts = (self.questions.asker.deadline_ns(), self.tuning.deadline_ns())
+        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), *parts)
         deadline_ns = min((at for at in found if at is not None), default=None)
         quiet_ms = _QUIET_MS if self._machine.owes else None
         if deadline_ns is None:

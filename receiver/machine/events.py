@@ -11,6 +11,7 @@ from emlio.errors import EmlioError, RemoteProtocolError, TransportError
 from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent, Refusal
 from emlio.receiver.machine.message import Message
+from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = [
     "AddressRefused",
@@ -35,6 +36,7 @@ __all__ = [
     "Sought",
     "TargetsChanged",
     "TimePassed",
+    "Tuned",
 ]
 
 
@@ -88,8 +90,21 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class Tuned:
+    """From now on the loader works so."""
+
+    tuning: Tuning
+
+
+@dataclass(frozen=True, slots=True)
 class ReportsWanted:
-    """The user waits for a batch: ask the daemons what their streams wait for."""
+    """Ask the daemons for reports on their streams.
+
+    Attributes:
+        waits: the user waits for a batch; the times for which streams wait count then.
+    """
+
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +226,7 @@ Event = (
     | ReportsWanted
     | PlaceChanged
     | TimePassed
+    | Tuned
     | ControlEvent
     | DataEvent
 )

@@ -17,60 +17,14 @@ from emlio.receiver.machine.surroundings import Outbox
 from emlio.receiver.placement.grants import Allowance, Grants
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES, Reorder, WholeBatch
 from emlio.receiver.placement.schedule import PlanSchedule
-from emlio.receiver.setup.config import LARGEST_WINDOW_BYTES, LoaderConfig
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.tuning.tuning import Tuning
 from emlio.session.credits import Place
 from emlio.tfrecord import FrameFault
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader
 
-__all__ = ["AutoWindow", "Intake", "IntakeTotals", "Room"]
-
-_SMALLEST_BYTES = 128 << 20
-_HERE_BYTES = 64 << 20
-"""For the user, and for incomplete batches."""
-
-_SPARE = 1.5
-"""A reserve: connections recover from a loss one by one, and credit is given in parts."""
-
-_LEAST_NS = 250_000_000
-_ROUND_TRIPS = 2
-
-
-class AutoWindow:
-    """The window's size as it follows the path. Used by one thread.
-
-    The window includes bytes in flight, so a long path needs more: the product of rate and round trip,
-    with a reserve.
-
-    Attributes:
-        size_bytes: the current size.
-    """
-
-    def __init__(self) -> None:
-        """Begin without knowledge of the path."""
-        self.size_bytes = _SMALLEST_BYTES
-        self._since_ns: int | None = None
-        self._before_bytes = 0
-
-    def note(self, received_bytes: int, now_ns: int, round_trip_ns: int) -> bool:
-        """Adapt the size, from time to time; return whether it has grown.
-
-        Args:
-            received_bytes: bytes received over all connections since the beginning.
-            now_ns: the time.
-            round_trip_ns: the round trip of the longest path.
-        """
-        if self._since_ns is None:
-            self._since_ns, self._before_bytes = now_ns, received_bytes
-            return False
-        elapsed_ns = now_ns - self._since_ns
-        if elapsed_ns < max(_LEAST_NS, _ROUND_TRIPS * round_trip_ns):
-            return False
-        on_its_way = (received_bytes - self._before_bytes) * round_trip_ns / elapsed_ns
-        self._since_ns, self._before_bytes = now_ns, received_bytes
-        before = self.size_bytes
-        self.size_bytes = min(max(_HERE_BYTES + round(_SPARE * on_its_way), _SMALLEST_BYTES), LARGEST_WINDOW_BYTES)
-        return self.size_bytes > before
+__all__ = ["Intake", "IntakeTotals", "Room"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,10 +36,6 @@ class IntakeTotals:
     local_bytes: int = 0
     bad_records: int = 0
 
-
-_PARTS_OF_A_BOUND = 16
-"""Credit is given when this part of the bound is free again: each time costs work and a message to
-each daemon."""
 
 _UNASKED_BYTES = 16 << 20
 """Bytes that may come before the user asks for the first batch. New connections bring no more in
@@ -124,7 +74,7 @@ class Intake:
         """
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
-        self.grants = Grants(config.prefetch.most_bytes, place_bytes=PLACE_BYTES)
+        self.grants = Grants(config.tuning.window_bytes, place_bytes=PLACE_BYTES)
         self.data_part = 1.0
         self._changed = False  # streams may send more than their daemons have been told
         self._config = config
@@ -136,8 +86,8 @@ class Intake:
         self._waits = False  # records are here, and their batches are filled when the user has taken others
         self._left_of_epoch = 0  # of the batches passed on, those of the user's epoch
         self._generation: int | None = None
-        self._window = AutoWindow() if config.prefetch.follows_path else None
-        self._bound_bytes = config.prefetch.most_bytes if self._window is None else self._window.size_bytes
+        self._bound_bytes = config.tuning.window_bytes
+        self._parts = config.tuning.credit_parts
         self._move_shard = move_shard
         self._doubted: set[int] = set()  # records that failed their check once
         self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
@@ -166,20 +116,24 @@ class Intake:
         """The most bytes that may be held and in flight now."""
         return self._bound_bytes
 
-    def follow_path(self, round_trip_ns: Callable[[], int | None]) -> None:
-        """Adapt the bound to the path, if the user set none; `round_trip_ns` returns that of the longest path."""
-        if self._window is None or self.unasked:
-            return
-        held_bytes = int(self.totals.received_bytes / self.data_part)
-        if self._window.note(held_bytes, self._out.now_ns, round_trip_ns() or 0):
-            self._freed_bytes += self._window.size_bytes  # there is room to be given
-        self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes
+    def tune(self, tuning: Tuning) -> None:
+        """Hold at most this much from now on, and give credit in such parts of it."""
+        if tuning.window_bytes > self._bound_bytes:
+            self._freed_bytes += tuning.window_bytes  # there is room to be given
+        self._bound_bytes, self._parts = tuning.window_bytes, tuning.credit_parts
+        if self.reorder is not None and not self.unasked:
+            self.grants.limit_bytes = self._bound_bytes
 
     def claim(self, generation: int) -> None:
         """Hand out what was begun before the user asked."""
         self._generation = generation
         self.grants.limit_bytes = self._bound_bytes
         self.hand_on()
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the user has asked for nothing."""
+        return self._generation is None
 
     @property
     def unasked(self) -> bool:
@@ -223,7 +177,7 @@ class Intake:
         batches = self._left_of_epoch
         if self._waits:
             batches = min(batches, len(self._pending) - MOST_FILLED // 2)
-        return Room(batches, self._bound_bytes // _PARTS_OF_A_BOUND - self._freed_bytes)
+        return Room(batches, self._bound_bytes // self._parts - self._freed_bytes)
 
     def give_credit(self, *, opened: bool = False) -> None:
         """Divide the free room, if that is worth telling the daemons or a stream was `opened`.
@@ -236,7 +190,7 @@ class Intake:
         following = reorder.next_epoch, reorder.next_step * self._config.batch_size
         user_epoch = self._pending[0] if self._pending else following[0]
         is_new_epoch = user_epoch > self._epoch_given
-        worth = opened or is_new_epoch or self._freed_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
+        worth = opened or is_new_epoch or self._freed_bytes >= self._bound_bytes // self._parts
         must = self._must_given
         if not self._pending:
             after = following[1] + self._config.batch_size

@@ -1,4 +1,4 @@
-"""The lanes of one session: connected, read in turn, watched, and replaced when they are lost.
+"""The lanes of one session: connected, read in turn, watched, replaced when they are lost, closed when they are idle.
 
 Covers: connecting and numbering lanes, the order of each one's messages, how much was read of each,
 lanes that are not up. Does not cover: the meaning of messages (emlio.receiver.machine.intake), how
@@ -158,6 +158,17 @@ class LaneSet:
         self.wanted = max(self.wanted, lanes)
         if not self._denials or self._out.now_ns >= self._due_ns:  # the daemon's answers free no files
             self._fill()
+
+    def want(self, lanes: int) -> None:
+        """Have so many lanes; surplus ones stay until the daemon says that they are idle, see `retire`."""
+        if self.wanted:
+            self.wanted = lanes
+            self._fill()
+
+    def retire(self, idle: Iterable[int]) -> None:
+        """Close lanes that the daemon gives nothing more, and of which everything was read."""
+        self._drop(self._lane_readers[number] for number in set(idle) & self._lane_readers.keys())
+        self._fill()
 
     def renew(self) -> None:
         """Replace all lanes: nothing comes over the current ones."""

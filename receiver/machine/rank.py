@@ -36,6 +36,7 @@ from emlio.receiver.machine.events import (
     Sought,
     TargetsChanged,
     TimePassed,
+    Tuned,
 )
 from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
 from emlio.receiver.machine.intake import Intake
@@ -143,6 +144,11 @@ class RankMachine:
         return self.pool.deadline_ns(hungry=hungry)
 
     @property
+    def now_ns(self) -> int:
+        """The time of the last event."""
+        return self._out.now_ns
+
+    @property
     def agreement(self) -> Agreement | None:
         """The plan and the assignment of shards, once there is one."""
         return self.pool.assignment.agreement
@@ -226,8 +232,11 @@ class RankMachine:
                 self._go_to(epoch, origin, generation)
             case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused() | RefusalExplained():
                 self._control_event(event)
-            case ReportsWanted():
-                self._ask_reports()
+            case ReportsWanted(waits=waits):
+                self._ask_reports(waits=waits)
+            case Tuned(tuning=tuning):
+                self.intake.tune(tuning)
+                self.pool.assignment.tune(tuning)
             case PlaceChanged():
                 self.pool.tell_place()
             case ReadingFailed(error=error):
@@ -238,7 +247,6 @@ class RankMachine:
                 self.pool.greet()
 
     def _tick(self, *, hungry: bool, quiet: bool) -> None:
-        self.intake.follow_path(self.pool.sources.round_trip_ns)
         self.intake.hand_on()
         self.intake.give_credit()
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
@@ -248,11 +256,12 @@ class RankMachine:
         now_ns = self._out.now_ns
         self._waits.tick(now_ns, away=waits and self.pool.sources.lack(self.pool.assignment.needs, now_ns))
 
-    def _ask_reports(self) -> None:
+    def _ask_reports(self, *, waits: bool) -> None:
         for source in self.pool.sources:
             asking = source.conversation.ask_report(self._out.now_ns)
             if asking and not source.contact.closed:
-                self._waits.ask(source, self._out.now_ns)
+                if waits:
+                    self._waits.ask(source, self._out.now_ns)
                 self.pool.carry_out(source, asking)
 
     def _control_event(self, event: ControlEvent) -> None:
@@ -262,6 +271,7 @@ class RankMachine:
         match event:
             case Said(data=data):
                 self.pool.hear(source, data)
+                source.stream.reported()
                 self._waits.hear(source, self._out.now_ns)
             case CallFailed(error=error):
                 self.pool.lose(source, error)

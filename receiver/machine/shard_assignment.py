@@ -21,18 +21,14 @@ from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.placement.stragglers import SAMPLE_EVERY_NS, Stragglers
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.tuning.tuning import Tuning
 from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState
 from emlio.units import format_duration
 from emlio.wire.control import Open
+from emlio.wire.tuning import StreamTuning
 
 __all__ = ["ShardAssignment", "few"]
-
-_MESSAGES_IN_BOUND = 8
-"""Messages of all daemons together that must fit the window. A message is sent when there is credit
-for all of it: with few large ones the link would idle."""
-
-_LEAST_MESSAGE_BYTES = 64 << 10
 
 _MENDS = 3
 """A stream that breaks this often without bringing anything new is not repaired by reopening it."""
@@ -76,6 +72,8 @@ class ShardAssignment:
         self.reopened = 0
         self.moved = 0
         self._config = config
+        self._tuning = config.tuning
+        self._tuned = int(config.tune.is_on)  # the number of the tuning; 0: daemons are told of none
         self._out = out
         self._around = around
         self._sources = sources
@@ -296,7 +294,8 @@ class ShardAssignment:
             daemons=senders,
             ranks=self._config.world_size,
         )
-        source.stream.have_lanes(lanes_of_rank(needed, self._config.world_size))
+        source.stream.have_lanes(self._tuning.lanes or lanes_of_rank(needed, self._config.world_size))
+        self._wish(source, senders)
         return Open(
             session=0,
             stream=0,  # the session sets these two
@@ -306,13 +305,29 @@ class ShardAssignment:
             owned=np.packbits(self.owners == source.number, bitorder="little").tobytes(),
             lanes=max(needed, 1),
             credit=self._intake.credit(source.number, 0),
-            message_bytes=max(
-                int(self._config.prefetch.most_bytes * self._intake.data_part)
-                // (_MESSAGES_IN_BOUND * max(senders, 1)),
-                _LEAST_MESSAGE_BYTES,
-            ),
+            message_bytes=self._tuning.most_message_bytes(senders, self._intake.data_part),
             end=self._config.epochs or 0,
         )
+
+    def tune(self, tuning: Tuning) -> None:
+        """Have all daemons serve their streams so, the running ones and later ones."""
+        self._tuning = tuning
+        self._tuned += 1
+        senders = sum(self.needs(sender) for sender in self._sources)
+        for source in self._sources:
+            wished = self._wish(source, senders)
+            if source.is_here and wished is not None:
+                self._carry_out(source, source.conversation.tune(wished, self._out.now_ns))
+
+    def _wish(self, source: Source, senders: int) -> StreamTuning | None:
+        """Note the wishes to a daemon, and have the lanes for them; return them, if there are any."""
+        if not self._tuned:
+            return None
+        wished = self._tuning.stream(self._tuned, senders=senders, data_part=self._intake.data_part)
+        source.conversation.pings.tuning = wished
+        if wished.lanes:
+            source.stream.lanes.want(wished.lanes)
+        return wished
 
     # ---- missing data ---------------------------------------------------------------------------------------------
 

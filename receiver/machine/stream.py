@@ -254,6 +254,16 @@ class PeerStream:
         label = f"daemon {self._contact.peer}"
         self._reader = StreamReader(session=session, stream=stream, seal=seal, label=label)
 
+    def reported(self) -> None:
+        """Close the lanes that the daemon's report names as idle, and have no more than it uses."""
+        work, wished = self._talk.report.work, self._talk.pings.tuning
+        if work is None or wished is None:
+            return
+        if wished.lanes and work.tuning == wished.number:
+            self.lanes.wanted = min(self.lanes.wanted, work.lanes)  # the daemon may have a number of its own
+        if work.idle:
+            self.lanes.retire(work.idle)
+
     def opened(self, opened: StreamOpened) -> None:
         """Use as many lanes as the daemon does, and remember the number for the next session."""
         welcome = self._talk.welcome

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import msgspec
+
 from emlio.arguments import as_whole, flag, instance, whole
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
@@ -16,14 +18,11 @@ from emlio.planner.spec import PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.setup.recovery import Recovery
+from emlio.receiver.tuning.choice import TuneChoice
+from emlio.receiver.tuning.tuning import LARGEST_WINDOW_BYTES, SMALLEST_AUTO_BYTES, SMALLEST_WINDOW_BYTES, Tuning
 from emlio.units import SIZE_UNITS, parse_size
 
-__all__ = ["LARGEST_WINDOW_BYTES", "LoaderConfig", "PrefetchBound"]
-
-LARGEST_WINDOW_BYTES = 256 << 20
-"""Of "auto". Fills 10 Gbit/s at a round trip of 100 ms, with another 64 MiB held here."""
-
-_LEAST_WINDOW_BYTES = 1 << 20
+__all__ = ["LoaderConfig", "PrefetchBound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +31,7 @@ class PrefetchBound:
 
     Attributes:
         most_bytes: the bound.
-        follows_path: whether it is less if the path does not need that much.
+        follows_path: whether it is less if the path does not need that much, and the loader is tuned.
     """
 
     most_bytes: int
@@ -47,7 +46,7 @@ class PrefetchBound:
             size_bytes = parse_size(given)
         except ConfigError:
             size_bytes = 0
-        if size_bytes < _LEAST_WINDOW_BYTES:
+        if size_bytes < SMALLEST_WINDOW_BYTES:
             raise ConfigError(f'must be "auto", or a size of at least 1 MiB in {SIZE_UNITS}, got {given!r}')
         return cls(most_bytes=size_bytes)
 
@@ -70,6 +69,7 @@ class LoaderConfig:
         job: names the training run.
         in_order: hand out batches in the plan's order.
         prefetch: the bound on what is held and in flight before the user asks for it.
+        tune: who decides about the settings that can change while the loader runs.
         recovery: the settings for failures.
         trust: this host's keys, and how data may be protected.
         epochs: the total number of epochs, counted from epoch 0; None if not known.
@@ -91,6 +91,7 @@ class LoaderConfig:
     job: str
     in_order: bool
     prefetch: PrefetchBound
+    tune: TuneChoice = field(default_factory=TuneChoice)
     recovery: Recovery = field(default_factory=Recovery)
     trust: Trust = field(default_factory=Trust)
     epochs: int | None = None
@@ -130,6 +131,15 @@ class LoaderConfig:
             pad=self.pad,
             sampling=self.sampling,
         )
+
+    @property
+    def tuning(self) -> Tuning:
+        """The settings that it begins with."""
+        most_bytes, frozen = self.prefetch.most_bytes, self.tune.frozen
+        if frozen is not None:
+            return msgspec.structs.replace(frozen, window_bytes=min(frozen.window_bytes, most_bytes))
+        begins = SMALLEST_AUTO_BYTES if self.tune.is_on and self.prefetch.follows_path else most_bytes
+        return Tuning(window_bytes=min(begins, most_bytes))
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse an epoch after the last one."""

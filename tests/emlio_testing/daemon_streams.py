@@ -10,7 +10,7 @@ import numpy as np
 from emlio.clock import SystemClock
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import MemoryBudget, SessionMemory
-from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
+from emlio.daemon.reading.stream import Outgoing, Stream, StreamLimits, held_bytes
 from emlio.index.opening import open_dataset
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
@@ -86,7 +86,7 @@ def open_streams(
                 feed=feed,
                 pool=pool,
                 memory=memory if one_session else SessionMemory(budget),
-                limit_bytes=limit_bytes,
+                limits=StreamLimits(ready_bytes=limit_bytes),
                 label=f"session {session}",
                 seal=_seal(session, 1 + number, cipher) if cipher else None,
             )

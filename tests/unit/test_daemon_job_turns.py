@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emlio.daemon.reading.job_turns import JobTurns
 from emlio.daemon.reading.readers import Readers
+from emlio.daemon.reading.stream import StreamLimits
 
 
 def _served(streams: dict[str, int], sizes: dict[str, int], turns: int) -> Counter[str]:
@@ -102,6 +103,7 @@ def test_a_stream_of_a_large_job_has_its_part_of_the_jobs_part_of_the_memory() -
 
     class _Asks:
         label, dataset, closed, searching = "session", "data", False, False
+        limits = StreamLimits(ready_bytes=1 << 20)
 
         def __init__(self, job: str) -> None:
             self.job = job
@@ -134,6 +136,7 @@ def test_a_stream_of_a_large_job_has_its_part_of_the_jobs_part_of_the_memory() -
 def test_a_job_that_read_alone_for_long_owes_nothing_to_one_that_comes() -> None:
     class _Goes:
         label, dataset, closed, searching = "session", "data", False, False
+        limits = StreamLimits(ready_bytes=1 << 20)
 
         def __init__(self, job: str) -> None:
             self.job, self.made = job, 0

@@ -180,3 +180,38 @@ def test_timers_come_in_the_order_they_are_due_and_not_before() -> None:
     while (action := timers.take(10)) is not None:
         action()
     assert (done, timers.due_ns()) == (["a", "b"], 30)
+
+
+def test_the_oldest_lanes_are_retired_and_idle_once_all_was_read_of_them() -> None:
+    group = group_of(4)
+    assert [chosen(group, 4) for _ in range(4)] == [0, 1, 2, 3]
+    assert group.narrow(2)
+    assert group.idle() == ()
+    assert [chosen(group, 2) for _ in range(4)] == [2, 3, 2, 3]
+    first, second, *_ = group
+    group.hear(first, said(read_bytes=10))
+    assert group.idle() == (0,)
+    group.hear(second, said(read_bytes=10))
+    assert group.idle() == (0, 1)
+    assert not group.narrow(2), "they are retired already"
+    group.admit(4, 0)
+    assert [lane.number for lane in group if lane.retired] == [0, 1, 2]
+
+
+def test_a_retired_lane_is_not_used_again_when_more_are_wanted() -> None:
+    group = group_of(3)
+    group.narrow(1)
+    assert {chosen(group, 3) for _ in range(3)} == {2}
+    group.narrow(3)
+    group.came_up(group.admit(3, 0))
+    assert {chosen(group, 3) for _ in range(4)} == {2, 3}
+    for lane in list(group)[:2]:
+        group.lost(lane)
+    assert group.idle() == ()
+
+
+def test_a_lane_that_is_awaited_may_be_retired_too() -> None:
+    group = group_of(3, up=False)
+    group.narrow(1)
+    assert [lane.number for lane in group.awaited(3)] == [2]
+    assert group.idle() == (0, 1)

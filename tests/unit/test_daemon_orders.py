@@ -5,10 +5,12 @@ from typing import Any, cast
 
 import msgspec
 
+from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.session.instructions import StartStream
 from emlio.session.states import DaemonState
+from emlio.wire.tuning import StreamTuning
 from emlio_testing.session_pair import example_offer, example_wanted
 from emlio_testing.session_states import daemon_in
 
@@ -19,7 +21,7 @@ class _Streams:
     def __init__(self) -> None:
         self.opened = 0
 
-    def lanes_of(self, asked: int, world_size: int) -> int:
+    def lanes_of(self, asked: int, world_size: int, tuned: int = 0) -> int:
         return 2
 
     def open(self, **_: Any) -> SimpleNamespace:
@@ -54,3 +56,34 @@ def test_a_session_that_ends_while_it_is_told_of_the_plan_gets_no_stream() -> No
     client.machine.end("the rank does not read its answers")
     orders.do(client, start)
     assert (streams.opened, client.lanes, client.stream) == (0, 0, None)
+
+
+class _Tunable(_Streams):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tuned: list[tuple[int, int]] = []
+
+    def lanes_of(self, asked: int, world_size: int, tuned: int = 0) -> int:
+        return tuned or asked
+
+    def tune(self, _: object, group: str, tuning: StreamTuning, lanes: int) -> None:
+        assert group == "g"
+        self.tuned.append((tuning.number, lanes))
+
+
+def test_the_tuning_with_the_highest_number_holds_and_lanes_count_in_the_clients_quota() -> None:
+    orders, client = _client(streams := _Tunable())
+    orders.tune(client, StreamTuning(number=9, lanes=3))
+    assert streams.tuned == [], "there is no stream yet"
+    (start,) = [one for one in client.machine.agree() if isinstance(one, StartStream)]
+    orders.do(client, start)
+    before = client.lanes
+    for number, lanes in ((2, 6), (1, 9), (2, 9), (3, 1), (4, 0)):
+        orders.tune(client, StreamTuning(number=number, lanes=lanes))
+        assert orders._lanes.of(b"o") == client.lanes
+    assert streams.tuned == [(2, 6), (3, 1), (4, 1)]
+    assert before != 1
+    orders._lanes = ClientQuota(most=4, most_each=4)
+    orders._lanes.take(b"o", client.lanes)
+    orders.tune(client, StreamTuning(number=5, lanes=6))
+    assert client.lanes == 1, "lanes that the client may not have are left out"

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from emlio.daemon.reading.readers import Readers
-from emlio.daemon.reading.stream import Search, Stream, StreamFailure
+from emlio.daemon.reading.stream import Search, Stream, StreamFailure, StreamLimits
 from emlio.errors import DatasetError
 from emlio_testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
 from emlio_testing.datasets import make_dataset
@@ -21,6 +21,7 @@ class _StuckStream:
     """A stream whose disk answers when the test says so."""
 
     label, dataset, job, searching = "session 1", "ill", "job", False
+    limits = StreamLimits(ready_bytes=1 << 20)
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -42,6 +43,7 @@ class _GoingStream:
     """A stream of another dataset, which has one message."""
 
     label, dataset, job, closed, searching = "session 2", "well", "job", False, False
+    limits = StreamLimits(ready_bytes=1 << 20)
 
     def __init__(self) -> None:
         self.left = 1
@@ -58,6 +60,7 @@ class _SearchingStream:
     """A stream that finds nothing, and counts how often it looks."""
 
     label, dataset, closed, searching = "session 3", "well", False, True
+    limits = StreamLimits(ready_bytes=1 << 20)
 
     def __init__(self, rest_ns: int, job: str = "job", takes_s: float = 0.0) -> None:
         self.job = job
@@ -243,3 +246,30 @@ def test_an_error_that_is_kept_keeps_no_memory_of_its_stream(tmp_path: Path) -> 
             readers.remove(stream)
         assert stream._memory.held_bytes == stream._pool.lent == 0
     assert isinstance(kept[0].error, DatasetError)
+
+
+def test_no_more_threads_read_at_the_same_time_than_all_streams_wish() -> None:
+    """The largest wish counts, and a stream without one wishes for all threads."""
+    stuck = [_StuckStream() for _ in range(3)]
+    for stream in stuck:
+        stream.limits = StreamLimits(ready_bytes=1 << 20, readers=1)
+    readers = Readers(threads=3, memory_bytes=lambda: 1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers.start()
+    try:
+        for stream in stuck:
+            readers.add(cast(Stream, stream))
+        assert settles(lambda: any(stream.reading.is_set() for stream in stuck), FOR_EVER_S)
+        time.sleep(0.1)
+        assert sum(stream.reading.is_set() for stream in stuck) == 1
+        stuck[0].limits.readers = 2
+        readers.tuned(cast(Stream, stuck[0]))
+        assert settles(lambda: sum(stream.reading.is_set() for stream in stuck) == 2, FOR_EVER_S)
+        time.sleep(0.1)
+        assert sum(stream.reading.is_set() for stream in stuck) == 2
+        for stream in stuck:  # those that wait for a turn get it
+            stream.answer.set()
+        assert settles(lambda: all(stream.reading.is_set() for stream in stuck), FOR_EVER_S)
+    finally:
+        for stream in stuck:
+            stream.answer.set()
+        readers.close()

@@ -1,7 +1,7 @@
 """A training process of a run: takes batches at its pace and writes what it took and its state in one line each. It looks at a
 batch for validation first, as all ranks do. Asked by SIGUSR1 it closes its loader in mid-flow, rank 0 looks at batches of none to
 two loaders that no other rank makes, and it goes on with another, from its state; by SIGUSR2 it takes nothing more until the next
-one.
+one. Where it is told to, it changes all settings of its loader at random each second.
 
 Covers: what runs in the process; its source is handed to a fresh interpreter. Does not cover: starting and ending it
 (tests.e2e.chaos.job).
@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from emlio import EmlioLoader
+from emlio.receiver.tuning.tuning import Tuning
 from emlio_testing.loader_arguments import loader_arguments
 
 __all__ = ["main"]
@@ -28,6 +29,7 @@ __all__ = ["main"]
 _PUT_OFF_S = (0.000_01, 0.000_3)
 _LOOK_EVERY_S = 0.01
 _MOST_OWN = 2
+_TUNE_EVERY_S = 1.0
 _VALIDATION = {"shuffle": False, "seed": 0, "batch_size": 8}
 
 
@@ -68,6 +70,33 @@ class _Interrupts:
                 self._waits = False
 
 
+class _RandomTuner:
+    """Changes all settings of a loader at random, once a second."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._due_s = time.monotonic() + _TUNE_EVERY_S
+
+    def turn(self, loader: EmlioLoader) -> None:
+        """Change them, if it is time."""
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + _TUNE_EVERY_S
+        draw = self._draw
+        loader._shell.engine.tune(
+            Tuning(
+                window_bytes=draw.choice((1, 2, 4)) << 20,
+                credit_parts=draw.choice((2, 4, 16, 64)),
+                lanes=draw.randrange(6),
+                message_bytes=draw.choice((0, 64 << 10, 256 << 10, 8 << 20)),
+                ready_bytes=draw.choice((0, 1, 1 << 20)),
+                readers=draw.randrange(3),
+                threads=draw.randrange(3),
+                ahead=draw.randrange(4),
+            )
+        )
+
+
 def main(told: dict[str, Any]) -> None:
     """Take what is left of the epochs."""
     log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -86,6 +115,7 @@ def main(told: dict[str, Any]) -> None:
             next(iter(loader))
 
     draw = random.Random(os.getpid())
+    tuner = _RandomTuner(draw) if told["tunes"] else None
     interrupts = _Interrupts()
     asked_to_close: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: asked_to_close.append(number))
@@ -116,6 +146,8 @@ def main(told: dict[str, Any]) -> None:
                         interrupts=interrupts.count,
                     )
                     del batch
+                    if tuner is not None:
+                        tuner.turn(loader)
                     time.sleep(told["pace_s"])
                     if len(asked_to_hold) % 2:
                         say(what="holds", at=time.monotonic_ns())

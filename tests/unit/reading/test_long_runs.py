@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.daemon.reading.session_memory import MemoryBudget, SessionMemory
-from emlio.daemon.reading.stream import Stream
+from emlio.daemon.reading.stream import Stream, StreamLimits
 from emlio.errors import DatasetError
 from emlio.index.dataset import Dataset
 from emlio.index.opening import open_dataset
@@ -178,7 +178,13 @@ def _stream(shards: PageCacheEngine) -> Iterator[Stream]:
     pool = BufferPool(_LONG, 0)
     ledger = MemoryBudget(1 << 30)
     stream = Stream(
-        session=1, stream=1, feed=feed, pool=pool, memory=SessionMemory(ledger), limit_bytes=1 << 30, label="session 1"
+        session=1,
+        stream=1,
+        feed=feed,
+        pool=pool,
+        memory=SessionMemory(ledger),
+        limits=StreamLimits(ready_bytes=1 << 30),
+        label="session 1",
     )
     try:
         yield stream

@@ -1,7 +1,6 @@
 """Credit for tiny records: what they take besides their bytes counts, and few of the batches that are here are filled."""
 
 from emlio.receiver.placement.reorder import MOST_FILLED, PLACE_BYTES
-from emlio.receiver.setup.config import PrefetchBound
 from emlio.tfrecord import FRAME_BYTES
 from tests.unit.receiver.machine.test_intake import Rank
 
@@ -62,16 +61,3 @@ def test_a_message_that_takes_more_than_the_whole_bound_comes_where_the_next_bat
             if rank.gives_room():
                 rank.turn()
         rank.turn()
-
-
-def test_records_of_this_hosts_disks_do_not_make_the_path_seem_wider() -> None:
-    rank = Rank(
-        records=(100_000,), batch_size=1, bound=4 << 20, record_bytes=TINY, prefetch=PrefetchBound.parse("auto")
-    )
-    rank.intake.follow_path(lambda: 1_000_000_000)
-    before = rank.intake.bound_bytes
-    rank.intake.totals.records += 4_000_000
-    rank.intake.totals.local_bytes += 4_000_000 * TINY
-    rank._out.now_ns += 2_000_000_000
-    rank.intake.follow_path(lambda: 1_000_000_000)
-    assert rank.intake.bound_bytes == before

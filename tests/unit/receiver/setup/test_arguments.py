@@ -47,6 +47,7 @@ _WRONG: dict[str, list[Any]] = {
     "to": [5, "tensorflow", False],
     "device": [0, "tpu", "gpu", "gpu:0", "cuda:", "cuda:-1", Path("cpu")],
     "in_order": _FLAG,
+    "tune": [None, "much", "", 1, True, [], "/nonexistent/tuning.json"],
     "prefetch": [None, "much", "128MBs", -1, "1KiB", 1000, [], True],
     "epochs": ["x", np.int64(0), 1.5],
     "recovery": [None, "raise", {"timeout": "60s"}, Recovery],

@@ -1,0 +1,122 @@
+"""The tuner of a loader, between the rule and the parts that it looks at and sets.
+
+Covers: what is seen at a moment, the limits of the settings, which file the log is. Used by the receive thread. Does not
+cover: the rule (emlio.receiver.tuning.rule).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from emlio.receiver.addresses.lane_count import lanes_per_ms
+from emlio.receiver.batches.prefetch import Prefetch
+from emlio.receiver.machine.events import Event, ReportsWanted, Tuned
+from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.timing.thread_times import look
+from emlio.receiver.tuning.log import TuningLog
+from emlio.receiver.tuning.rule import Limits
+from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.tuner import Tuner
+from emlio.receiver.tuning.tuning import SMALLEST_AUTO_BYTES, Tuning
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
+
+__all__ = ["LoaderTuning"]
+
+_FOLDER: Final = "EMLIO_TUNE_LOG"
+
+
+class LoaderTuning:
+    """The tuner of one loader; it does nothing where the settings are fixed.
+
+    Attributes:
+        now: the settings that hold.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        machine: RankMachine,
+        prefetch: Prefetch,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Begin.
+
+        Raises:
+            ConfigError: the log cannot be written.
+        """
+        self.now = config.tuning
+        self._config = config
+        self._machine = machine
+        self._prefetch = prefetch
+        self._tuner: Tuner | None = None
+        self._looked = False
+        if config.tune.way == "auto":
+            folder, name = environment.get(_FOLDER, ""), f"tune-{config.job or 'job'}-rank{config.rank}-{os.getpid()}"
+            number = 0
+            while folder and (Path(folder) / f"{name}-{number}.jsonl").exists():
+                number += 1
+            log = TuningLog(Path(folder) / f"{name}-{number}.jsonl") if folder else None
+            self._tuner = Tuner(config.tuning, self._look, log)
+
+    def deadline_ns(self) -> int | None:
+        """The time of the next look; None while nothing happens."""
+        return self._tuner.deadline_ns() if self._tuner is not None else None
+
+    def events(self, now_ns: int, *, hungry: bool) -> list[Event]:
+        """Look, if it is time, and return the events that follow. Nothing is looked at before the user asks for a batch."""
+        tuner = self._tuner
+        if tuner is None or self._machine.intake.idle or not tuner.is_due(now_ns):
+            return []
+        tuning = tuner.turn(now_ns, self._limits())
+        asks: list[Event] = [] if hungry else [ReportsWanted(waits=False)]  # for the next look
+        return asks if tuning is None else [*asks, self.set(tuning)]
+
+    def set(self, tuning: Tuning) -> Tuned:
+        """Take over settings that hold from now on, and return the event for the machine."""
+        self.now = tuning
+        self._prefetch.tune(threads=tuning.threads, ahead=tuning.ahead)
+        return Tuned(tuning)
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._tuner is not None:
+            self._tuner.close()
+
+    def _limits(self) -> Limits:
+        bound = self._config.prefetch
+        path = lanes_per_ms(send_buffer_bytes(), receive_buffer_bytes())
+        return Limits(
+            least_window_bytes=SMALLEST_AUTO_BYTES if bound.follows_path else bound.most_bytes,
+            most_window_bytes=bound.most_bytes,
+            lanes=path / (max(self._senders, 1) * self._config.world_size),
+        )
+
+    @property
+    def _senders(self) -> int:
+        return sum(map(self._machine.pool.assignment.needs, self._machine.pool.sources))
+
+    def _look(self) -> Snapshot:
+        figures, sources, cpu = self._machine.figures(), self._machine.pool.sources, look()
+        works = [source.conversation.report.work for source in sources]
+        told = [work for work in works if work is not None]
+        trips = [source.conversation.pings.take_round_trip() for source in sources]
+        if not self._looked:  # the lanes were chosen by the best that was known
+            self._looked, trips = True, [sources.round_trip_ns()]
+        return Snapshot(
+            at_ns=self._machine.now_ns,
+            received_bytes=figures.received_bytes,
+            batches=self._prefetch.taken_batches,
+            wait_ns=self._prefetch.hunger.waited_ns,
+            lane_ns=figures.network_blocked_ns,
+            credit_ns=figures.credit_withheld_ns,
+            starved_ns=figures.storage_starved_ns,
+            held_bytes=self._machine.intake.grants.held_bytes,
+            cpu_ns=sum(cpu.readers.values()) + sum(cpu.decoders.values()),
+            storage_cpu_ns=sum(work.cpu_ns for work in told),
+            storage_bytes=sum(work.sent_bytes for work in told),
+            round_trip_ns=max((trip for trip in trips if trip is not None), default=None),
+            senders=self._senders,
+            lanes=figures.lanes,
+        )

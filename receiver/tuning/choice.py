@@ -1,0 +1,67 @@
+"""The `tune` argument: a choice of who decides about a loader's settings.
+
+Covers: the choice, parsed from what the user gave. Does not cover: deciding (emlio.receiver.tuning.rule).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from emlio.errors import ConfigError
+from emlio.receiver.tuning.tuning import Tuning
+
+__all__ = ["TuneChoice"]
+
+_WORDS: Final = ("off", "auto")
+_MUST_BE: Final = 'must be "off", "auto", or the path of a file with settings'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneChoice:
+    """The choice of who decides about a loader's settings.
+
+    Attributes:
+        way: "off" (nothing changes), "auto" (a rule), or "frozen".
+        frozen: the settings of a file, with "frozen".
+    """
+
+    way: str = "auto"
+    frozen: Tuning | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether daemons are told of settings."""
+        return self.way != "off"
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Return the choice that the user gave: a word, or the path of a file with settings or of a log of decisions."""
+        if not isinstance(given, str | Path) or not str(given):
+            raise ConfigError(f"{_MUST_BE}, got {given!r}")
+        return cls(way=str(given)) if given in _WORDS else cls(way="frozen", frozen=_last(Path(given)))
+
+
+class _Settings(msgspec.Struct):
+    tuning: msgspec.Raw = msgspec.Raw()
+    window_bytes: int | None = None
+
+
+def _last(path: Path) -> Tuning:
+    """Return the settings of a file: those of its last line that has any."""
+    told = f"{_MUST_BE}, got {str(path)!r}"
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{told}, a file that cannot be read: {error.strerror or error}") from error
+    for number in range(len(lines), 0, -1):
+        line = lines[number - 1]
+        try:
+            found = msgspec.json.decode(line, type=_Settings)
+            if bytes(found.tuning) or found.window_bytes is not None:
+                return msgspec.json.decode(bytes(found.tuning) or line, type=Tuning)
+        except (msgspec.DecodeError, ConfigError) as error:
+            if number < len(lines) or number == 1:  # a log that is being written may end within a line
+                raise ConfigError(f"{told}, line {number}: {error}") from error
+    raise ConfigError(f'{told}, a file without a line of JSON that has "window_bytes"')

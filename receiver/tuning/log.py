@@ -1,0 +1,119 @@
+"""The log of a tuner: what it saw, what it decided, and why. It is bounded, and all of it can be decided again.
+
+One JSON object a line. A line with a "state" is the memory of the rule from which the following lines go on; the others
+are snapshots, with the new "tuning" and the "reason" where one decided something.
+
+Covers: writing, reading, deciding again. Does not cover: showing it (emlio.cli.tune).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.errors import ConfigError
+from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.tuning import Tuning
+
+__all__ = ["Line", "TuningLog", "read_log", "replayed"]
+
+_LINES: Final = 4_000
+"""Of a part: half an hour. The last two parts are kept, about 1 MB each."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of a log.
+
+    Attributes:
+        state: the memory of the rule before the following lines.
+        limits: of the settings, with a state.
+        snapshot: what the loader saw.
+        tuning: the settings from then on, with a decision; with a state, those that hold.
+        reason: of the decision.
+    """
+
+    state: RuleState | None = None
+    limits: Limits | None = None
+    snapshot: Snapshot | None = None
+    tuning: Tuning | None = None
+    reason: str = ""
+
+
+class TuningLog:
+    """A log in two files at most: PATH, and PATH.before with what came before. Used by one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin a log.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self._path = path
+        self._lines = _LINES
+        self._encoder = msgspec.json.Encoder()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("wb", buffering=0)
+        except OSError as error:
+            raise ConfigError(f"the log of the tuner must be writable: {path}: {error.strerror}") from error
+
+    def add(self, before: RuleState, limits: Limits, snapshot: Snapshot, decision: Decision | None) -> None:
+        """Write what was seen and decided.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._lines >= _LINES:
+            self._begin(Line(state=before, limits=limits, tuning=before.tuning))
+        tuning, reason = (decision.tuning, decision.reason) if decision is not None else (None, "")
+        self._write(Line(snapshot=snapshot, tuning=tuning, reason=reason))
+
+    def _begin(self, line: Line) -> None:
+        if self._file.tell():
+            self._file.close()
+            self._path.replace(self._path.with_name(f"{self._path.name}.before"))
+            self._file = self._path.open("wb", buffering=0)
+        self._lines = 0
+        self._write(line)
+
+    def _write(self, line: Line) -> None:
+        self._file.write(self._encoder.encode(line) + b"\n")
+        self._lines += 1
+
+    def close(self) -> None:
+        """Close the file. May be called again."""
+        self._file.close()
+
+
+def read_log(path: Path) -> Iterator[Line]:
+    """Yield the lines of a log. A last line that is not complete is left out.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no log.
+    """
+    decoder = msgspec.json.Decoder(Line)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError(f"a log of the tuner must be readable: {path}: {error.strerror}") from error
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.DecodeError, ConfigError) as error:
+            raise ConfigError(f"{path}, line {number}: must be a line of a tuner's log: {error}") from error
+
+
+def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None]]:
+    """Yield each line that has a snapshot, with what the rule decides on it now."""
+    state, limits = None, None
+    for line in lines:
+        if line.state is not None:
+            state, limits = line.state, line.limits
+        if line.snapshot is None:
+            continue
+        if state is None or limits is None:
+            raise ConfigError("a log of the tuner must begin with a state, this one does not")
+        state, decision = decide(state, line.snapshot, limits)
+        yield line, decision

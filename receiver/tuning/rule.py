@@ -1,0 +1,315 @@
+"""The rule that decides about a loader's settings while it runs.
+
+A state and a snapshot give the next state and a decision, and nothing else does: what was logged can be decided again.
+
+1. The window follows the path: half as much again as the product of rate and round trip, with 64 MiB held here. It
+   grows at once, and falls after ten seconds.
+2. The lanes follow the round trip; more come only while the user waits, and stay only if they bring more: a queue of our
+   own makes round trips longer, too.
+3. While the user waits, one setting at a time is tried: the one that what daemons waited for points to. It stays if more
+   comes by 3 %, and is not tried again for a while otherwise.
+4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which costs both
+   sides less processor time. A wait, or a higher cost, ends that.
+
+Covers: state, decisions, reasons. Pure. Does not cover: snapshots (emlio.receiver.tuning.snapshot), threads
+(emlio.receiver.tuning.tuner).
+"""
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
+
+__all__ = ["Decision", "Limits", "Move", "RuleState", "decide"]
+
+_HERE_BYTES = 64 << 20
+"""For the user, and for incomplete batches."""
+
+_SPARE = 1.5
+"""A reserve: connections recover from a loss one by one, and credit is given in parts."""
+
+_LEAST_NS = 500_000_000
+_ROUND_TRIPS = 4
+"""An interval is at least so long: what a change brings is seen after some round trips."""
+
+_RATES = 10
+_PATH_NS = 2_000_000_000
+"""The largest of so many rates, and the least round trip of so long a time, are those of the path."""
+
+_FALLS_NS = 10_000_000_000
+_LANES_FACTOR = 1.5
+"""A round trip must change by so much to change the lanes."""
+
+_WAITS = 0.01
+_CALM = 0.005
+"""From the first share of waiting on something is tried; up to the second one all is well."""
+
+_CALM_INTERVALS = 4
+_BEFORE, _AFTER = 3, 3
+"""Intervals whose median is compared before a trial, and in it after the first one."""
+
+_GAIN = 1.03
+_LOSS = 0.95
+_COST = 1.03
+_BANNED_NS = 30_000_000_000
+_MOST_BANNED_NS = 960_000_000_000
+_MOST_TRIED_LANES = 32
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of one loader's settings.
+
+    Attributes:
+        least_window_bytes: the least window; the same as the most if the user set one.
+        most_window_bytes: the largest window.
+        lanes: lanes that fill the path for each round trip of 1 ms; 0 where they are set.
+        least_parts: the fewest parts of the window in which credit is given.
+    """
+
+    least_window_bytes: int
+    most_window_bytes: int
+    lanes: float = 0.0
+    least_parts: int = 2
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that is tried.
+
+    Attributes:
+        name: of the setting, and its new value.
+        before: the settings before it.
+        rate: of the path before it.
+        cost: before it, for a move that is to save processor time.
+        saves: whether that is its purpose.
+        seen: the intervals since it was made.
+    """
+
+    name: str
+    before: Tuning
+    rate: float
+    cost: float | None
+    saves: bool
+    seen: tuple[Interval, ...] = ()
+
+
+class RuleState(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of the rule.
+
+    Attributes:
+        tuning: the settings that hold.
+        last: the snapshot at the end of the last interval.
+        recent: the latest intervals in which nothing changed, the last one at the end.
+        rates: the latest rates.
+        trips: the latest round trips and their times.
+        low_ns: since when a smaller window would do.
+        lanes_trip_ns: the round trip for which the lanes were chosen.
+        move: the setting that is being tried.
+        bans: until when a move is not tried again, and for how long it was banned.
+        calm: intervals without a wait, in a row.
+    """
+
+    tuning: Tuning
+    last: Snapshot | None = None
+    recent: tuple[Interval, ...] = ()
+    rates: tuple[float, ...] = ()
+    trips: tuple[tuple[int, int], ...] = ()
+    low_ns: int | None = None
+    lanes_trip_ns: int | None = None
+    move: Move | None = None
+    bans: dict[str, tuple[int, int]] = {}
+    calm: int = 0
+
+    @property
+    def trip_ns(self) -> int:
+        """The least round trip of late; 0 if none is known."""
+        return min((trip for _, trip in self.trips), default=0)
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the settings, and its reason in words."""
+
+    tuning: Tuning
+    reason: str
+
+
+def decide(state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
+    """Return the next state, and a decision if the settings change."""
+    if now.round_trip_ns is not None:
+        kept = tuple(each for each in state.trips if now.at_ns - each[0] < _PATH_NS)
+        state = msgspec.structs.replace(state, trips=(*kept, (now.at_ns, now.round_trip_ns)))
+    if state.last is None:
+        return msgspec.structs.replace(state, last=now, lanes_trip_ns=state.trip_ns or None), None
+    if now.at_ns - state.last.at_ns < max(_LEAST_NS, _ROUND_TRIPS * state.trip_ns):
+        return state, None
+    interval = Interval.between(state.last, now)
+    if not interval.rate and not interval.wait:
+        return msgspec.structs.replace(state, last=now, recent=(), calm=0), None  # between epochs, or at the end
+    state = msgspec.structs.replace(
+        state,
+        last=now,
+        recent=(*state.recent, interval)[-_BEFORE:],
+        rates=(*state.rates, interval.rate)[-_RATES:],
+        calm=state.calm + 1 if interval.wait <= _CALM else 0,
+    )
+    for rule in (_follow_trip, _follow_path, _judge, _try):
+        state, decision = rule(state, interval, limits)
+        if decision is not None:
+            return state, decision
+    return state, None
+
+
+def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = None) -> tuple[RuleState, Decision]:
+    after = msgspec.structs.replace(state, tuning=tuning, move=move, recent=(), calm=0, low_ns=None)
+    return after, Decision(tuning=tuning, reason=reason)
+
+
+def _moved(
+    state: RuleState, name: str, tuning: Tuning, why: str, before: tuple[Interval, ...], *, saves: bool
+) -> tuple[RuleState, Decision]:
+    """Try a setting; it is compared with these intervals."""
+    move = Move(
+        name=name,
+        before=state.tuning,
+        rate=statistics.median(each.rate for each in before),
+        cost=_cost(before),
+        saves=saves,
+    )
+    return _changed(state, tuning, f"{why}: {name}", move)
+
+
+def _cost(intervals: Sequence[Interval]) -> float | None:
+    costs = [each.cost for each in intervals if each.cost is not None]
+    return statistics.median(costs) if costs else None
+
+
+def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
+    """Have the lanes that the round trip needs, if it is another one than before."""
+    trip_ns, known_ns = state.trip_ns, state.lanes_trip_ns
+    if not limits.lanes or not trip_ns:
+        return state, None
+    if known_ns is None:
+        return msgspec.structs.replace(state, lanes_trip_ns=trip_ns), None
+    if max(trip_ns, known_ns) < _LANES_FACTOR * min(trip_ns, known_ns):
+        return state, None
+    if trip_ns > known_ns and interval.wait <= _WAITS:
+        return state, None  # no more is needed
+    before, lanes = _lanes(known_ns, limits), _lanes(trip_ns, limits)
+    state = msgspec.structs.replace(state, lanes_trip_ns=trip_ns)
+    if before == lanes or state.tuning.lanes == lanes:
+        return state, None
+    told = f"the round trip went from {known_ns / 1e6:.3g} to {trip_ns / 1e6:.3g} ms"
+    tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
+    return _moved(state, f"{lanes} lanes", tuning, told, (interval,), saves=trip_ns < known_ns)
+
+
+def _lanes(trip_ns: int, limits: Limits) -> int:
+    if trip_ns < 1_000_000:
+        return 1
+    return max(1, min(-int(-limits.lanes * trip_ns / 1e6 // 1), 64))
+
+
+def _follow_path(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
+    """Have the window that the path needs."""
+    needed = _HERE_BYTES + round(_SPARE * max(state.rates) * state.trip_ns / 1e9)
+    wanted = min(max(needed, limits.least_window_bytes), limits.most_window_bytes)
+    have, now_ns = state.tuning.window_bytes, state.last.at_ns if state.last is not None else 0
+    told = f"{max(state.rates) / 1e6:.0f} MB/s over {state.trip_ns / 1e6:.3g} ms need a window of {wanted >> 20} MiB"
+    if wanted > have:
+        return _changed(state, msgspec.structs.replace(state.tuning, window_bytes=wanted), told, state.move)
+    if wanted > 0.8 * have:
+        return msgspec.structs.replace(state, low_ns=None), None
+    if state.low_ns is None:
+        return msgspec.structs.replace(state, low_ns=now_ns), None
+    if now_ns - state.low_ns < _FALLS_NS or interval.wait > _CALM or state.move is not None:
+        return state, None
+    return _changed(state, msgspec.structs.replace(state.tuning, window_bytes=wanted), told)
+
+
+def _judge(state: RuleState, interval: Interval, _: Limits) -> tuple[RuleState, Decision | None]:
+    """End a trial, if enough was seen of it."""
+    move = state.move
+    if move is None:
+        return state, None
+    move = msgspec.structs.replace(move, seen=(*move.seen, interval))
+    state = msgspec.structs.replace(state, move=move)
+    if move.saves and interval.wait > _CALM:
+        return _undone(state, move, f"the user waits for {interval.wait:.1%} of the time")
+    seen = move.seen[1:]
+    if len(seen) < _AFTER:
+        return state, None
+    if move.saves:
+        cost = _cost(seen)
+        if cost is not None and move.cost is not None and cost > move.cost * _COST:
+            return _undone(state, move, f"a GB takes {cost:.2f} processor seconds in place of {move.cost:.2f}")
+        return _kept(state), None
+    rate = statistics.median(each.rate for each in seen)
+    if rate < move.rate * _GAIN:
+        return _undone(state, move, f"{rate / 1e6:.0f} MB/s come in place of {move.rate / 1e6:.0f}")
+    return _kept(state), None
+
+
+def _kept(state: RuleState) -> RuleState:
+    bans = dict(state.bans)
+    if state.move is not None:
+        bans.pop(state.move.name, None)
+    return msgspec.structs.replace(state, move=None, bans=bans, recent=(), calm=0)
+
+
+def _undone(state: RuleState, move: Move, why: str) -> tuple[RuleState, Decision]:
+    now_ns = state.last.at_ns if state.last is not None else 0
+    _, before_ns = state.bans.get(move.name, (0, _BANNED_NS // 2))
+    banned_ns = min(2 * before_ns, _MOST_BANNED_NS)
+    bans = {**state.bans, move.name: (now_ns + banned_ns, banned_ns)}
+    # What the path asked for meanwhile stays.
+    tuning = msgspec.structs.replace(move.before, window_bytes=state.tuning.window_bytes)
+    state = msgspec.structs.replace(state, bans=bans)
+    return _changed(state, tuning, f"back from {move.name}: {why}")
+
+
+def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
+    """Begin a trial, if there is a reason for one."""
+    if state.move is not None or len(state.recent) < _BEFORE:
+        return state, None
+    wait = statistics.median(each.wait for each in state.recent)
+    saves = state.calm >= _CALM_INTERVALS
+    if saves:
+        proposed = _saving(state.tuning, limits)
+        why = "the user never waits: less work by larger bursts"
+    elif wait > _WAITS:
+        proposed = _gaining(state.tuning, interval.blame, state, limits)
+        why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
+    else:
+        return state, None
+    now_ns = state.last.at_ns if state.last is not None else 0
+    for name, tuning in proposed.items():
+        until_ns, _ = state.bans.get(name, (0, 0))
+        if tuning == state.tuning or now_ns < until_ns:
+            continue
+        return _moved(state, name, tuning, why, state.recent, saves=saves)
+    return state, None
+
+
+def _saving(tuning: Tuning, limits: Limits) -> dict[str, Tuning]:
+    parts = max(tuning.credit_parts // 2, limits.least_parts)
+    return {f"credit in {parts} parts": msgspec.structs.replace(tuning, credit_parts=parts)}
+
+
+def _gaining(tuning: Tuning, blame: str, state: RuleState, limits: Limits) -> dict[str, Tuning]:
+    """Return what may bring more, what fits the blame first."""
+    found: dict[str, Tuning] = {}
+    parts = min(2 * tuning.credit_parts, 16)
+    window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
+    up = state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
+    lanes = min(2 * max(tuning.lanes or up, 1), _MOST_TRIED_LANES)
+    if blame in ("window", ""):
+        found[f"credit in {parts} parts"] = msgspec.structs.replace(tuning, credit_parts=parts)
+        found[f"a window of {window >> 20} MiB"] = msgspec.structs.replace(tuning, window_bytes=window)
+    if blame in ("network", "") and limits.lanes and state.trip_ns >= 1_000_000:
+        found[f"{lanes} lanes"] = msgspec.structs.replace(tuning, lanes=lanes)
+    if blame in ("storage", "network"):
+        ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
+        found[f"{ready >> 20} MiB read ahead by daemons"] = msgspec.structs.replace(tuning, ready_bytes=ready)
+    return found

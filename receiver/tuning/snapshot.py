@@ -1,0 +1,83 @@
+"""The figures that a loader sees of itself, and their change from one moment to the next.
+
+Covers: the totals at one moment, the rates between two. Pure. Does not cover: reading them (emlio.receiver.tuning.tuner).
+"""
+
+import msgspec
+
+__all__ = ["Interval", "Snapshot"]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a loader at one moment: totals since it was made, unless stated otherwise.
+
+    Attributes:
+        at_ns: the time.
+        received_bytes: bytes received from daemons.
+        batches: batches that the user has taken.
+        wait_ns: time for which the user waited for records.
+        lane_ns, credit_ns, starved_ns: times for which daemons' streams waited meanwhile: for the network, for this rank,
+            for their disks. See `LoaderStats`.
+        held_bytes: of the window, at this moment.
+        cpu_ns: processor time of the threads that receive and make batches.
+        storage_cpu_ns: processor time of all daemons that told it.
+        storage_bytes: bytes that these have sent, to any rank.
+        round_trip_ns: the shortest one measured since the last snapshot, of the farthest daemon; None if none was.
+        senders: daemons that send.
+        lanes: data connections that are up.
+    """
+
+    at_ns: int
+    received_bytes: int = 0
+    batches: int = 0
+    wait_ns: int = 0
+    lane_ns: int = 0
+    credit_ns: int = 0
+    starved_ns: int = 0
+    held_bytes: int = 0
+    cpu_ns: int = 0
+    storage_cpu_ns: int = 0
+    storage_bytes: int = 0
+    round_trip_ns: int | None = None
+    senders: int = 1
+    lanes: int = 0
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """The change between two snapshots.
+
+    Attributes:
+        elapsed_ns: the time between them.
+        rate: bytes received in a second.
+        wait: the share of the time for which the user waited for records.
+        blame: the cause of the largest part of it, "network", "window" or "storage"; "" if none is known.
+        cost: processor seconds of both sides for a GB; None if nothing came or a daemon did not tell.
+    """
+
+    elapsed_ns: int
+    rate: float
+    wait: float
+    blame: str = ""
+    cost: float | None = None
+
+    @classmethod
+    def between(cls, before: Snapshot, now: Snapshot) -> "Interval":
+        """Return the change from one snapshot to a later one."""
+        elapsed_ns = max(now.at_ns - before.at_ns, 1)
+        came = max(now.received_bytes - before.received_bytes, 0)
+        waits = {
+            "network": now.lane_ns - before.lane_ns,
+            "window": now.credit_ns - before.credit_ns,
+            "storage": now.starved_ns - before.starved_ns,
+        }
+        blame = max(waits, key=lambda name: waits[name])
+        sent = now.storage_bytes - before.storage_bytes
+        storage_ns = now.storage_cpu_ns - before.storage_cpu_ns
+        told = came > 0 and sent > 0 and storage_ns >= 0  # a daemon that was started again counts from 0
+        return cls(
+            elapsed_ns=elapsed_ns,
+            rate=came * 1e9 / elapsed_ns,
+            wait=min(max((now.wait_ns - before.wait_ns) / elapsed_ns, 0.0), 1.0),
+            blame=blame if waits[blame] > 0 else "",
+            cost=(now.cpu_ns - before.cpu_ns) / came + storage_ns / sent if told else None,
+        )

@@ -1,0 +1,69 @@
+"""The tuner of one loader: it looks twice a second while the loader works, and lets the rule decide.
+
+Covers: when it looks, the log. Used by the receive thread. Does not cover: the rule (emlio.receiver.tuning.rule), what is
+seen (`look`), carrying a decision out (emlio.receiver.engine.engine).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from emlio.receiver.tuning.log import TuningLog
+from emlio.receiver.tuning.rule import Limits, RuleState, decide
+from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.tuning import Tuning
+
+__all__ = ["Tuner"]
+
+_LOG: Final = logging.getLogger("emlio.receiver")
+
+_EVERY_NS: Final = 500_000_000
+
+
+class Tuner:
+    """The tuner of one loader."""
+
+    def __init__(self, tuning: Tuning, look: Callable[[], Snapshot], log: TuningLog | None = None) -> None:
+        """Begin with these settings; `look` returns what the loader sees now."""
+        self._state = RuleState(tuning=tuning)
+        self._look = look
+        self._log = log
+        self._due_ns: int | None = None
+        self._looked_ns = -_EVERY_NS
+
+    def deadline_ns(self) -> int | None:
+        """The time of the next look; None while nothing happens."""
+        return self._due_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether it is time for a look."""
+        return now_ns >= self._looked_ns + _EVERY_NS
+
+    def turn(self, now_ns: int, limits: Limits) -> Tuning | None:
+        """Look, and return new settings, if there are any."""
+        seen, last = self._look(), self._state.last
+        self._looked_ns, self._due_ns = now_ns, now_ns + _EVERY_NS
+        if last is not None and (seen.received_bytes, seen.batches, seen.wait_ns) == (
+            last.received_bytes,
+            last.batches,
+            last.wait_ns,
+        ):
+            self._due_ns = None  # until something happens
+        before = self._state
+        self._state, decision = decide(before, seen, limits)
+        try:
+            if self._log is not None:
+                self._log.add(before, limits, seen, decision)
+        except OSError as error:
+            _LOG.warning("the log of the tuner cannot be written any more: %s", error.strerror or error)
+            self.close()
+        if decision is None:
+            return None
+        _LOG.debug("tuned: %s", decision.reason)
+        return decision.tuning
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,214 @@
+"""The rule, on a path that is computed: what a window, lanes and parts of it would bring."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.tuning import Tuning
+
+MIB = 1 << 20
+S = 1_000_000_000
+LIMITS = Limits(least_window_bytes=128 * MIB, most_window_bytes=256 * MIB, lanes=0.4)
+
+
+@dataclass(kw_only=True)
+class Path:
+    """A link, a daemon and a user, of which a loader sees what it would see.
+
+    Attributes:
+        trip_ns: the round trip.
+        link: bytes in a second that the link carries.
+        of_lane: bytes in flight that a lane carries.
+        user: bytes in a second that the user takes at most.
+        burst_cost: processor seconds for a GB that each part of the window costs.
+        opened: lanes that the daemon uses as long as it is told of no number.
+    """
+
+    trip_ns: int = 30_000_000
+    link: float = 1e9
+    of_lane: float = 3e6
+    user: float = 1e12
+    burst_cost: float = 0.02
+    opened: int = 12
+    blame: str = "lane_ns"
+    state: RuleState = field(default_factory=lambda: RuleState(tuning=Tuning(window_bytes=128 * MIB)))
+    limits: Limits = LIMITS
+    now: Snapshot = field(default_factory=lambda: Snapshot(at_ns=0))
+    told: list[str] = field(default_factory=list)
+
+    def rate(self) -> float:
+        tuning = self.state.tuning
+        lanes = tuning.lanes or self.opened
+        trip_s = self.trip_ns / 1e9
+        return min(self.link, lanes * self.of_lane / trip_s, tuning.window_bytes / trip_s, self.user)
+
+    def step(self, elapsed_ns: int = S // 2) -> Decision | None:
+        """Let time pass."""
+        rate, tuning = self.rate(), self.state.tuning
+        came, s = round(rate * elapsed_ns / 1e9), elapsed_ns / 1e9
+        wait_ns = 0 if rate >= self.user else round(elapsed_ns * 0.9)
+        seen = self.now
+        self.now = msgspec.structs.replace(
+            seen,
+            at_ns=seen.at_ns + elapsed_ns,
+            received_bytes=seen.received_bytes + came,
+            batches=seen.batches + 1,
+            wait_ns=seen.wait_ns + wait_ns,
+            cpu_ns=seen.cpu_ns + round(came * (0.3 + self.burst_cost * tuning.credit_parts)),
+            storage_cpu_ns=seen.storage_cpu_ns + round(came * 0.4),
+            storage_bytes=seen.storage_bytes + came,
+            round_trip_ns=self.trip_ns,
+            lanes=tuning.lanes or self.opened,
+            **{self.blame: getattr(seen, self.blame) + wait_ns},
+        )
+        assert s > 0
+        self.state, decision = decide(self.state, self.now, self.limits)
+        if decision is not None:
+            assert decision.tuning == self.state.tuning
+            self.told.append(decision.reason)
+        return decision
+
+    def run(self, seconds: float) -> float:
+        """Let so much time pass; return bytes a second."""
+        before = self.now.received_bytes
+        for _ in range(round(seconds * 2)):
+            self.step()
+        return (self.now.received_bytes - before) / seconds
+
+
+def test_a_window_grows_at_once_to_what_the_path_needs_and_falls_later() -> None:
+    path = Path(trip_ns=100_000_000, of_lane=1e9)
+    path.run(2)
+    grown = path.state.tuning.window_bytes
+    assert grown == 64 * MIB + 150_000_000
+    path.trip_ns = 1_000_000
+    path.user = 1e8
+    path.run(10)
+    assert path.state.tuning.window_bytes == grown
+    path.run(15)
+    assert path.state.tuning.window_bytes == 128 * MIB
+
+
+def test_a_window_that_the_user_set_stays() -> None:
+    path = Path(trip_ns=200_000_000, limits=msgspec.structs.replace(LIMITS, most_window_bytes=128 * MIB))
+    path.run(60)
+    assert path.state.tuning.window_bytes == 128 * MIB
+
+
+def test_lanes_follow_a_round_trip_that_changes_within_three_seconds() -> None:
+    path = Path(trip_ns=2_000_000, of_lane=3e6, opened=1)
+    path.run(5)
+    path.trip_ns = 30_000_000
+    for _ in range(6):
+        path.step()
+    assert path.state.tuning.lanes == 12
+    assert path.rate() == 1e9
+
+
+def test_more_lanes_come_for_a_longer_round_trip_only_while_the_user_waits() -> None:
+    path = Path(trip_ns=2_000_000, opened=1, user=1e7)
+    path.run(5)
+    path.trip_ns = 30_000_000
+    path.run(20)
+    assert path.state.tuning.lanes == 0
+
+
+def test_lanes_for_a_round_trip_that_our_own_queue_made_longer_are_undone() -> None:
+    path = Path(trip_ns=20_000_000, link=1e8, opened=8)
+    path.run(5)
+    path.trip_ns = 60_000_000
+    path.run(10)
+    assert any("24 lanes" in told for told in path.told)
+    assert path.state.tuning.lanes in (0, 8)
+
+
+def test_what_brings_more_stays_and_the_rate_is_that_of_the_link() -> None:
+    path = Path(of_lane=3e6, opened=3)
+    path.run(30)
+    assert path.state.tuning.lanes >= 10
+    assert path.rate() == 1e9
+    assert any("lanes" in told for told in path.told)
+
+
+def test_what_brings_nothing_is_undone_and_tried_more_and_more_rarely() -> None:
+    path = Path(link=1e8, opened=4)
+    path.run(300)
+    tries = [told for told in path.told if "8 lanes" in told and "back" not in told]
+    undone = [told for told in path.told if told.startswith("back from 8 lanes")]
+    assert path.state.tuning.lanes == 0
+    assert len(tries) == len(undone)
+    assert 2 <= len(tries) <= 5
+
+
+def test_while_nobody_waits_credit_comes_in_larger_parts_until_the_user_would_wait() -> None:
+    path = Path(user=2e8)
+    path.run(60)
+    assert path.state.tuning.credit_parts == 2
+    path.user = 1e12
+    path.run(30)
+    assert path.rate() == 1e9
+
+
+def test_larger_parts_are_undone_where_the_user_waits_then() -> None:
+    path = Path(user=2e8)
+    while path.state.move is None:
+        path.step()
+    assert path.state.tuning.credit_parts == 8
+    path.link = 1e8  # the user waits, whatever the reason
+    path.step()
+    assert path.state.tuning.credit_parts == 16
+    assert "the user waits" in path.told[-1]
+
+
+def test_larger_parts_are_undone_where_they_cost_more() -> None:
+    path = Path(user=2e8, burst_cost=-0.02)
+    path.run(30)
+    assert path.state.tuning.credit_parts == 16
+    assert any("processor seconds" in told for told in path.told)
+
+
+def test_nothing_is_decided_while_nothing_happens() -> None:
+    path = Path(link=0.0, user=0.0)
+    path.run(60)
+    assert path.told == []
+
+
+def test_an_interval_lasts_four_round_trips() -> None:
+    path = Path(trip_ns=500_000_000)
+    path.step()
+    first = path.state.last
+    for _ in range(3):
+        path.step()
+        assert path.state.last is first
+    path.step()
+    assert path.state.last is not first
+
+
+@pytest.mark.parametrize("blame", ["lane_ns", "credit_ns", "starved_ns"])
+def test_whatever_is_decided_is_within_the_bounds_and_what_a_state_says_again(blame: str) -> None:
+    path = Path(blame=blame, opened=2)
+    encoded = msgspec.json.encode(path.state)
+    seen: list[Snapshot] = []
+    decided: list[Decision | None] = []
+    for number in range(400):
+        path.link = (1e9, 2e8, 5e8)[number // 40 % 3]
+        path.user = (1e12, 1e8)[number // 70 % 2]
+        decided.append(path.step())
+        seen.append(path.now)
+        assert path.state.tuning.window_bytes <= 256 * MIB
+        assert path.state.tuning.lanes <= 32
+    state = msgspec.json.decode(encoded, type=RuleState)
+    for snapshot, decision in zip(seen, decided, strict=True):
+        state, again = decide(state, snapshot, LIMITS)
+        assert again == decision
+
+
+def test_a_daemon_that_was_started_again_costs_nothing_that_is_known() -> None:
+    before = Snapshot(at_ns=0, received_bytes=0, storage_cpu_ns=9 * S, storage_bytes=10**9)
+    now = Snapshot(at_ns=S, received_bytes=10**9, cpu_ns=S // 2, storage_cpu_ns=S, storage_bytes=2 * 10**9)
+    assert Interval.between(before, now).cost is None
+    told = msgspec.structs.replace(before, storage_cpu_ns=0)
+    assert Interval.between(told, now).cost == pytest.approx(1.5)

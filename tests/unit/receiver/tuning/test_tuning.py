@@ -1,0 +1,162 @@
+"""Settings as a value, the `tune` argument, and the log with its replay."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from emlio.errors import ConfigError
+from emlio.receiver.tuning import log
+from emlio.receiver.tuning.choice import TuneChoice
+from emlio.receiver.tuning.log import TuningLog, read_log, replayed
+from emlio.receiver.tuning.rule import Limits, RuleState, decide
+from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.tuner import Tuner
+from emlio.receiver.tuning.tuning import BOUNDS, Tuning
+
+MIB = 1 << 20
+S = 1_000_000_000
+TUNING = Tuning(window_bytes=128 * MIB)
+LIMITS = Limits(least_window_bytes=128 * MIB, most_window_bytes=256 * MIB, lanes=0.4)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_each_setting_has_bounds(name: str) -> None:
+    low, high = BOUNDS[name]
+    for value in (low, high):
+        assert getattr(Tuning(**{"window_bytes": MIB, name: value}), name) == value
+    wrong: list[Any] = [low - 1, high + 1, True, "4", 1.5, None]
+    for value in wrong:
+        with pytest.raises(ConfigError, match=f"{name} of a tuning must be a whole number in .*, got "):
+            Tuning(**{"window_bytes": MIB, name: value})
+
+
+@pytest.mark.parametrize(
+    ("window", "message", "senders", "sent"),
+    [
+        (128 * MIB, 0, 1, 0),  # a daemon's own choice fits
+        (16 * MIB, 0, 1, 2 * MIB),
+        (16 * MIB, 0, 4, MIB // 2),
+        (16 * MIB, MIB, 1, MIB),
+        (16 * MIB, 8 * MIB, 1, 2 * MIB),
+        (MIB, 0, 100, 64 << 10),
+    ],
+)
+def test_eight_messages_of_all_daemons_fit_the_window(window: int, message: int, senders: int, sent: int) -> None:
+    wished = Tuning(window_bytes=window, message_bytes=message, lanes=3, readers=1).stream(
+        7, senders=senders, data_part=1.0
+    )
+    assert (wished.number, wished.message_bytes, wished.lanes, wished.readers) == (7, sent, 3, 1)
+
+
+def test_words_and_files_are_choices(tmp_path: Path) -> None:
+    assert TuneChoice.parse("off") == TuneChoice(way="off")
+    assert not TuneChoice.parse("off").is_on
+    assert TuneChoice.parse("auto").is_on
+    file = tmp_path / "settings.json"
+    file.write_bytes(msgspec.json.encode(Tuning(window_bytes=MIB, lanes=2)))
+    assert TuneChoice.parse(file).frozen == Tuning(window_bytes=MIB, lanes=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "without a line of JSON"),
+        ('{"lanes": 2}', "without a line of JSON"),
+        ('{"window_bytes": 1}', "window_bytes of a tuning must be"),
+        ('{"window_bytes": 1048576, "lane": 3}', "unknown field `lane`"),
+        ("lanes=3", "line 1: JSON is malformed"),
+        ('{"tuning": {"window_bytes": 1048576, "lanes": "a"}}', "line 1: Expected `int`, got `str`"),
+        ('{"window_bytes": 1048576}\nx\n{"lanes": 2}', "line 2: JSON is malformed"),
+    ],
+)
+def test_a_file_without_settings_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        TuneChoice.parse(tmp_path / "file")
+
+
+class _Looks:
+    """Snapshots of a loader that gets more and more, twice a second, whose user waits."""
+
+    def __init__(self) -> None:
+        self.now = Snapshot(at_ns=0)
+
+    def __call__(self) -> Snapshot:
+        seen = self.now
+        self.now = Snapshot(
+            at_ns=seen.at_ns + S // 2,
+            received_bytes=seen.received_bytes + 10**8,
+            batches=seen.batches + 1,
+            wait_ns=seen.wait_ns + S // 4,
+            credit_ns=seen.credit_ns + S // 4,
+            round_trip_ns=30_000_000,
+            lanes=4,
+        )
+        return seen
+
+
+def test_all_decisions_of_a_log_can_be_decided_again_in_two_files_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_LINES", 20)
+    path, looks = tmp_path / "logs" / "tune.jsonl", _Looks()
+    tuner = Tuner(TUNING, looks, TuningLog(path))
+    changes = [found for n in range(36) if (found := tuner.turn(n * S // 2, LIMITS)) is not None]
+    tuner.close()
+    assert sorted(each.name for each in path.parent.iterdir()) == ["tune.jsonl", "tune.jsonl.before"]
+    decided = []
+    for file in (path.with_name("tune.jsonl.before"), path):
+        for line, again in replayed(read_log(file)):
+            assert (again.tuning if again is not None else None) == line.tuning
+            decided += [line.tuning] if line.tuning is not None else []
+    assert decided == changes[-len(decided) :]
+    assert decided
+    assert TuneChoice.parse(path).frozen == decided[-1]
+
+
+def test_a_log_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text('{"snapshot": {"at_ns": 0}}\n')
+    with pytest.raises(ConfigError, match="must begin with a state"):
+        list(replayed(read_log(tmp_path / "log")))
+    (tmp_path / "log").write_text("records\n")
+    with pytest.raises(ConfigError, match="line 1: must be a line of a tuner's log"):
+        list(read_log(tmp_path / "log"))
+    with pytest.raises(ConfigError, match="No such file"):
+        list(read_log(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="must be writable"):
+        TuningLog(Path("/proc/none/log"))
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_tuner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    full = TuningLog(tmp_path / "log")
+    full._file.close()
+    full._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  # closed by the tuner
+    tuner = Tuner(TUNING, _Looks(), full)
+    for n in range(30):
+        tuner.turn(n * S // 2, LIMITS)
+    assert caplog.text.count("cannot be written any more: No space left on device") == 1
+
+
+def test_a_tuner_looks_twice_a_second_and_rests_while_nothing_happens() -> None:
+    looks = _Looks()
+    tuner = Tuner(TUNING, looks)
+    assert tuner.is_due(0)
+    tuner.turn(0, LIMITS)
+    assert tuner.deadline_ns() == S // 2
+    assert not tuner.is_due(S // 4)
+    assert tuner.is_due(S // 2)
+    tuner.turn(S // 2, LIMITS)
+    looks.__class__ = type("_Still", (_Looks,), {"__call__": lambda self: self.now})
+    for n in range(2, 10):
+        tuner.turn(n * S // 2, LIMITS)
+    assert tuner.deadline_ns() is None
+    assert tuner.is_due(10 * S), "whatever happens next is looked at"
+
+
+def test_a_state_survives_json() -> None:
+    looks, state = _Looks(), RuleState(tuning=TUNING)
+    for _ in range(20):
+        state, _ = decide(state, looks(), LIMITS)
+    assert msgspec.json.decode(msgspec.json.encode(state), type=RuleState) == state
