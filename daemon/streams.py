@@ -269,9 +269,12 @@ class Streams:
 
     def _limit(self, limits: StreamLimits, tuning: StreamTuning, lanes: int, most_bytes: int = 0) -> None:
         """Set a stream's limits as its rank wishes, within those of the daemon."""
-        usual = min(self._config.message_bytes(lanes), most_bytes or MAX_PAYLOAD_BYTES)
-        most = max(self._config.message_size, _MOST_TUNED_BYTES)
-        limits.message_bytes = max(min(tuning.message_bytes or usual, most), _LEAST_MESSAGE_BYTES)
+        size_bytes = self._config.message_bytes(lanes)
+        if tuning.message_bytes:
+            # A size that the daemon was given is the largest.
+            most = self._config.message_size or _MOST_TUNED_BYTES
+            size_bytes = min(max(tuning.message_bytes, _LEAST_MESSAGE_BYTES), most)
+        limits.message_bytes = min(size_bytes, max(most_bytes or MAX_PAYLOAD_BYTES, _LEAST_MESSAGE_BYTES))
         held = _held(limits.message_bytes)
         least = _LEAST_MESSAGES_READY * held
         limits.ready_bytes = max(tuning.ready_bytes or _READY_BYTES + _MESSAGES_READY * lanes * held, least)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from emlio.receiver.setup.mixture import Mixture
     from emlio.receiver.setup.recovery import Recovery
     from emlio.receiver.setup.subset import Ids, Weights
+    from emlio.receiver.tuning.choice import Joules
     from emlio.tokens import TokenBatches
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "EmlioLoader",
     "Fraction",
     "Ids",
+    "Joules",
     "Mixture",
     "Recovery",
     "Security",
@@ -45,6 +47,7 @@ _LAZY = {
     "EmlioLoader": "emlio.receiver.loader",
     "Fraction": "emlio.planner.choice.fraction",
     "Ids": "emlio.receiver.setup.subset",
+    "Joules": "emlio.receiver.tuning.choice",
     "Mixture": "emlio.receiver.setup.mixture",
     "Recovery": "emlio.receiver.setup.recovery",
     "Security": "emlio.receiver.addresses.security",

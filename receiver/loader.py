@@ -46,7 +46,7 @@ from emlio.receiver.stats import LoaderStats
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
-from emlio.receiver.tuning.choice import TuneChoice
+from emlio.receiver.tuning.choice import Joules, Rule, TuneChoice
 from emlio.receiver.tuning.tuning import Tuning
 from emlio.tokens import TokenBatches
 from emlio.units import counted
@@ -104,7 +104,7 @@ class EmlioLoader:
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "auto",
-        tune: "str | os.PathLike[str]" = "auto",
+        tune: "str | os.PathLike[str] | Joules | Rule" = "auto",
         epochs: int | None = None,
         recovery: Recovery = Recovery(),
         security: Security = Security(),
@@ -146,8 +146,9 @@ class EmlioLoader:
             device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
             in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
-            tune: who decides about window, lanes and messages while it runs: "auto" (by rule), "off" (nothing changes), or a file
-                with settings, or with a log of decisions, whose last settings are used. See docs/guide/tuning.md.
+            tune: who decides about window, lanes and messages while it runs: "auto" (by rule), `Joules(0.98)` (by the same
+                rule, with the least work of both hosts as long as the loop waits for at most 2 % of the time), "off" (nothing
+                changes), or a file with settings or a log of decisions, whose last settings hold. See docs/guide/tuning.md.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.

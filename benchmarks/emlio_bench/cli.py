@@ -30,6 +30,7 @@ from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
 from emlio_bench.recovery import run as recovery
+from emlio_bench.tuning import run as tuning
 
 __all__ = ["COMMANDS", "main"]
 
@@ -37,7 +38,21 @@ _Settings = TypeVar("_Settings")
 
 COMMANDS: Final[dict[str, Command]] = {
     subject.COMMAND.name: subject.COMMAND
-    for subject in (costs, counters, decode, delivery, disk, dlio, files, formats, mixtures, paper, race, recovery)
+    for subject in (
+        costs,
+        counters,
+        decode,
+        delivery,
+        disk,
+        dlio,
+        files,
+        formats,
+        mixtures,
+        paper,
+        race,
+        recovery,
+        tuning,
+    )
 }
 _REPORT: Final = "the results in a folder or --json file A as Markdown with a picture, into the folder B"
 

@@ -25,6 +25,8 @@ from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 __all__ = ["LoaderTuning"]
 
 _FOLDER: Final = "EMLIO_TUNE_LOG"
+_WAITS: Final = 0.005
+"""Up to this share of the time a user counts as one that never waits."""
 
 
 class LoaderTuning:
@@ -52,13 +54,13 @@ class LoaderTuning:
         self._prefetch = prefetch
         self._tuner: Tuner | None = None
         self._looked = False
-        if config.tune.way == "auto":
+        if config.tune.way in ("auto", "joules", "own"):
             folder, name = environment.get(_FOLDER, ""), f"tune-{config.job or 'job'}-rank{config.rank}-{os.getpid()}"
             number = 0
             while folder and (Path(folder) / f"{name}-{number}.jsonl").exists():
                 number += 1
             log = TuningLog(Path(folder) / f"{name}-{number}.jsonl") if folder else None
-            self._tuner = Tuner(config.tuning, self._look, log)
+            self._tuner = Tuner(config.tuning, self._look, log, config.tune.rule)
 
     def deadline_ns(self) -> int | None:
         """The time of the next look; None while nothing happens."""
@@ -87,7 +89,10 @@ class LoaderTuning:
     def _limits(self) -> Limits:
         bound = self._config.prefetch
         path = lanes_per_ms(send_buffer_bytes(), receive_buffer_bytes())
+        waits = self._config.tune.waits
         return Limits(
+            waits=_WAITS if waits is None else waits,
+            governs=waits is not None,
             least_window_bytes=SMALLEST_AUTO_BYTES if bound.follows_path else bound.most_bytes,
             most_window_bytes=bound.most_bytes,
             lanes=path / (max(self._senders, 1) * self._config.world_size),

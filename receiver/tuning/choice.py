@@ -3,6 +3,7 @@
 Covers: the choice, parsed from what the user gave. Does not cover: deciding (emlio.receiver.tuning.rule).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -10,12 +11,34 @@ from typing import Any, Final, Self
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.tuning import Tuning
 
-__all__ = ["TuneChoice"]
+__all__ = ["Joules", "Rule", "TuneChoice"]
+
+Rule = Callable[[RuleState, Snapshot, Limits], tuple[RuleState, Decision | None]]
+"""Returns the next state and a decision, from a state and what is seen. Called twice a second by the receive thread."""
 
 _WORDS: Final = ("off", "auto")
-_MUST_BE: Final = 'must be "off", "auto", or the path of a file with settings'
+_LEAST: Final = 0.5
+_MUST_BE: Final = 'must be "off", "auto", Joules(...), a rule, or the path of a file with settings'
+
+
+@dataclass(frozen=True, slots=True)
+class Joules:
+    """The least work of both hosts, as long as training waits no more than this allows.
+
+    Attributes:
+        utilisation: the share of the time for which the training must not wait for records.
+    """
+
+    utilisation: float = 0.98
+
+    def __post_init__(self) -> None:
+        value: Any = self.utilisation
+        if isinstance(value, bool) or not isinstance(value, float | int) or not _LEAST <= value <= 1:
+            raise ConfigError(f"utilisation must be a number in [{_LEAST}, 1], got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +46,17 @@ class TuneChoice:
     """The choice of who decides about a loader's settings.
 
     Attributes:
-        way: "off" (nothing changes), "auto" (a rule), or "frozen".
+        way: "off" (nothing changes), "auto" (a rule), "joules" (a rule that saves work), "own" (the user's rule), or
+            "frozen".
         frozen: the settings of a file, with "frozen".
+        waits: the share of the time for which the user may wait, with "joules".
+        rule: decides, unless settings are fixed.
     """
 
     way: str = "auto"
     frozen: Tuning | None = None
+    waits: float | None = None
+    rule: Rule = decide
 
     @property
     def is_on(self) -> bool:
@@ -38,6 +66,11 @@ class TuneChoice:
     @classmethod
     def parse(cls, given: Any) -> Self:
         """Return the choice that the user gave: a word, or the path of a file with settings or of a log of decisions."""
+        if isinstance(given, Joules):
+            return cls(way="joules", waits=1 - given.utilisation)
+        if callable(given):
+            rule: Any = given
+            return cls(way="own", rule=rule)
         if not isinstance(given, str | Path) or not str(given):
             raise ConfigError(f"{_MUST_BE}, got {given!r}")
         return cls(way=str(given)) if given in _WORDS else cls(way="frozen", frozen=_last(Path(given)))

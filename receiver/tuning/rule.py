@@ -9,7 +9,8 @@ A state and a snapshot give the next state and a decision, and nothing else does
 3. While the user waits, one setting at a time is tried: the one that what daemons waited for points to. It stays if more
    comes by 3 %, and is not tried again for a while otherwise.
 4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which costs both
-   sides less processor time. A wait, or a higher cost, ends that.
+   sides less processor time. A wait, or a higher cost, ends that. A governor tries larger messages and fewer lanes as
+   well, and keeps what costs 3 % less.
 
 Covers: state, decisions, reasons. Pure. Does not cover: snapshots (emlio.receiver.tuning.snapshot), threads
 (emlio.receiver.tuning.tuner).
@@ -44,16 +45,18 @@ _LANES_FACTOR = 1.5
 """A round trip must change by so much to change the lanes."""
 
 _WAITS = 0.01
-_CALM = 0.005
-"""From the first share of waiting on something is tried; up to the second one all is well."""
+"""From this share of waiting on, or twice what the user allows, something is tried that may bring more."""
 
 _CALM_INTERVALS = 4
 _BEFORE, _AFTER = 3, 3
 """Intervals whose median is compared before a trial, and in it after the first one."""
 
 _GAIN = 1.03
-_LOSS = 0.95
-_COST = 1.03
+_SAVING = 0.97
+_FAVOURED = 1.03
+"""A trial must bring so much more, or cost so much less; larger bursts stay unless they cost so much more."""
+
+_USUAL_PARTS = 16
 _BANNED_NS = 30_000_000_000
 _MOST_BANNED_NS = 960_000_000_000
 _MOST_TRIED_LANES = 32
@@ -67,12 +70,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         most_window_bytes: the largest window.
         lanes: lanes that fill the path for each round trip of 1 ms; 0 where they are set.
         least_parts: the fewest parts of the window in which credit is given.
+        waits: the share of the time for which the user may wait.
+        governs: whether everything that may cost less is tried, not only bursts.
     """
 
     least_window_bytes: int
     most_window_bytes: int
     lanes: float = 0.0
     least_parts: int = 2
+    waits: float = 0.005
+    governs: bool = False
+
+    @property
+    def too_long(self) -> float:
+        """The share of waiting from which on more must come."""
+        return max(_WAITS, 2 * self.waits)
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +96,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         rate: of the path before it.
         cost: before it, for a move that is to save processor time.
         saves: whether that is its purpose.
+        most: the cost at which it stays, as a share of that before.
         seen: the intervals since it was made.
     """
 
@@ -92,6 +105,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     cost: float | None
     saves: bool
+    most: float = _SAVING
     seen: tuple[Interval, ...] = ()
 
 
@@ -152,7 +166,7 @@ def decide(state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, 
         last=now,
         recent=(*state.recent, interval)[-_BEFORE:],
         rates=(*state.rates, interval.rate)[-_RATES:],
-        calm=state.calm + 1 if interval.wait <= _CALM else 0,
+        calm=state.calm + 1 if interval.wait <= limits.waits else 0,
     )
     for rule in (_follow_trip, _follow_path, _judge, _try):
         state, decision = rule(state, interval, limits)
@@ -167,15 +181,16 @@ def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = 
 
 
 def _moved(
-    state: RuleState, name: str, tuning: Tuning, why: str, before: tuple[Interval, ...], *, saves: bool
+    state: RuleState, name: str, tuning: Tuning, why: str, before: tuple[Interval, ...], *, most: float | None = None
 ) -> tuple[RuleState, Decision]:
-    """Try a setting; it is compared with these intervals."""
+    """Try a setting; it is compared with these intervals. With `most` it is to save work."""
     move = Move(
         name=name,
         before=state.tuning,
         rate=statistics.median(each.rate for each in before),
         cost=_cost(before),
-        saves=saves,
+        saves=most is not None,
+        most=_SAVING if most is None else most,
     )
     return _changed(state, tuning, f"{why}: {name}", move)
 
@@ -194,7 +209,7 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return msgspec.structs.replace(state, lanes_trip_ns=trip_ns), None
     if max(trip_ns, known_ns) < _LANES_FACTOR * min(trip_ns, known_ns):
         return state, None
-    if trip_ns > known_ns and interval.wait <= _WAITS:
+    if trip_ns > known_ns and interval.wait <= limits.too_long:
         return state, None  # no more is needed
     before, lanes = _lanes(known_ns, limits), _lanes(trip_ns, limits)
     state = msgspec.structs.replace(state, lanes_trip_ns=trip_ns)
@@ -202,7 +217,7 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return state, None
     told = f"the round trip went from {known_ns / 1e6:.3g} to {trip_ns / 1e6:.3g} ms"
     tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
-    return _moved(state, f"{lanes} lanes", tuning, told, (interval,), saves=trip_ns < known_ns)
+    return _moved(state, f"{lanes} lanes", tuning, told, (interval,), most=_FAVOURED if trip_ns < known_ns else None)
 
 
 def _lanes(trip_ns: int, limits: Limits) -> int:
@@ -223,26 +238,26 @@ def _follow_path(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return msgspec.structs.replace(state, low_ns=None), None
     if state.low_ns is None:
         return msgspec.structs.replace(state, low_ns=now_ns), None
-    if now_ns - state.low_ns < _FALLS_NS or interval.wait > _CALM or state.move is not None:
+    if now_ns - state.low_ns < _FALLS_NS or interval.wait > limits.waits or state.move is not None:
         return state, None
     return _changed(state, msgspec.structs.replace(state.tuning, window_bytes=wanted), told)
 
 
-def _judge(state: RuleState, interval: Interval, _: Limits) -> tuple[RuleState, Decision | None]:
+def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
     """End a trial, if enough was seen of it."""
     move = state.move
     if move is None:
         return state, None
     move = msgspec.structs.replace(move, seen=(*move.seen, interval))
     state = msgspec.structs.replace(state, move=move)
-    if move.saves and interval.wait > _CALM:
+    if move.saves and interval.wait > limits.too_long:
         return _undone(state, move, f"the user waits for {interval.wait:.1%} of the time")
     seen = move.seen[1:]
     if len(seen) < _AFTER:
         return state, None
     if move.saves:
         cost = _cost(seen)
-        if cost is not None and move.cost is not None and cost > move.cost * _COST:
+        if cost is not None and move.cost is not None and cost > move.cost * move.most:
             return _undone(state, move, f"a GB takes {cost:.2f} processor seconds in place of {move.cost:.2f}")
         return _kept(state), None
     rate = statistics.median(each.rate for each in seen)
@@ -276,9 +291,12 @@ def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleStat
     wait = statistics.median(each.wait for each in state.recent)
     saves = state.calm >= _CALM_INTERVALS
     if saves:
-        proposed = _saving(state.tuning, limits)
-        why = "the user never waits: less work by larger bursts"
-    elif wait > _WAITS:
+        proposed = _saving(state, limits)
+        why = "the user never waits: less work"
+    elif wait > limits.too_long and state.tuning.credit_parts < _USUAL_PARTS:
+        tuning = msgspec.structs.replace(state.tuning, credit_parts=_USUAL_PARTS)
+        return _changed(state, tuning, f"the user waits for {wait:.0%} of the time: credit in {_USUAL_PARTS} parts")
+    elif wait > limits.too_long:
         proposed = _gaining(state.tuning, interval.blame, state, limits)
         why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
     else:
@@ -288,24 +306,34 @@ def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleStat
         until_ns, _ = state.bans.get(name, (0, 0))
         if tuning == state.tuning or now_ns < until_ns:
             continue
-        return _moved(state, name, tuning, why, state.recent, saves=saves)
+        most = None if not saves else _FAVOURED if tuning.credit_parts < state.tuning.credit_parts else _SAVING
+        return _moved(state, name, tuning, why, state.recent, most=most)
     return state, None
 
 
-def _saving(tuning: Tuning, limits: Limits) -> dict[str, Tuning]:
+def _saving(state: RuleState, limits: Limits) -> dict[str, Tuning]:
+    """Return what may cost less, the surest first."""
+    tuning = state.tuning
     parts = max(tuning.credit_parts // 2, limits.least_parts)
-    return {f"credit in {parts} parts": msgspec.structs.replace(tuning, credit_parts=parts)}
+    found = {f"credit in {parts} parts": msgspec.structs.replace(tuning, credit_parts=parts)}
+    if limits.governs:
+        up = tuning.lanes or _lanes_up(state)
+        larger, lanes = min(2 * (tuning.message_bytes or 4 << 20), 8 << 20), max(up // 2, 1)
+        found[f"messages of {larger >> 20} MiB"] = msgspec.structs.replace(tuning, message_bytes=larger)
+        found[f"{lanes} lanes"] = msgspec.structs.replace(tuning, lanes=lanes)
+    return found
+
+
+def _lanes_up(state: RuleState) -> int:
+    return state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
 
 
 def _gaining(tuning: Tuning, blame: str, state: RuleState, limits: Limits) -> dict[str, Tuning]:
     """Return what may bring more, what fits the blame first."""
     found: dict[str, Tuning] = {}
-    parts = min(2 * tuning.credit_parts, 16)
     window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
-    up = state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
-    lanes = min(2 * max(tuning.lanes or up, 1), _MOST_TRIED_LANES)
+    lanes = min(2 * max(tuning.lanes or _lanes_up(state), 1), _MOST_TRIED_LANES)
     if blame in ("window", ""):
-        found[f"credit in {parts} parts"] = msgspec.structs.replace(tuning, credit_parts=parts)
         found[f"a window of {window >> 20} MiB"] = msgspec.structs.replace(tuning, window_bytes=window)
     if blame in ("network", "") and limits.lanes and state.trip_ns >= 1_000_000:
         found[f"{lanes} lanes"] = msgspec.structs.replace(tuning, lanes=lanes)

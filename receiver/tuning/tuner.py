@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from emlio.receiver.tuning.choice import Rule
 from emlio.receiver.tuning.log import TuningLog
 from emlio.receiver.tuning.rule import Limits, RuleState, decide
 from emlio.receiver.tuning.snapshot import Snapshot
@@ -23,10 +24,13 @@ _EVERY_NS: Final = 500_000_000
 class Tuner:
     """The tuner of one loader."""
 
-    def __init__(self, tuning: Tuning, look: Callable[[], Snapshot], log: TuningLog | None = None) -> None:
+    def __init__(
+        self, tuning: Tuning, look: Callable[[], Snapshot], log: TuningLog | None = None, rule: Rule = decide
+    ) -> None:
         """Begin with these settings; `look` returns what the loader sees now."""
         self._state = RuleState(tuning=tuning)
         self._look = look
+        self._rule = rule
         self._log = log
         self._due_ns: int | None = None
         self._looked_ns = -_EVERY_NS
@@ -50,7 +54,7 @@ class Tuner:
         ):
             self._due_ns = None  # until something happens
         before = self._state
-        self._state, decision = decide(before, seen, limits)
+        self._state, decision = self._rule(before, seen, limits)
         try:
             if self._log is not None:
                 self._log.add(before, limits, seen, decision)

@@ -11,6 +11,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.receiver.tuning.log import read_log, replayed
+from emlio.receiver.tuning.rule import RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
@@ -45,6 +46,11 @@ def _loader(daemon: Daemon, **options: Any) -> EmlioLoader:
     )
 
 
+def _still(state: RuleState, *_: object) -> tuple[RuleState, None]:
+    """A rule that leaves everything as the test sets it."""
+    return state, None
+
+
 def _ids(loader: EmlioLoader, batches: int | None = None) -> Iterator[list[int]]:
     for number, batch in enumerate(loader):
         yield batch["__id__"].tolist()
@@ -74,7 +80,7 @@ def test_lanes_come_and_go_while_records_come_in_the_same_order(daemon: Daemon) 
                 taken.append((epoch, ids))
                 yield
 
-    with _loader(daemon) as loader:
+    with _loader(daemon, tune=_still) as loader:
         batches = epochs(loader)
         for lanes in (3, 1, 4, 2, 1):
             loader._shell.engine.tune(Tuning(window_bytes=2 * _MIB, lanes=lanes))
@@ -90,7 +96,7 @@ def test_lanes_come_and_go_while_records_come_in_the_same_order(daemon: Daemon) 
 
 
 def test_a_daemon_with_a_number_of_its_own_keeps_it(folder: Path) -> None:
-    with _daemon(folder, lanes=2) as daemon, _loader(daemon) as loader:
+    with _daemon(folder, lanes=2) as daemon, _loader(daemon, tune=_still) as loader:
         batches = (ids for _ in range(1000) for ids in _ids(loader))
         loader._shell.engine.tune(Tuning(window_bytes=2 * _MIB, lanes=5))
         next(batches)
@@ -103,7 +109,7 @@ def test_a_daemon_with_a_number_of_its_own_keeps_it(folder: Path) -> None:
 
 def test_the_size_of_messages_changes_within_a_stream(daemon: Daemon) -> None:
     sizes: list[int] = []
-    with _loader(daemon) as loader:
+    with _loader(daemon, tune=_still) as loader:
         accept = loader._shell.engine._machine.intake.accept
 
         def seen(stream: int, message: Any, **options: Any) -> Any:
@@ -126,7 +132,7 @@ def test_the_size_of_messages_changes_within_a_stream(daemon: Daemon) -> None:
 
 
 def test_a_smaller_window_holds_less_and_ends_in_no_wait(daemon: Daemon) -> None:
-    with _loader(daemon) as loader:
+    with _loader(daemon, tune=_still) as loader:
         batches = (ids for _ in range(1000) for ids in _ids(loader))
         next(batches)
         intake = loader._shell.engine._machine.intake

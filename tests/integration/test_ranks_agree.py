@@ -56,6 +56,7 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "device": [{"device": "cpu"}],
     "in_order": [{"in_order": False}],
     "prefetch": [{"prefetch": "2MiB"}],
+    "tune": [{"tune": "off"}],
     "epochs": [{"epochs": 2}],
     "recovery": [{"recovery": Recovery(timeout="9s", on_error="skip")}],
     "security": [{"security": Security()}],

@@ -279,6 +279,7 @@ def test_the_public_names_are_these() -> None:
         "EmlioLoader",
         "Fraction",
         "Ids",
+        "Joules",
         "Mixture",
         "Recovery",
         "Security",

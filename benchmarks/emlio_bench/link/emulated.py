@@ -14,7 +14,7 @@ import msgspec
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.contract import ENTER, Held, Link, LinkCounts, LinkEnd, LinkKind, LinkSpec
 from emlio_bench.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
-from emlio_bench.link.holder import LinkOrder, Started
+from emlio_bench.link.holder import Changed, LinkOrder, Started
 from emlio_bench.link.native.build import NotCompiledError, load_library
 from emlio_bench.processes.child import Child
 
@@ -52,7 +52,7 @@ class EmulatedLink(Link):
         order = msgspec.json.encode(LinkOrder(spec=spec, kind=kind, place=place, training=shared)).decode()
         self._ending = ExitStack()
         self._child = self._ending.enter_context(
-            Child("the link", [sys.executable, "-m", "emlio_bench.link.holder", order])
+            Child("the link", [sys.executable, "-m", "emlio_bench.link.holder", order], talks=True)
         )
         try:
             started = self._child.hear(Started, _ANSWER_S)
@@ -78,6 +78,13 @@ class EmulatedLink(Link):
     def pid(self) -> int:
         """The process that holds it."""
         return self._child.pid
+
+    def change(self, spec: LinkSpec) -> None:
+        """Be another link from now on, at the same ends. What is on its way arrives as before."""
+        if not self._child.running:
+            raise TransportError("a link must be up to be changed, this one has ended")
+        self._child.ask(spec, Changed, _ANSWER_S)
+        self.spec = spec
 
     def counts(self) -> LinkCounts:
         """Return what it has carried."""

@@ -1,7 +1,7 @@
 """The process that holds a link: it makes the ends, carries packets or lets the kernel do so, and answers.
 
-SIGUSR1 asks for counts, SIGUSR2 for what is held, SIGTERM ends it. If its owner has gone, it kills
-all programs at the ends.
+SIGUSR1 asks for counts, SIGUSR2 for what is held, SIGTERM ends it; a line of its input changes the
+link. If its owner has gone, it kills all programs at the ends.
 """
 
 import contextlib
@@ -38,7 +38,17 @@ from emlio_bench.link.netem import netem_words, read_line_counts
 from emlio_bench.link.own_time import OwnTimeProbe, bound_datagrams, own_time_ns, trial_rtt_ns
 from emlio_bench.processes.child import say
 
-__all__ = ["SAID_FD", "LinkOrder", "Started", "be_prompt", "end_inhabitants", "hear_signals", "inhabitants", "main"]
+__all__ = [
+    "SAID_FD",
+    "Changed",
+    "LinkOrder",
+    "Started",
+    "be_prompt",
+    "end_inhabitants",
+    "hear_signals",
+    "inhabitants",
+    "main",
+]
 
 _MOST_LOOKS = 100
 _END_S = 1.0
@@ -140,6 +150,7 @@ def _leave_it_to_the_descriptor(number: int, frame: FrameType | None) -> None:
     """Do nothing. Without a handler, the default action would end the process."""
 
 
+_INPUT_FD: Final = 0
 _ANSWER_S: Final = 10.0
 
 
@@ -171,11 +182,20 @@ class Started:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """Its answer when the link has changed."""
+
+
 class _Way(Protocol):
     """The way in which packets are carried: forward.c, or the kernel."""
 
     def forward(self, others: Sequence[int]) -> list[int]:
         """Carry packets until one of these descriptors is ready; return those that are."""
+        ...
+
+    def change(self, spec: LinkSpec) -> None:
+        """Carry packets so from now on."""
         ...
 
     def counts(self) -> LinkCounts:
@@ -212,6 +232,12 @@ class _Netem:
 
     def forward(self, others: Sequence[int]) -> list[int]:
         return select.select(others, [], [])[0]
+
+    def change(self, spec: LinkSpec) -> None:
+        for namespace, device in zip(self._namespaces, (STORAGE_DEVICE, self._far), strict=True):
+            enter_namespace(namespace)
+            _run("tc", "qdisc", "change", "dev", device, "root", *netem_words(spec))
+        self._stay_at_storage()
 
     def counts(self) -> LinkCounts:
         # The device at one end sends the packets that lead to the other end.
@@ -275,13 +301,27 @@ def _serve(way: _Way, signals: int) -> bool:
     """Carry packets and answer; return whether the end was ordered, False if the owner has gone."""
     answers: dict[int, Callable[[], object]] = {signal.SIGUSR1: way.counts, signal.SIGUSR2: way.held}
     # For select, the write end of a pipe becomes readable when the pipe has no reader any more.
-    while SAID_FD not in way.forward((signals, SAID_FD)):
+    watched = [signals, SAID_FD, _INPUT_FD]
+    while SAID_FD not in (ready := way.forward(watched)):
+        if _INPUT_FD in ready and not _change(way):
+            watched.remove(_INPUT_FD)
+        if signals not in ready:
+            continue
         told = os.read(signals, 64)
         if signal.SIGTERM in told:
             return True
         for number in told:
             say(answers[number]())
     return False
+
+
+def _change(way: _Way) -> bool:
+    """Change the link as the input says; return False at its end."""
+    told = os.read(_INPUT_FD, 4096)  # shorter than that, and written at once
+    if told:
+        way.change(msgspec.json.decode(told, type=LinkSpec))
+        say(Changed())
+    return bool(told)
 
 
 def main(orders: str) -> None:

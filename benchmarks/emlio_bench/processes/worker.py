@@ -33,6 +33,7 @@ ROLES = {
     "paper-receive": ("emlio_bench.subjects.paper", "receive"),
     "paper-send": ("emlio_bench.subjects.paper", "send"),
     "recovery-read": ("emlio_bench.recovery.rank", "read_on"),
+    "tune-rank": ("emlio_bench.tuning.rank", "read"),
     "cost-daemons": ("emlio_bench.costs.daemons", "read_on"),
 }
 

@@ -87,7 +87,7 @@ class Seat:
         """What its next process is told."""
         return {
             **told,
-            "tunes": (told["options"]["seed"] + self.rank) % 2 == 1,
+            "tunes": (told.get("options", {}).get("seed", 0) + self.rank) % 2 == 1,
             "rank": self.rank,
             "world_size": self._life.world_size,
             "state": self.state,

@@ -184,3 +184,17 @@ def test_a_link_is_measured_and_judged() -> None:
     assert report.measured.pings == 9
     assert 10 * MS - link.own_ns <= report.measured.low
     assert [load.streams for load in report.loads] == ([2] if find_iperf() else [])
+
+
+def test_a_link_changes_while_it_is_up_and_keeps_what_is_on_its_way() -> None:
+    with EmulatedLink(LinkSpec(rtt_ns=5 * MS)) as link:
+        for rtt_ms in (40, 10):
+            link.change(LinkSpec(rtt_ns=rtt_ms * MS))
+            assert link.spec.rtt_ns == rtt_ms * MS
+            assert rtt_ms * MS * 0.9 < measure_rtt_ns(link, 5) < rtt_ms * MS + 8 * MS
+        link.change(LinkSpec(rtt_ns=MS, rate_bytes_per_s=10_000_000))
+        data = os.urandom(4_000_000)
+        digest, took_s = send_over(link, data)
+        assert digest == hashlib.sha256(data).hexdigest()
+        assert took_s > 0.35
+        assert link.counts().to_training.packets > 0

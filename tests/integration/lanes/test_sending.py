@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.reading.stream import Outgoing, Stream
+from emlio.daemon.reading.stream import Outgoing, Stream, StreamLimits
 from emlio.wire.credit import Credit
 from emlio_testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, open_streams
 from emlio_testing.processes import settles
@@ -152,7 +152,7 @@ def test_payloads_that_come_apart_follow_their_headers(stage: Stage, folder: Pat
             feed=stream._feed,
             pool=stream._pool,
             memory=stream._memory,
-            limit_bytes=30 * HELD,
+            limits=StreamLimits(ready_bytes=30 * HELD),
             label="session 7",
         )
         with reading(stage, apart):
@@ -197,7 +197,13 @@ class _Unsendable(Stream):
 def test_a_defect_in_one_stream_ends_that_stream_only(stage: Stage, folder: Path) -> None:
     with open_streams(folder) as (good,), reading(stage, good):
         broken = _Unsendable(
-            session=9, stream=1, feed=good._feed, pool=good._pool, memory=good._memory, limit_bytes=0, label="session 9"
+            session=9,
+            stream=1,
+            feed=good._feed,
+            pool=good._pool,
+            memory=good._memory,
+            limits=StreamLimits(ready_bytes=0),
+            label="session 9",
         )
         first, second = stage.expect(1), stage.expect(2)
         stage.attach(broken, first, 1)

@@ -18,7 +18,7 @@ COMPILER_VARIABLE: Final = "EMLIO_BENCH_CC"
 
 _SOURCE: Final = Path(__file__).with_name("forward.c")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
-_ABI: Final = 1
+_ABI: Final = 2
 _COMPILE_S: Final = 60.0
 _SAID_CHARACTERS: Final = 300
 

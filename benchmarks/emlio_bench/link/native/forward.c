@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORWARD_ABI 1
+#define FORWARD_ABI 2
 
 enum {
     OFFLOAD_BYTES = 10, /* struct virtio_net_hdr */
@@ -296,6 +296,15 @@ struct line *line_open(int source, int target, int64_t delay_ns, int64_t rate, i
     line->rate = rate;
     line->most_bytes = most_bytes;
     return line;
+}
+
+/* Carry packets with another delay and rate from now on. Those that are held keep their time and their order. */
+void line_change(struct line *line, int64_t delay_ns, int64_t rate, int64_t most_bytes)
+{
+    line->delay_ns = delay_ns;
+    line->rate = rate;
+    line->most_bytes = most_bytes;
+    line->free_ns = 0;
 }
 
 void line_close(struct line *line)

@@ -36,6 +36,11 @@ class _CompiledLine:
             raise MemoryError("a line needs memory")
         weakref.finalize(self, library.line_close, self.pointer)
 
+    def change(self, spec: LinkSpec, own_ns: int) -> None:
+        self._library.line_change(
+            self.pointer, max(spec.delay_ns - own_ns // 2, 0), spec.rate_bytes_per_s or 0, spec.held_bytes
+        )
+
     def counts(self) -> LineCounts:
         found = _Counts()
         self._library.line_counts(self.pointer, ctypes.byref(found))
@@ -73,6 +78,7 @@ class CompiledWay:
         """
         _declare(library)
         self._library = library
+        self._own_ns = own_ns
         self._to_training = _CompiledLine(library, storage, training, spec, own_ns)
         self._to_storage = _CompiledLine(library, training, storage, spec, own_ns)
 
@@ -83,6 +89,11 @@ class CompiledWay:
         if told < 0:
             raise TransportError(f"a link needs its devices and at most 8 other descriptors, got {list(others)}")
         return [descriptor for place, descriptor in enumerate(others) if told >> place & 1]
+
+    def change(self, spec: LinkSpec) -> None:
+        """See `Way`."""
+        for line in (self._to_training, self._to_storage):
+            line.change(spec, self._own_ns)
 
     def counts(self) -> LinkCounts:
         """See `Way`."""
@@ -99,6 +110,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name, result, arguments in (
         ("line_open", line, (ctypes.c_int, ctypes.c_int, number, number, number)),
         ("line_close", None, (line,)),
+        ("line_change", None, (line, number, number, number)),
         ("line_counts", None, (line, ctypes.POINTER(_Counts))),
         ("line_gauge", number, (line,)),
         ("line_take_stretches", None, (line, ctypes.POINTER(_Stretch), number)),

@@ -212,3 +212,22 @@ def test_a_daemon_that_was_started_again_costs_nothing_that_is_known() -> None:
     assert Interval.between(before, now).cost is None
     told = msgspec.structs.replace(before, storage_cpu_ns=0)
     assert Interval.between(told, now).cost == pytest.approx(1.5)
+
+
+def test_a_governor_keeps_what_costs_less_and_undoes_the_rest() -> None:
+    path = Path(user=2e8, opened=8, limits=msgspec.structs.replace(LIMITS, governs=True, waits=0.02))
+    path.run(120)
+    assert path.state.tuning.credit_parts == 2
+    assert path.state.tuning.lanes == 0
+    assert any(told.startswith("back from messages of 8 MiB") for told in path.told)
+    assert any(told.startswith("back from 4 lanes") for told in path.told)
+
+
+def test_parts_are_small_again_as_soon_as_the_user_waits() -> None:
+    path = Path(user=2e8)
+    path.run(60)
+    assert path.state.tuning.credit_parts == 2
+    path.user = 1e12
+    for _ in range(4):
+        path.step()
+    assert path.state.tuning.credit_parts == 16

@@ -8,7 +8,7 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.receiver.tuning import log
-from emlio.receiver.tuning.choice import TuneChoice
+from emlio.receiver.tuning.choice import Joules, TuneChoice
 from emlio.receiver.tuning.log import TuningLog, read_log, replayed
 from emlio.receiver.tuning.rule import Limits, RuleState, decide
 from emlio.receiver.tuning.snapshot import Snapshot
@@ -160,3 +160,12 @@ def test_a_state_survives_json() -> None:
     for _ in range(20):
         state, _ = decide(state, looks(), LIMITS)
     assert msgspec.json.decode(msgspec.json.encode(state), type=RuleState) == state
+
+
+def test_a_governor_is_told_how_much_the_user_may_wait() -> None:
+    assert TuneChoice.parse(Joules()) == TuneChoice(way="joules", waits=pytest.approx(0.02))  # type: ignore[arg-type]
+    assert TuneChoice.parse(Joules(1)).waits == 0
+    wrong: list[Any] = [0.49, 1.01, True, "0.98", None, float("nan")]
+    for value in wrong:
+        with pytest.raises(ConfigError, match=r"utilisation must be a number in \[0.5, 1\], got "):
+            Joules(value)

@@ -1,0 +1,224 @@
+"""The report of `emlio-bench tune`: regrets against the best of a grid, and how soon a change is made good."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from emlio.receiver.tuning.tuning import Tuning
+from emlio_bench.harness.plot import INK, blank_figure, colour, dress, stamp
+from emlio_bench.harness.report import Part, Table, result_parts
+from emlio_bench.harness.results import Figure, Results, Run, figure
+from emlio_bench.tuning.contenders import AUTO
+from emlio_bench.tuning.places import CHANGING, LENGTH_S, STATIC
+from emlio_bench.tuning.rank import Sample
+
+__all__ = ["GRID_SUBJECT", "draw_tune", "rates_of", "regrets", "setting_words", "tune_figures", "tune_parts"]
+
+GRID_SUBJECT: Final = "grid"
+_BEST: Final = "best single setting"
+_STEP_S: Final = 0.5
+_NEAR: Final = 0.95
+_MEAN: Final = 0.03
+_WORST: Final = 0.08
+_SINGLE: Final = 0.98
+_READING: Final = (
+    "The oracle is what the best setting of the grid brings, by the median over rounds, in the same environment; regret is what "
+    "is missing to it. 'best single setting' is the one of the grid with the least mean regret over all environments that stay "
+    "as they are. Runs begin two seconds after the loader was made, so what a contender must learn first counts."
+)
+
+
+def setting_words(tuning: Tuning) -> str:
+    """Return a setting in words."""
+    message = f"{tuning.message_bytes / (1 << 20):g} MiB" if tuning.message_bytes else "usual"
+    lanes = str(tuning.lanes or "usual")
+    return f"window {tuning.window_bytes >> 20} MiB, lanes {lanes}, messages {message}, parts {tuning.credit_parts}"
+
+
+def rates_of(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
+    """Return the rate in each half second of a run."""
+    found: list[float] = []
+    times: list[float] = []
+    begin = samples[0]
+    for one in samples[1:]:
+        if one.at_s - begin.at_s >= _STEP_S:
+            found.append((one.size_bytes - begin.size_bytes) / (one.at_s - begin.at_s))
+            times.append(one.at_s)
+            begin = one
+    return {"time, s": tuple(times), "bytes/s": tuple(found)}
+
+
+def _grids(runs: Iterable[Run]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the median rate of each setting, by environment and stage."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for run in runs:
+        if run.subject == GRID_SUBJECT and run.failure is None:
+            rates = found.setdefault((run.scenario, run.setting), {})
+            for name, value in run.values.items():
+                if not name.startswith("cost"):
+                    rates.setdefault(name, []).append(value.value)
+    return {key: {name: statistics.median(values) for name, values in rates.items()} for key, rates in found.items()}
+
+
+def regrets(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Return the regret of each contender in each environment that stays as it is, by the median over rounds."""
+    grids = {place: rates for (place, _), rates in _grids(runs).items() if place in STATIC}
+    oracle = {place: max(rates.values()) for place, rates in grids.items()}
+    found: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(run.subject for run in runs if run.subject != GRID_SUBJECT):
+        for place, best in oracle.items():
+            rates = [
+                run.value("bytes/s")
+                for run in runs
+                if (run.scenario, run.subject) == (place, name) and run.failure is None
+            ]
+            if rates:
+                found.setdefault(name, {})[place] = 1 - statistics.median(rates) / best
+    first: dict[str, float] = next(iter(grids.values()), {})
+    common = [name for name in first if all(name in rates for rates in grids.values())]
+    if common:
+        by_setting = {
+            setting: {place: 1 - rates[setting] / oracle[place] for place, rates in grids.items()} for setting in common
+        }
+        best = min(common, key=lambda setting: statistics.mean(by_setting[setting].values()))
+        found[f"{_BEST}: {best}"] = by_setting[best]
+    return found
+
+
+def _reached(runs: Sequence[Run]) -> dict[tuple[str, str], list[float]]:
+    """Return how long after each change a contender had 95 % of the oracle, by contender and change, for each round."""
+    grids = _grids(runs)
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        if run.scenario not in CHANGING or run.subject == GRID_SUBJECT or run.failure is not None:
+            continue
+        stages = len(CHANGING[run.scenario].stages)
+        times, rates = run.series["time, s"], run.series["bytes/s"]
+        length_s = times[-1] / stages
+        for stage in range(1, stages):
+            oracle = max(grids.get((run.scenario, str(stage)), {"": 0.0}).values())
+            begin_s = stage * length_s
+            after = [
+                (at_s, rate) for at_s, rate in zip(times, rates, strict=True) if begin_s < at_s <= begin_s + length_s
+            ]
+            # Two halves of a second in a row, so that a burst of what was held is not taken for it.
+            good = [
+                first[0] - begin_s for first, second in pairwise(after) if min(first[1], second[1]) >= _NEAR * oracle
+            ]
+            key = run.subject, f"{run.scenario}, change {stage}"
+            found.setdefault(key, []).append(good[0] if good else length_s)
+    return found
+
+
+def tune_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
+    """Return the figures, with bounds for the loader's own rule."""
+    found: list[Figure] = []
+    missing = regrets(runs)
+    single = next((places for name, places in missing.items() if name.startswith(_BEST)), dict[str, float]())
+    for name, places in missing.items():
+        ours = bounded and name == AUTO
+        found.append(
+            figure(f"mean regret, {name}", "", [statistics.mean(places.values())], at_most=_MEAN if ours else None)
+        )
+        found.append(figure(f"worst regret, {name}", "", [max(places.values())], at_most=_WORST if ours else None))
+        if name == AUTO and single:
+            ratios = [(1 - places[place]) / (1 - single[place]) for place in places]
+            found.append(
+                figure(
+                    "rate / that of the best single setting",
+                    "",
+                    ratios,
+                    at_least=_SINGLE if bounded else None,
+                    every=True,
+                )
+            )
+    for (name, change), times in _reached(runs).items():
+        if name == AUTO:
+            found.append(figure(f"95 % of the oracle after {change}", "s", times, at_most=3.0 if bounded else None))
+    failed = [run for run in runs if run.failure is not None]
+    found.append(figure("runs that failed", "", [len(failed)], at_most=0))
+    return found
+
+
+def tune_parts(results: Results) -> tuple[Part, ...]:
+    """Return the report."""
+    runs = results.runs
+    missing = regrets(runs)
+    places = list(dict.fromkeys(place for of in missing.values() for place in of))
+    table = Table(
+        header=("regret", *places, "mean", "worst"),
+        rows=tuple(
+            (
+                name,
+                *(f"{of[place]:.1%}" if place in of else "" for place in places),
+                f"{statistics.mean(of.values()):.1%}",
+                f"{max(of.values()):.1%}",
+            )
+            for name, of in sorted(missing.items(), key=lambda item: statistics.mean(item[1].values()))
+        ),
+    )
+    reached = _reached(runs)
+    changes = list(dict.fromkeys(change for _, change in reached))
+    subjects = list(dict.fromkeys(name for name, _ in reached))
+    after = Table(
+        header=("seconds to 95 % of the oracle", *changes),
+        rows=tuple(
+            (name, *(f"{statistics.median(reached[name, change]):.1f}" for change in changes)) for name in subjects
+        ),
+    )
+    best = Table(
+        header=("environment", "stage", "oracle, MB/s", "best setting", "worst setting, MB/s"),
+        rows=tuple(
+            (
+                place,
+                stage,
+                f"{max(rates.values()) / 1e6:.0f}",
+                max(rates, key=lambda name: rates[name]),
+                f"{min(rates.values()) / 1e6:.0f}",
+            )
+            for (place, stage), rates in _grids(runs).items()
+        ),
+    )
+    environment, *more = result_parts(results)
+    failures = tuple(f"{run.scenario}: {run.subject}, round {run.round}: {run.failure}" for run in runs if run.failure)
+    return (
+        environment,
+        Part(text=_READING, tables=(table,) if missing else ()),
+        Part(
+            text=f"A stage lasts {LENGTH_S:g} s; one that was never made good counts as that." if reached else "",
+            tables=(after,) if reached else (),
+        ),
+        Part(tables=(best,)),
+        Part(heading="Failed", points=failures),
+        *more[:1],
+    )
+
+
+def draw_tune(results: Results) -> Any:
+    """Return the figure: rates over time where environments change; None if none does."""
+    places = [place for place in CHANGING if any(run.scenario == place and run.series for run in results.runs)]
+    if not places:
+        return None
+    figure, axes = blank_figure(8.6, 2.6 * len(places), title="Rates while the environment changes", rows=len(places))
+    for panel, place in zip(axes.flat if len(places) > 1 else [axes], places, strict=True):
+        grids = _grids(results.runs)
+        for name in dict.fromkeys(run.subject for run in results.runs):
+            of = [run for run in results.runs if (run.scenario, run.subject) == (place, name) and run.series]
+            if not of:
+                continue
+            steps = min(len(run.series["bytes/s"]) for run in of)
+            rates = [statistics.median(run.series["bytes/s"][step] for run in of) / 1e6 for step in range(steps)]
+            panel.plot(of[0].series["time, s"][:steps], rates, color=colour(name), linewidth=1.2, label=name)
+        stages = len(CHANGING[place].stages)
+        end_s = max(run.series["time, s"][-1] for run in results.runs if run.scenario == place and run.series)
+        for stage in range(stages):
+            if (place, str(stage)) in grids:
+                oracle = max(grids[place, str(stage)].values()) / 1e6
+                panel.hlines(oracle, stage * end_s / stages, (stage + 1) * end_s / stages, color=INK, linestyle=":")
+        panel.set(ylabel="MB/s", ylim=(0, None))
+        panel.set_title(place, loc="left", fontsize=9)
+        panel.legend(frameon=False, fontsize=7, ncols=5)
+        dress(panel)
+    stamp(figure, results)
+    return figure

@@ -1,0 +1,120 @@
+"""The benchmark of tuners: environments, contenders and what is made of samples, without processes."""
+
+import pytest
+
+from emlio.receiver.tuning.rule import Limits, RuleState
+from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.tuning import Tuning
+from emlio_bench.harness.results import Run, results_of
+from emlio_bench.harness.spread import Value
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, rule_of
+from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC
+from emlio_bench.tuning.rank import Sample
+from emlio_bench.tuning.report import (
+    GRID_SUBJECT,
+    draw_tune,
+    rates_of,
+    regrets,
+    setting_words,
+    tune_figures,
+    tune_parts,
+)
+
+MIB = 1 << 20
+S = 1_000_000_000
+LIMITS = Limits(least_window_bytes=128 * MIB, most_window_bytes=256 * MIB, lanes=0.4)
+
+
+def _run(place: str, subject: str, number: int = 0, **fields: object) -> Run:
+    return Run(scenario=place, subject=subject, round=number, place=0, **fields)  # type: ignore[arg-type]
+
+
+def _grid(place: str, rates: dict[str, float], number: int = 0, stage: str = "0") -> Run:
+    values = {name: Value(value=rate) for name, rate in rates.items()}
+    return _run(place, GRID_SUBJECT, number, setting=stage, values=values)
+
+
+def test_stages_of_an_environment_add_what_changes() -> None:
+    stages = CHANGING["round-trip"].stages
+    assert [(at_s, place.rtt_ns) for at_s, place in stages] == [
+        (0.0, 1_000_000),
+        (LENGTH_S, 30_000_000),
+        (2 * LENGTH_S, 10_000_000),
+    ]
+    assert all(not place.changes for _, place in stages)
+    assert all(len(place.stages) == 1 for place in STATIC.values())
+
+
+def test_settings_of_the_grid_have_different_names() -> None:
+    assert len({setting_words(tuning) for tuning in GRID}) == len(GRID)
+
+
+@pytest.mark.parametrize("name", [name for name in CONTENDERS if name != AUTO])
+def test_a_contender_sets_within_the_bounds_whatever_comes(name: str) -> None:
+    rule, state = rule_of(name), RuleState(tuning=Tuning(window_bytes=128 * MIB))
+    assert rule is not None
+    changes = 0
+    for number in range(200):
+        seen = Snapshot(
+            at_ns=number * S // 2,
+            received_bytes=number * number * 10**6,
+            wait_ns=number * S // 4,
+            round_trip_ns=(30, 90)[number // 50 % 2] * 1_000_000,
+            lanes=state.tuning.lanes or 4,
+        )
+        state, decision = rule(state, seen, LIMITS)
+        if decision is not None:
+            changes += 1
+            assert decision.tuning == state.tuning
+        assert 16 * MIB <= state.tuning.window_bytes <= 256 * MIB
+        assert state.tuning.lanes <= 32
+    assert (changes == 0) == (name == "at first")
+    assert rule_of(AUTO) is None
+
+
+def test_regret_is_what_is_missing_to_the_best_of_the_grid() -> None:
+    runs = [
+        *(_grid("lan", {"a": 100.0 + number, "b": 50.0}, number) for number in range(3)),
+        *(_grid("30ms", {"a": 80.0, "b": 100.0}, number) for number in range(3)),
+        *(
+            _run("lan", AUTO, number, values={"bytes/s": Value(value=rate)})
+            for number, rate in enumerate((90, 95, 101))
+        ),
+        _run("30ms", AUTO, values={"bytes/s": Value(value=100.0)}),
+        _run("30ms", AUTO, 1, failure="it failed"),
+    ]
+    found = regrets(runs)
+    assert found[AUTO]["lan"] == pytest.approx(1 - 95 / 101)
+    assert found[AUTO]["30ms"] == 0
+    assert found["best single setting: a"] == pytest.approx({"lan": 0.0, "30ms": 0.2})
+    figures = {one.name: one for one in tune_figures(runs, bounded=True)}
+    assert figures["worst regret, auto"].at_most == 0.08
+    assert figures["rate / that of the best single setting"].values == pytest.approx((95 / 101, 1.25))
+    assert figures["runs that failed"].values == (1,)
+
+
+def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle() -> None:
+    times = tuple(0.5 * step for step in range(1, 121))
+    rates = [10.0] * 120
+    for step in range(40, 120):  # from 20 s on
+        rates[step] = 100.0 if step in (41, *range(46, 80)) else 20.0
+    runs = [
+        _grid("round-trip", {"a": 100.0}, stage="1"),
+        _grid("round-trip", {"a": 100.0}, stage="2"),
+        _run(
+            "round-trip", AUTO, values={"bytes/s": Value(value=1.0)}, series={"time, s": times, "bytes/s": tuple(rates)}
+        ),
+    ]
+    figures = {one.name: one.values for one in tune_figures(runs, bounded=True)}
+    assert figures["95 % of the oracle after round-trip, change 1"] == (3.5,)
+    assert figures["95 % of the oracle after round-trip, change 2"] == (20.0,)
+    results = results_of("tune", {}, tune_figures(runs, bounded=True), runs)
+    assert any("20.0" in table.text() for part in tune_parts(results) for table in part.tables)
+    assert draw_tune(results) is not None
+
+
+def test_rates_are_of_half_seconds() -> None:
+    samples = [Sample(step / 10, step * 10, 0.0, 0.0, 0.0) for step in range(21)]
+    found = rates_of(samples)
+    assert found["bytes/s"] == pytest.approx((100.0, 100.0, 100.0, 100.0))
+    assert found["time, s"] == pytest.approx((0.5, 1.0, 1.5, 2.0))
