@@ -251,6 +251,8 @@ class Streams:
             ),
         )
         self.sender.attach(stream, group, lanes=lanes, credit=order.credit)
+        if tuning.lanes:
+            self.sender.tune(stream, lanes)
         self.readers.add(stream)
         return stream
 

@@ -103,7 +103,7 @@ class StreamReports:
             lanes=client.lanes,
             idle=self._sender.figures(client.group).idle,
             cpu_ns=time.process_time_ns(),
-            sent_bytes=sum(totals.sent_bytes for totals in self._sender.dataset_totals().values()),
+            sent_bytes=self._sender.sent_bytes,
         )
 
     def all_settled(self, clients: Iterable[Client]) -> bool:

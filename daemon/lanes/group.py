@@ -167,7 +167,6 @@ class LaneGroup:
         lane = Lane(number, lane_name(self._secret, number), self._limit_bytes, now_ns)
         self._lanes[number] = lane
         self._awaited += 1
-        self._retire()
         return lane
 
     def surplus(self) -> Lane | None:
@@ -180,6 +179,7 @@ class LaneGroup:
             lane.becomes(LaneState.UP)
             self._awaited -= 1
             self._up = None
+            self._retire()
 
     def lost(self, lane: Lane) -> None:
         """Note that the lane is gone."""
@@ -197,11 +197,17 @@ class LaneGroup:
         return self._retire()
 
     def _retire(self) -> bool:
-        surplus = sorted((lane for lane in self._lanes.values() if not lane.retired), key=_number)[: -self._most]
+        """Retire the lanes that are older than so many others that are up: one that is awaited may never come up."""
+        up = self._in_use(self._most)
+        surplus = (
+            [lane for lane in self._lanes.values() if not lane.retired and lane.number < up[0].number] if up else []
+        )
+        if len(up) < self._most or not surplus:
+            return False
         for lane in surplus:
             lane.retired = True
         self._up = None
-        return bool(surplus)
+        return True
 
     def idle(self) -> tuple[int, ...]:
         """Return the numbers of the retired lanes on which nothing is under way; may be called by any thread."""

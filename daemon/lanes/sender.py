@@ -72,6 +72,9 @@ class LaneSender:
     """Owns the socket and its thread.
 
     Methods may be called by any thread. A session is registered before its lanes are expected.
+
+    Attributes:
+        sent_bytes: the bytes that were given to lanes.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class LaneSender:
             on_lane_ended: called, with the session's group, for each admitted lane whose connection
                 has ended. The thread calls all three.
         """
+        self.sent_bytes = 0
         self._socket = socket
         self._on_failure = on_failure
         self._timers = Timers()
@@ -103,9 +107,8 @@ class LaneSender:
         self._former: dict[str, StreamTotals] = {}  # of streams that ended, by the name of their dataset
         self._counting = Lock()  # a stream that ends must be counted once, here or there
         self._ready: JobTurns[tuple[Outlet, LaneSession]] = JobTurns(_LEAST_BYTES)
-        self._stuck: dict[
-            Lane, tuple[memoryview | bytes, ...]
-        ] = {}  # full lanes, and the frames of a message still to be sent
+        # Full lanes, and the frames of a message still to be sent.
+        self._stuck: dict[Lane, tuple[memoryview | bytes, ...]] = {}
         # The time from which attempts are allowed again, given the cost of failed ones.
         self._tries_free_ns = 0
         self._waker = Waker()
@@ -320,7 +323,6 @@ class LaneSender:
 
     def _tune(self, stream: Stream, lanes: int) -> None:
         if (known := self._outlets.get(stream)) is not None:
-            known[0].lanes = lanes
             self._table.narrow(known[1], lanes)
             self._wake(known[1])
 
@@ -356,7 +358,9 @@ class LaneSender:
         try:
             outlet.now(now_ns)
             outlet.waits = self._send_some(outlet, session, now_ns)
-            self._ready.gave(outlet.stream.job, outlet.totals.sent_bytes - before_bytes)
+            gave_bytes = outlet.totals.sent_bytes - before_bytes
+            self._ready.gave(outlet.stream.job, gave_bytes)
+            self.sent_bytes += gave_bytes
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
             facts = {"session": outlet.stream.session, "dataset": outlet.stream.name}
             _LOG.exception("%s: sending failed", outlet.stream.label, extra=facts)

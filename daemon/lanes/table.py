@@ -149,7 +149,9 @@ class LaneTable:
         return session
 
     def narrow(self, session: LaneSession, lanes: int) -> None:
-        """Retire lanes. See `LaneGroup.narrow`."""
+        """Have the stream use so many lanes, and retire the others. See `LaneGroup.narrow`."""
+        if session.outlet is not None:
+            session.outlet.lanes = lanes
         if session.group.narrow(lanes):
             self._sift_later(session, time.monotonic_ns())
 

@@ -25,8 +25,17 @@ from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 __all__ = ["LoaderTuning"]
 
 _FOLDER: Final = "EMLIO_TUNE_LOG"
+_ASK_EVERY_NS: Final = 500_000_000
+_RANKS: Final = 64
+"""Daemons are asked so often in a job of so many ranks, and more rarely in a larger one: a daemon may serve all of them."""
+
 _WAITS: Final = 0.005
 """Up to this share of the time a user counts as one that never waits."""
+
+_PARTS: Final = 4
+_GOVERNED_PARTS: Final = 2
+"""The fewest parts in which credit is given: at the worst moment so much of the window is empty, which is missing when a
+daemon stands still."""
 
 
 class LoaderTuning:
@@ -54,6 +63,9 @@ class LoaderTuning:
         self._prefetch = prefetch
         self._tuner: Tuner | None = None
         self._looked = False
+        self._asked_ns = 0
+        self._ask_every_ns = max(_ASK_EVERY_NS, config.world_size * _ASK_EVERY_NS // _RANKS)
+        self.set(self.now)
         if config.tune.way in ("auto", "joules", "own"):
             folder, name = environment.get(_FOLDER, ""), f"tune-{config.job or 'job'}-rank{config.rank}-{os.getpid()}"
             number = 0
@@ -72,7 +84,10 @@ class LoaderTuning:
         if tuner is None or self._machine.intake.idle or not tuner.is_due(now_ns):
             return []
         tuning = tuner.turn(now_ns, self._limits())
-        asks: list[Event] = [] if hungry else [ReportsWanted(waits=False)]  # for the next look
+        asks: list[Event] = []
+        if not hungry and now_ns - self._asked_ns >= self._ask_every_ns:
+            self._asked_ns = now_ns
+            asks = [ReportsWanted(waits=False)]  # for the next look
         return asks if tuning is None else [*asks, self.set(tuning)]
 
     def set(self, tuning: Tuning) -> Tuned:
@@ -93,6 +108,8 @@ class LoaderTuning:
         return Limits(
             waits=_WAITS if waits is None else waits,
             governs=waits is not None,
+            alone=self._config.world_size == 1,
+            least_parts=_PARTS if waits is None else _GOVERNED_PARTS,
             least_window_bytes=SMALLEST_AUTO_BYTES if bound.follows_path else bound.most_bytes,
             most_window_bytes=bound.most_bytes,
             lanes=path / (max(self._senders, 1) * self._config.world_size),

@@ -6,7 +6,7 @@ A state and a snapshot give the next state and a decision, and nothing else does
    grows at once, and falls after ten seconds.
 2. The lanes follow the round trip; more come only while the user waits, and stay only if they bring more: a queue of our
    own makes round trips longer, too.
-3. While the user waits, one setting at a time is tried: the one that what daemons waited for points to. It stays if more
+3. While the user of a rank that is alone waits, one setting at a time is tried: the one that what daemons waited for points to. It stays if more
    comes by 3 %, and is not tried again for a while otherwise.
 4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which costs both
    sides less processor time. A wait, or a higher cost, ends that. A governor tries larger messages and fewer lanes as
@@ -72,14 +72,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         least_parts: the fewest parts of the window in which credit is given.
         waits: the share of the time for which the user may wait.
         governs: whether everything that may cost less is tried, not only bursts.
+        alone: whether the job has one rank. Of several that share a daemon's link one gains what others lose, so none
+            tries to: all follow the path in the same way.
     """
 
     least_window_bytes: int
     most_window_bytes: int
     lanes: float = 0.0
-    least_parts: int = 2
+    least_parts: int = 4
     waits: float = 0.005
     governs: bool = False
+    alone: bool = True
 
     @property
     def too_long(self) -> float:
@@ -217,6 +220,8 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return state, None
     told = f"the round trip went from {known_ns / 1e6:.3g} to {trip_ns / 1e6:.3g} ms"
     tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
+    if not limits.alone:
+        return _changed(state, tuning, f"{told}: {lanes} lanes")
     return _moved(state, f"{lanes} lanes", tuning, told, (interval,), most=_FAVOURED if trip_ns < known_ns else None)
 
 
@@ -296,7 +301,7 @@ def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleStat
     elif wait > limits.too_long and state.tuning.credit_parts < _USUAL_PARTS:
         tuning = msgspec.structs.replace(state.tuning, credit_parts=_USUAL_PARTS)
         return _changed(state, tuning, f"the user waits for {wait:.0%} of the time: credit in {_USUAL_PARTS} parts")
-    elif wait > limits.too_long:
+    elif wait > limits.too_long and limits.alone:
         proposed = _gaining(state.tuning, interval.blame, state, limits)
         why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
     else:

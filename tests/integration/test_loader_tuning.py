@@ -103,7 +103,7 @@ def test_a_daemon_with_a_number_of_its_own_keeps_it(folder: Path) -> None:
         _wait_for_lanes(loader, 2, batches)
         for _ in range(50):
             next(batches)
-        assert loader.stats().lanes == 2
+        _wait_for_lanes(loader, 2, batches)
         assert loader.stats().reopened_streams == 0
 
 

@@ -194,7 +194,7 @@ def test_the_oldest_lanes_are_retired_and_idle_once_all_was_read_of_them() -> No
     group.hear(second, said(read_bytes=10))
     assert group.idle() == (0, 1)
     assert not group.narrow(2), "they are retired already"
-    group.admit(4, 0)
+    group.came_up(group.admit(4, 0))
     assert [lane.number for lane in group if lane.retired] == [0, 1, 2]
 
 
@@ -210,8 +210,22 @@ def test_a_retired_lane_is_not_used_again_when_more_are_wanted() -> None:
     assert group.idle() == ()
 
 
-def test_a_lane_that_is_awaited_may_be_retired_too() -> None:
-    group = group_of(3, up=False)
+def test_no_lane_is_retired_for_one_that_is_awaited() -> None:
+    """It may never come up: another one takes messages until then."""
+    group = group_of(2)
+    awaited = [group.admit(number, 0) for number in (2, 3)]
+    assert not group.narrow(3)
+    assert {chosen(group, 3) for _ in range(4)} == {0, 1}
+    group.came_up(awaited[0])
+    assert not any(lane.retired for lane in group)
+    group.came_up(awaited[1])
+    assert [lane.number for lane in group if lane.retired] == [0]
+
+
+def test_a_lane_that_is_awaited_is_retired_when_newer_ones_are_up() -> None:
+    group = group_of(1, up=False)
+    for number in (1, 2):
+        group.came_up(group.admit(number, 0))
     group.narrow(1)
-    assert [lane.number for lane in group.awaited(3)] == [2]
-    assert group.idle() == (0, 1)
+    assert [lane.number for lane in group if lane.retired] == [0, 1]
+    assert group.awaited(3) == []

@@ -75,7 +75,7 @@ def regrets(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
             ]
             if rates:
                 found.setdefault(name, {})[place] = 1 - statistics.median(rates) / best
-    first: dict[str, float] = next(iter(grids.values()), {})
+    first: dict[str, float] = next(iter(grids.values()), dict[str, float]())
     common = [name for name in first if all(name in rates for rates in grids.values())]
     if common:
         by_setting = {

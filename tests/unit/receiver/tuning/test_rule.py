@@ -146,7 +146,7 @@ def test_what_brings_nothing_is_undone_and_tried_more_and_more_rarely() -> None:
 def test_while_nobody_waits_credit_comes_in_larger_parts_until_the_user_would_wait() -> None:
     path = Path(user=2e8)
     path.run(60)
-    assert path.state.tuning.credit_parts == 2
+    assert path.state.tuning.credit_parts == 4
     path.user = 1e12
     path.run(30)
     assert path.rate() == 1e9
@@ -215,7 +215,7 @@ def test_a_daemon_that_was_started_again_costs_nothing_that_is_known() -> None:
 
 
 def test_a_governor_keeps_what_costs_less_and_undoes_the_rest() -> None:
-    path = Path(user=2e8, opened=8, limits=msgspec.structs.replace(LIMITS, governs=True, waits=0.02))
+    path = Path(user=2e8, opened=8, limits=msgspec.structs.replace(LIMITS, governs=True, waits=0.02, least_parts=2))
     path.run(120)
     assert path.state.tuning.credit_parts == 2
     assert path.state.tuning.lanes == 0
@@ -226,8 +226,19 @@ def test_a_governor_keeps_what_costs_less_and_undoes_the_rest() -> None:
 def test_parts_are_small_again_as_soon_as_the_user_waits() -> None:
     path = Path(user=2e8)
     path.run(60)
-    assert path.state.tuning.credit_parts == 2
+    assert path.state.tuning.credit_parts == 4
     path.user = 1e12
     for _ in range(4):
         path.step()
     assert path.state.tuning.credit_parts == 16
+
+
+def test_ranks_that_share_a_link_try_nothing_and_all_follow_the_path() -> None:
+    shared = msgspec.structs.replace(LIMITS, alone=False)
+    path = Path(opened=3, limits=shared)
+    path.run(60)
+    assert path.told == []
+    path.trip_ns = 60_000_000
+    path.run(4)
+    assert path.state.tuning.lanes == 24
+    assert path.state.move is None
