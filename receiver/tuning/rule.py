@@ -6,11 +6,11 @@ A state and a snapshot give the next state and a decision, and nothing else does
    grows at once, and falls after ten seconds.
 2. The lanes follow the round trip; more come only while the user waits, and stay only if they bring more: a queue of our
    own makes round trips longer, too.
-3. While the user of a rank that is alone waits, one setting at a time is tried: the one that what daemons waited for points to. It stays if more
-   comes by 3 %, and is not tried again for a while otherwise.
-4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which costs both
-   sides less processor time. A wait, or a higher cost, ends that. A governor tries larger messages and fewer lanes as
-   well, and keeps what costs 3 % less.
+3. While the user of a rank that is alone waits, one setting at a time is tried: the one that daemons' waits point to. It
+   stays if 3 % more come, and is not tried again for a while otherwise.
+4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which
+   costs both sides less processor time. A wait, or a higher cost, ends that. A governor tries larger messages and fewer
+   lanes as well, and keeps what costs 3 % less.
 
 Covers: state, decisions, reasons. Pure. Does not cover: snapshots (emlio.receiver.tuning.snapshot), threads
 (emlio.receiver.tuning.tuner).
@@ -38,7 +38,9 @@ _ROUND_TRIPS = 4
 
 _RATES = 10
 _PATH_NS = 2_000_000_000
-"""The largest of so many rates, and the least round trip of so long a time, are those of the path."""
+_SHARED_NS = 10_000_000_000
+"""The largest of so many rates, and the least round trip of so long a time, are those of the path. Several ranks look
+further back: they try nothing, and a queue of their own must not be taken for the path."""
 
 _FALLS_NS = 10_000_000_000
 _LANES_FACTOR = 1.5
@@ -155,7 +157,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def decide(state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
     """Return the next state, and a decision if the settings change."""
     if now.round_trip_ns is not None:
-        kept = tuple(each for each in state.trips if now.at_ns - each[0] < _PATH_NS)
+        seen_ns = _PATH_NS if limits.alone else _SHARED_NS
+        kept = tuple(each for each in state.trips if now.at_ns - each[0] < seen_ns)
         state = msgspec.structs.replace(state, trips=(*kept, (now.at_ns, now.round_trip_ns)))
     if state.last is None:
         return msgspec.structs.replace(state, last=now, lanes_trip_ns=state.trip_ns or None), None
