@@ -12,10 +12,11 @@ from emlio.receiver.tuning.rule import Decision, Limits, RuleState
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.tuning import Tuning
 
-__all__ = ["AUTO", "CONTENDERS", "Still", "Walk", "rule_of"]
+__all__ = ["AUTO", "CONTENDERS", "STILL", "Still", "Walk", "rule_of"]
 
 MIB: Final = 1 << 20
 AUTO: Final = "auto"
+STILL: Final = "at first"
 _PAPER: Final = Tuning(window_bytes=64 * MIB, lanes=1, message_bytes=4 * MIB)
 """One connection with a high-water mark of 16 messages."""
 
@@ -177,7 +178,7 @@ class _Climb:
 
 CONTENDERS: Final[Mapping[str, Callable[[], Rule] | None]] = {
     AUTO: None,
-    "at first": Still,
+    STILL: Still,
     "the paper's": lambda: Still(_PAPER),
     "rate x round trip": _Product,
     "AIMD": _Aimd,

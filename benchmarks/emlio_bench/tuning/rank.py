@@ -10,7 +10,7 @@ from emlio import EmlioLoader
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.sides import open_rank
 from emlio_bench.processes.child import say
-from emlio_bench.tuning.contenders import AUTO, Walk, rule_of
+from emlio_bench.tuning.contenders import AUTO, Still, Walk, rule_of
 
 __all__ = ["Begun", "Got", "Order", "Sample", "Walked", "read"]
 
@@ -26,6 +26,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         daemon_pid: its process.
         batch_records, record_bytes: of the data.
         contender: sets it; "" for settings that it walks through.
+        fixed: the settings that it has from the beginning, and keeps; None for the contender's.
         walk: the settings to walk through.
         settle_s, hold_s: how long each is left alone, and then measured.
         warm_s: before anything is measured.
@@ -39,6 +40,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     batch_records: int
     record_bytes: int
     contender: str = AUTO
+    fixed: Tuning | None = None
     walk: tuple[Tuning, ...] = ()
     settle_s: float = 1.0
     hold_s: float = 1.5
@@ -60,6 +62,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     at_s: float
     size_bytes: int
+    received_bytes: int
     wait_s: float
     rank_cpu_s: float
     daemon_cpu_s: float
@@ -85,7 +88,7 @@ def read(orders: bytes) -> None:
     """Read as ordered, and report."""
     order = msgspec.json.decode(orders, type=Order)
     walk = Walk(list(order.walk), round(order.settle_s * 1e9), round(order.hold_s * 1e9)) if order.walk else None
-    rule = walk if walk is not None else rule_of(order.contender)
+    rule = walk or (Still(order.fixed) if order.fixed is not None else rule_of(order.contender))
     with open_rank(
         order.address,
         order.batch_records,
@@ -141,6 +144,7 @@ class _Reader:
                 Sample(
                     at_s,
                     now.size_bytes,
+                    now.received_bytes - zero.received_bytes,
                     now.wait_s - zero.wait_s,
                     now.rank_cpu_s - zero.rank_cpu_s,
                     now.daemon_cpu_s - zero.daemon_cpu_s,
@@ -151,7 +155,8 @@ class _Reader:
     def _totals(self, now_s: float) -> Sample:
         words = Path(f"/proc/{self._order.daemon_pid}/stat").read_text().rpartition(")")[2].split()
         daemon_s = (int(words[11]) + int(words[12])) / _HERTZ
-        return Sample(now_s, self._size, self._loader.stats().wait_ns / 1e9, time.process_time(), daemon_s)
+        stats = self._loader.stats()
+        return Sample(now_s, self._size, stats.received_bytes, stats.wait_ns / 1e9, time.process_time(), daemon_s)
 
     def _walked(self, zero: Sample) -> tuple[Walked, ...]:
         """Return the settings with the samples next to their times; those before anything was measured are left out."""

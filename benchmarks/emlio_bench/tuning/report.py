@@ -9,11 +9,21 @@ from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.plot import INK, blank_figure, colour, dress, stamp
 from emlio_bench.harness.report import Part, Table, result_parts
 from emlio_bench.harness.results import Figure, Results, Run, figure
-from emlio_bench.tuning.contenders import AUTO
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS
 from emlio_bench.tuning.places import CHANGING, LENGTH_S, STATIC
 from emlio_bench.tuning.rank import Sample
 
-__all__ = ["GRID_SUBJECT", "draw_tune", "rates_of", "regrets", "setting_words", "tune_figures", "tune_parts"]
+__all__ = [
+    "GRID_SUBJECT",
+    "best_of",
+    "best_single",
+    "draw_tune",
+    "rates_of",
+    "regrets",
+    "setting_words",
+    "tune_figures",
+    "tune_parts",
+]
 
 GRID_SUBJECT: Final = "grid"
 _BEST: Final = "best single setting"
@@ -22,10 +32,13 @@ _NEAR: Final = 0.95
 _MEAN: Final = 0.03
 _WORST: Final = 0.08
 _SINGLE: Final = 0.98
+_CHECKED: Final = 3
+"""So many of the grid's best settings are run as long as the contenders."""
 _READING: Final = (
-    "The oracle is what the best setting of the grid brings, by the median over rounds, in the same environment; regret is what "
-    "is missing to it. 'best single setting' is the one of the grid with the least mean regret over all environments that stay "
-    "as they are. Runs begin two seconds after the loader was made, so what a contender must learn first counts."
+    "The oracle is what the best setting of the grid brings in the same environment, by the median over rounds: the three that "
+    "brought most in a walk through the grid are run as long as the contenders. Regret is what is missing to it. 'best single "
+    "setting' is the one of the grid with the least mean regret over all environments that stay as they are. Runs begin two "
+    "seconds after the loader was made, so what a contender must learn first counts."
 )
 
 
@@ -61,43 +74,76 @@ def _grids(runs: Iterable[Run]) -> dict[tuple[str, str], dict[str, float]]:
     return {key: {name: statistics.median(values) for name, values in rates.items()} for key, rates in found.items()}
 
 
+def best_of(runs: Sequence[Run], place: str, count: int = _CHECKED) -> list[str]:
+    """Return the best settings of the grid in an environment; of one that changes, the best ones of each stage."""
+    found: list[str] = []
+    for (scenario, _), rates in _grids(runs).items():
+        if scenario == place:
+            best = sorted(rates, key=lambda name: -rates[name])
+            found += best[: count if place in STATIC else 1]
+    return list(dict.fromkeys(found))
+
+
+def best_single(runs: Sequence[Run]) -> list[str]:
+    """Return the setting of the grid with the least mean regret over all environments that stay as they are, if any do."""
+    grids = [rates for (place, _), rates in _grids(runs).items() if place in STATIC]
+    first: dict[str, float] = next(iter(grids), dict[str, float]())
+    common = [name for name in first if all(name in rates for rates in grids)]
+    shares = {name: statistics.mean(rates[name] / max(rates.values()) for rates in grids) for name in common}
+    return [max(shares, key=lambda name: shares[name])] if shares else []
+
+
+def _rates(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Return the median rate of each contender and checked setting, by environment."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        if run.subject != GRID_SUBJECT and run.failure is None:
+            found.setdefault(run.scenario, {}).setdefault(run.subject, []).append(run.value("bytes/s"))
+    return {place: {name: statistics.median(rates) for name, rates in of.items()} for place, of in found.items()}
+
+
 def regrets(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Return the regret of each contender in each environment that stays as it is, by the median over rounds."""
-    grids = {place: rates for (place, _), rates in _grids(runs).items() if place in STATIC}
-    oracle = {place: max(rates.values()) for place, rates in grids.items()}
+    """Return the regret of each contender in each environment that stays as it is.
+
+    The oracle is the best of the grid's settings that were run as long as the contenders.
+    """
     found: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(run.subject for run in runs if run.subject != GRID_SUBJECT):
-        for place, best in oracle.items():
-            rates = [
-                run.value("bytes/s")
-                for run in runs
-                if (run.scenario, run.subject) == (place, name) and run.failure is None
-            ]
-            if rates:
-                found.setdefault(name, {})[place] = 1 - statistics.median(rates) / best
-    first: dict[str, float] = next(iter(grids.values()), dict[str, float]())
-    common = [name for name in first if all(name in rates for rates in grids.values())]
-    if common:
-        by_setting = {
-            setting: {place: 1 - rates[setting] / oracle[place] for place, rates in grids.items()} for setting in common
-        }
-        best = min(common, key=lambda setting: statistics.mean(by_setting[setting].values()))
-        found[f"{_BEST}: {best}"] = by_setting[best]
+    single = best_single(runs)
+    for place, rates in _rates(runs).items():
+        checked = [rate for name, rate in rates.items() if name not in CONTENDERS]
+        if place not in STATIC or not checked:
+            continue
+        for name, rate in rates.items():
+            if name in CONTENDERS or name in single:
+                shown = name if name in CONTENDERS else f"{_BEST}: {name}"
+                found.setdefault(shown, {})[place] = 1 - rate / max(checked)
     return found
+
+
+def _oracle(runs: Sequence[Run], place: str, stage: int) -> float:
+    """Return the rate of the best setting of the grid in a stage of an environment that changes, in runs through all stages."""
+    best: dict[str, list[float]] = {}
+    for run in runs:
+        if run.scenario == place and run.subject not in CONTENDERS and run.subject != GRID_SUBJECT and not run.failure:
+            rates = run.series["bytes/s"]
+            length = len(rates) // len(CHANGING[place].stages)
+            # The second half of a stage: what was on its way has arrived.
+            part = rates[stage * length + length // 2 : (stage + 1) * length]
+            best.setdefault(run.subject, []).append(statistics.mean(part) if part else 0.0)
+    return max((statistics.median(rates) for rates in best.values()), default=0.0)
 
 
 def _reached(runs: Sequence[Run]) -> dict[tuple[str, str], list[float]]:
     """Return how long after each change a contender had 95 % of the oracle, by contender and change, for each round."""
-    grids = _grids(runs)
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
-        if run.scenario not in CHANGING or run.subject == GRID_SUBJECT or run.failure is not None:
+        if run.scenario not in CHANGING or run.subject not in CONTENDERS or run.failure is not None:
             continue
         stages = len(CHANGING[run.scenario].stages)
         times, rates = run.series["time, s"], run.series["bytes/s"]
         length_s = times[-1] / stages
         for stage in range(1, stages):
-            oracle = max(grids.get((run.scenario, str(stage)), {"": 0.0}).values())
+            oracle = _oracle(runs, run.scenario, stage)
             begin_s = stage * length_s
             after = [
                 (at_s, rate) for at_s, rate in zip(times, rates, strict=True) if begin_s < at_s <= begin_s + length_s
@@ -202,8 +248,7 @@ def draw_tune(results: Results) -> Any:
         return None
     figure, axes = blank_figure(8.6, 2.6 * len(places), title="Rates while the environment changes", rows=len(places))
     for panel, place in zip(axes.flat if len(places) > 1 else [axes], places, strict=True):
-        grids = _grids(results.runs)
-        for name in dict.fromkeys(run.subject for run in results.runs):
+        for name in CONTENDERS:
             of = [run for run in results.runs if (run.scenario, run.subject) == (place, name) and run.series]
             if not of:
                 continue
@@ -213,9 +258,8 @@ def draw_tune(results: Results) -> Any:
         stages = len(CHANGING[place].stages)
         end_s = max(run.series["time, s"][-1] for run in results.runs if run.scenario == place and run.series)
         for stage in range(stages):
-            if (place, str(stage)) in grids:
-                oracle = max(grids[place, str(stage)].values()) / 1e6
-                panel.hlines(oracle, stage * end_s / stages, (stage + 1) * end_s / stages, color=INK, linestyle=":")
+            oracle = _oracle(results.runs, place, stage) / 1e6
+            panel.hlines(oracle, stage * end_s / stages, (stage + 1) * end_s / stages, color=INK, linestyle=":")
         panel.set(ylabel="MB/s", ylim=(0, None))
         panel.set_title(place, loc="left", fontsize=9)
         panel.legend(frameon=False, fontsize=7, ncols=5)

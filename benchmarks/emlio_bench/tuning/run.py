@@ -1,7 +1,8 @@
 """`emlio-bench tune`: a loader's own rule, simpler rules, and settings that never change, against the best of a grid.
 
-In each environment a rank walks through all settings of a grid, while records come: what the best brings is the oracle. Then
-each contender sets a loader, in turns. The daemon, the link and the data are the same for all of them.
+In each environment a rank walks through all settings of a grid, while records come. Then each contender sets a loader, in
+turns, and so do the best settings of the grid: what the best of these brings is the oracle. The daemon, the link and the data
+are the same for all of them.
 """
 
 import time
@@ -25,10 +26,19 @@ from emlio_bench.harness.spread import Value
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.emulated import EmulatedLink
 from emlio_bench.processes.child import start_worker
-from emlio_bench.tuning.contenders import CONTENDERS
+from emlio_bench.tuning.contenders import CONTENDERS, STILL
 from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC, Place
 from emlio_bench.tuning.rank import Begun, Got, Order, Sample
-from emlio_bench.tuning.report import GRID_SUBJECT, draw_tune, rates_of, setting_words, tune_figures, tune_parts
+from emlio_bench.tuning.report import (
+    GRID_SUBJECT,
+    best_of,
+    best_single,
+    draw_tune,
+    rates_of,
+    setting_words,
+    tune_figures,
+    tune_parts,
+)
 
 __all__ = ["COMMAND", "TuneSettings", "run_tune"]
 
@@ -98,20 +108,27 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
     rounds = 1 if quick else settings.repeats
     size_bytes = _QUICK_BYTES if quick else _DATA_BYTES
     runs: list[Run] = []
-    steps = sum(len(place.stages) + len(settings.contenders) for place in chosen.values()) * rounds
+    length_s = 2.0 if quick else LENGTH_S
+    steps = sum(len(place.stages) for place in chosen.values()) * rounds
     with ExitStack() as stack:
         root = stack.enter_context(memory_root("tune", 3 * size_bytes)) if settings.data is None else settings.data
-        bar = stack.enter_context(Progress("tuning", steps))
+        bar = stack.enter_context(Progress("grids", steps))
         for name, place in chosen.items():
-            length_s = 2.0 if quick else LENGTH_S
-            place = _shortened(place, length_s)
-            with _stage(place, root, size_bytes) as stage:
+            with _stage(_shortened(place, length_s), root, size_bytes) as stage:
                 for number in range(rounds):
-                    for turn, part in enumerate(place.stages):
-                        walked = replace(stage, place=part[1])
-                        runs.append(_walk(name, walked, turn, grid, number, quick=quick))
+                    for part, (_, alone) in enumerate(stage.place.stages):
+                        runs.append(_walk(name, replace(stage, place=alone), part, grid, number, quick=quick))
                         bar.add(1)
-                    for turn, contender in enumerate(rotated(settings.contenders, number)):
+        single = best_single(runs)
+        contests = [
+            (name, place, (*settings.contenders, *dict.fromkeys([*best_of(runs, name), *single])))
+            for name, place in chosen.items()
+        ]
+        bar = stack.enter_context(Progress("contests", sum(len(those) for _, _, those in contests) * rounds))
+        for name, place, those in contests:
+            with _stage(_shortened(place, length_s), root, size_bytes) as stage:
+                for number in range(rounds):
+                    for turn, contender in enumerate(rotated(those, number)):
                         runs.append(_contend(name, stage, contender, number, turn, length_s))
                         bar.add(1)
     told = {
@@ -157,7 +174,13 @@ def _walk(name: str, stage: _Stage, part: int, grid: Sequence[Tuning], number: i
 def _contend(name: str, stage: _Stage, contender: str, number: int, turn: int, length_s: float) -> Run:
     stages = stage.place.stages
     user = tuple((at_s, place.user) for at_s, place in stages)
-    order = stage.order(contender=contender, seconds=length_s * len(stages), user=user)
+    fixed = {setting_words(tuning): tuning for tuning in GRID}
+    order = stage.order(
+        contender=contender if contender in CONTENDERS else STILL,
+        fixed=fixed.get(contender),
+        seconds=length_s * len(stages),
+        user=user,
+    )
     made = _made(name, contender, number, turn)
     try:
         got = stage.run(order)
@@ -165,7 +188,7 @@ def _contend(name: str, stage: _Stage, contender: str, number: int, turn: int, l
         return made(failure=str(error))
     samples = got.samples
     values = {
-        "bytes/s": Value(value=_rate(samples[0], samples[-1])),
+        "bytes/s": Value(value=samples[-1].size_bytes / samples[-1].at_s),
         "CPU s/GB": Value(value=_cost(samples[0], samples[-1])),
         "wait": Value(value=(samples[-1].wait_s - samples[0].wait_s) / (samples[-1].at_s - samples[0].at_s)),
     }
@@ -181,12 +204,12 @@ def _made(name: str, subject: str, number: int, place: int) -> Callable[..., Run
 
 
 def _rate(begin: Sample, end: Sample) -> float:
-    return (end.size_bytes - begin.size_bytes) / max(end.at_s - begin.at_s, 1e-9)
+    return (end.received_bytes - begin.received_bytes) / max(end.at_s - begin.at_s, 1e-9)
 
 
 def _cost(begin: Sample, end: Sample) -> float:
     used_s = end.rank_cpu_s - begin.rank_cpu_s + end.daemon_cpu_s - begin.daemon_cpu_s
-    return 1e9 * used_s / max(end.size_bytes - begin.size_bytes, 1)
+    return 1e9 * used_s / max(end.received_bytes - begin.received_bytes, 1)
 
 
 COMMAND: Final = Command(

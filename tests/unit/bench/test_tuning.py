@@ -12,6 +12,8 @@ from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC
 from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
     GRID_SUBJECT,
+    best_of,
+    best_single,
     draw_tune,
     rates_of,
     regrets,
@@ -72,24 +74,30 @@ def test_a_contender_sets_within_the_bounds_whatever_comes(name: str) -> None:
     assert rule_of(AUTO) is None
 
 
-def test_regret_is_what_is_missing_to_the_best_of_the_grid() -> None:
+def _took(place: str, subject: str, *rates: float) -> list[Run]:
+    return [_run(place, subject, number, values={"bytes/s": Value(value=rate)}) for number, rate in enumerate(rates)]
+
+
+def test_regret_is_what_is_missing_to_the_best_settings_of_the_grid_in_whole_runs() -> None:
     runs = [
-        *(_grid("lan", {"a": 100.0 + number, "b": 50.0}, number) for number in range(3)),
-        *(_grid("30ms", {"a": 80.0, "b": 100.0}, number) for number in range(3)),
-        *(
-            _run("lan", AUTO, number, values={"bytes/s": Value(value=rate)})
-            for number, rate in enumerate((90, 95, 101))
-        ),
-        _run("30ms", AUTO, values={"bytes/s": Value(value=100.0)}),
+        _grid("lan", {"a": 100.0, "b": 50.0, "c": 20.0, "d": 10.0}),
+        _grid("30ms", {"a": 80.0, "b": 100.0, "c": 20.0, "d": 10.0}),
+        *_took("lan", "a", 95, 96, 97),
+        *_took("lan", "b", 50),
+        *_took("lan", AUTO, 90, 92, 96),
+        *_took("30ms", "a", 80),
+        *_took("30ms", "b", 90),
+        *_took("30ms", AUTO, 99),
         _run("30ms", AUTO, 1, failure="it failed"),
     ]
+    assert best_of(runs, "lan") == ["a", "b", "c"]
+    assert best_single(runs) == ["a"]
     found = regrets(runs)
-    assert found[AUTO]["lan"] == pytest.approx(1 - 95 / 101)
-    assert found[AUTO]["30ms"] == 0
-    assert found["best single setting: a"] == pytest.approx({"lan": 0.0, "30ms": 0.2})
+    assert found[AUTO] == pytest.approx({"lan": 1 - 92 / 96, "30ms": -0.1})
+    assert found["best single setting: a"] == pytest.approx({"lan": 0.0, "30ms": 1 - 80 / 90})
     figures = {one.name: one for one in tune_figures(runs, bounded=True)}
     assert figures["worst regret, auto"].at_most == 0.08
-    assert figures["rate / that of the best single setting"].values == pytest.approx((95 / 101, 1.25))
+    assert figures["rate / that of the best single setting"].values == pytest.approx((92 / 96, 99 / 80))
     assert figures["runs that failed"].values == (1,)
 
 
@@ -98,13 +106,15 @@ def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle()
     rates = [10.0] * 120
     for step in range(40, 120):  # from 20 s on
         rates[step] = 100.0 if step in (41, *range(46, 80)) else 20.0
+    values = {"bytes/s": Value(value=1.0)}
     runs = [
         _grid("round-trip", {"a": 100.0}, stage="1"),
-        _grid("round-trip", {"a": 100.0}, stage="2"),
-        _run(
-            "round-trip", AUTO, values={"bytes/s": Value(value=1.0)}, series={"time, s": times, "bytes/s": tuple(rates)}
-        ),
+        _grid("round-trip", {"b": 100.0}, stage="2"),
+        _run("round-trip", "a", values=values, series={"time, s": times, "bytes/s": (100.0,) * 120}),
+        _run("round-trip", "b", values=values, series={"time, s": times, "bytes/s": (50.0,) * 120}),
+        _run("round-trip", AUTO, values=values, series={"time, s": times, "bytes/s": tuple(rates)}),
     ]
+    assert best_of(runs, "round-trip") == ["a", "b"]
     figures = {one.name: one.values for one in tune_figures(runs, bounded=True)}
     assert figures["95 % of the oracle after round-trip, change 1"] == (3.5,)
     assert figures["95 % of the oracle after round-trip, change 2"] == (20.0,)
@@ -114,7 +124,7 @@ def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle()
 
 
 def test_rates_are_of_half_seconds() -> None:
-    samples = [Sample(step / 10, step * 10, 0.0, 0.0, 0.0) for step in range(21)]
+    samples = [Sample(step / 10, step * 10, step * 10, 0.0, 0.0, 0.0) for step in range(21)]
     found = rates_of(samples)
     assert found["bytes/s"] == pytest.approx((100.0, 100.0, 100.0, 100.0))
     assert found["time, s"] == pytest.approx((0.5, 1.0, 1.5, 2.0))
