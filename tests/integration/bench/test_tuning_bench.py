@@ -31,6 +31,6 @@ def test_all_contenders_and_the_best_of_the_grid_run_where_a_path_stays_and_chan
         ("round-trip", "2"),
     ]
     assert all(len(run.values) == 12 for run in walked), "six settings, each with its rate and its cost"
-    assert all(0 < value.value for run in walked for value in run.values.values())
+    assert all(value.value > 0 for run in walked for value in run.values.values())
     assert {run.subject for run in results.runs} >= {"auto", "AIMD"}
     assert by_name(results)["mean regret, auto"].values[0] < 1
