@@ -181,8 +181,11 @@ class SessionCommands:
             return
         if isinstance(order.tuning, StreamTuning):
             client.tuning = order.tuning
-        lanes = self._streams.lanes_of(order.lanes, machine.hello.world_size, client.tuning.lanes)
-        if not self._lanes.take(client.owner, lanes):
+        usual = self._streams.lanes_of(order.lanes, machine.hello.world_size)
+        lanes = self._streams.lanes_of(usual, 1, client.tuning.lanes)
+        wished = lanes > usual and self._lanes.take(client.owner, lanes)
+        lanes = lanes if wished else min(lanes, usual)
+        if not wished and not self._lanes.take(client.owner, lanes):
             have, most = self._lanes.of(client.owner), self._lanes.most_each
             text = f"no free lanes: this client already holds {have} (limit {most}), this stream needs {lanes}"
             self._carry_out(client, machine.refuse("no-lane", text))

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from emlio.errors import ConfigError
 from emlio.receiver.tuning.log import Line, read_log, replayed
 from emlio.receiver.tuning.rule import Decision
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
@@ -42,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.all or line.tuning is not None or differs:
             _show(line, again if differs else None, differs=differs, before=before, begun_ns=first.at_ns)
         before = seen
+    if not looks:
+        raise ConfigError(f"a log of the tuner must hold what was seen, {path} holds nothing")
     told = f"{counted(looks, 'look')}, {counted(decisions, 'decision')}"
     print(f"{told}; decided again: {'all the same' if not others else f'{others} differ, by this release'}")
     return 1 if others else 0

@@ -5,7 +5,10 @@ cover: the rule (emlio.receiver.tuning.rule).
 """
 
 import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +28,7 @@ from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 __all__ = ["LoaderTuning"]
 
 _FOLDER: Final = "EMLIO_TUNE_LOG"
+_UNSAFE: Final = re.compile(r"[^\w.-]")
 _ASK_EVERY_NS: Final = 500_000_000
 _RANKS: Final = 64
 """Daemons are asked so often in a job of so many ranks, and more rarely in a larger one: a daemon may serve all of them."""
@@ -67,11 +71,7 @@ class LoaderTuning:
         self._ask_every_ns = max(_ASK_EVERY_NS, config.world_size * _ASK_EVERY_NS // _RANKS)
         self.set(self.now)
         if config.tune.way in ("auto", "joules", "own"):
-            folder, name = environment.get(_FOLDER, ""), f"tune-{config.job or 'job'}-rank{config.rank}-{os.getpid()}"
-            number = 0
-            while folder and (Path(folder) / f"{name}-{number}.jsonl").exists():
-                number += 1
-            log = TuningLog(Path(folder) / f"{name}-{number}.jsonl") if folder else None
+            log = _log(config, environment.get(_FOLDER, ""))
             self._tuner = Tuner(config.tuning, self._look, log, config.tune.rule)
 
     def deadline_ns(self) -> int | None:
@@ -142,3 +142,15 @@ class LoaderTuning:
             senders=self._senders,
             lanes=figures.lanes,
         )
+
+
+def _log(config: LoaderConfig, folder: str) -> TuningLog | None:
+    """Return a new log in this folder; None without one."""
+    if not folder:
+        return None
+    job = _UNSAFE.sub("-", config.job or "job")
+    for number in count():
+        with suppress(FileExistsError):
+            path = Path(folder) / f"tune-{job}-rank{config.rank}-{os.getpid()}-{number}.jsonl"
+            return TuningLog(path, own=config.tune.way == "own")
+    return None

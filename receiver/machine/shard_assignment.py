@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import EmlioError, RemoteProtocolError
-from emlio.receiver.addresses.lane_count import lanes_each, lanes_for, lanes_of_rank
+from emlio.receiver.addresses.lane_count import lanes_of_rank
 from emlio.receiver.assignment.agreement import Agreement
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.retry import MISUNDERSTANDINGS, Retry, is_misunderstanding
@@ -73,6 +73,7 @@ class ShardAssignment:
         self.moved = 0
         self._config = config
         self._tuning = config.tuning
+        self._sets_lanes = config.tuning.lanes > 0
         self._tuned = int(config.tune.is_on)  # the number of the tuning; 0: daemons are told of none
         self._out = out
         self._around = around
@@ -286,14 +287,8 @@ class ShardAssignment:
         return stream.moved_ns
 
     def _wanted(self, source: Source, epoch: int, origin: int, slot: int) -> Open:
-        welcome = source.conversation.welcome
-        most, send_bytes = (welcome.max_lanes, welcome.send_buffer_bytes) if welcome is not None else (0, 0)
         senders = sum(self.needs(sender) for sender in self._sources)
-        needed = lanes_each(
-            lanes_for(source.stream.round_trip_ns(), send_bytes, self._around.receive_buffer_bytes, max(most, 1)),
-            daemons=senders,
-            ranks=self._config.world_size,
-        )
+        needed = source.stream.lanes_needed(daemons=senders, ranks=self._config.world_size)
         source.stream.have_lanes(self._tuning.lanes or lanes_of_rank(needed, self._config.world_size))
         self._wish(source, senders)
         return Open(
@@ -313,6 +308,7 @@ class ShardAssignment:
         """Have all daemons serve their streams so, the running ones and later ones."""
         self._tuning = tuning
         self._tuned += 1
+        self._sets_lanes = self._sets_lanes or tuning.lanes > 0
         senders = sum(self.needs(sender) for sender in self._sources)
         for source in self._sources:
             wished = self._wish(source, senders)
@@ -323,10 +319,13 @@ class ShardAssignment:
         """Note the wishes to a daemon, and have the lanes for them; return them, if there are any."""
         if not self._tuned:
             return None
-        wished = self._tuning.stream(self._tuned, senders=senders, data_part=self._intake.data_part)
+        lanes = self._tuning.lanes
+        if self._sets_lanes and not lanes:  # a daemon goes back to the usual number only if it is told
+            ranks = self._config.world_size
+            lanes = lanes_of_rank(source.stream.lanes_needed(daemons=senders, ranks=ranks), ranks)
+        wished = self._tuning.stream(self._tuned, lanes, senders=senders, data_part=self._intake.data_part)
         source.conversation.pings.tuning = wished
-        if wished.lanes:
-            source.stream.lanes.want(wished.lanes)
+        source.stream.wish(lanes)
         return wished
 
     # ---- missing data ---------------------------------------------------------------------------------------------

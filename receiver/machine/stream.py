@@ -18,6 +18,7 @@ from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.session.instructions import StreamOpened
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
+from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import CIPHERS, StreamSeal
 
 __all__ = ["PeerStream"]
@@ -93,6 +94,7 @@ class PeerStream:
         self._around = around
         self._streams = streams
         self._look_ns = out.now_ns
+        self._most_lanes = MAX_LANES
         self._reader: StreamReader | None = None
         self._round_trip_ns: int | None = None
 
@@ -108,6 +110,7 @@ class PeerStream:
             self._contact.number, self._out, str(self._contact.peer), self._talk.secret, self._around.chances
         )
         self._reader, self.broken_ns, self._round_trip_ns = None, None, None
+        self._most_lanes = MAX_LANES
         path = self._around.path(self._contact.way)
         if path is not None and self._contact.routes.way is not None:
             # The number may have been learnt by a rank that was alone.
@@ -137,6 +140,13 @@ class PeerStream:
         """Return the shortest known round trip, else 0: the answer to the hello takes several."""
         found = (self._round_trip_ns, self._talk.round_trip_ns)
         return min((value for value in found if value is not None), default=0)
+
+    def lanes_needed(self, *, daemons: int, ranks: int) -> int:
+        """Return the lanes that the path needs, for all ranks of the job."""
+        welcome = self._talk.welcome
+        most, send_bytes = (welcome.max_lanes, welcome.send_buffer_bytes) if welcome is not None else (0, 0)
+        alone = lanes_for(self.round_trip_ns(), send_bytes, self._around.receive_buffer_bytes, max(most, 1))
+        return lanes_each(alone, daemons=daemons, ranks=ranks)
 
     def welcomed(self) -> RemoteProtocolError | None:
         """Have the lanes at the port that the daemon named; return what is wrong with it, if anything."""
@@ -254,13 +264,20 @@ class PeerStream:
         label = f"daemon {self._contact.peer}"
         self._reader = StreamReader(session=session, stream=stream, seal=seal, label=label)
 
+    def wish(self, lanes: int) -> None:
+        """Have so many lanes, unless that is 0 or the daemon has said that it uses fewer."""
+        if lanes:
+            self.lanes.want(min(lanes, self._most_lanes))
+
     def reported(self) -> None:
         """Close the lanes that the daemon's report names as idle, and have no more than it uses."""
         work, wished = self._talk.report.work, self._talk.pings.tuning
         if work is None or wished is None:
             return
         if wished.lanes and work.tuning == wished.number:
-            self.lanes.wanted = min(self.lanes.wanted, work.lanes)  # the daemon may have a number of its own
+            if work.lanes < wished.lanes:
+                self._most_lanes = max(work.lanes, 1)  # the daemon has a number of its own, or has no more to give
+            self.lanes.wanted = min(self.lanes.wanted, self._most_lanes)
         if work.idle:
             self.lanes.retire(work.idle)
 

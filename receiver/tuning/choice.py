@@ -3,6 +3,7 @@
 Covers: the choice, parsed from what the user gave. Does not cover: deciding (emlio.receiver.tuning.rule).
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +69,19 @@ class TuneChoice:
         """Return the choice that the user gave: a word, or the path of a file with settings or of a log of decisions."""
         if isinstance(given, Joules):
             return cls(way="joules", waits=1 - given.utilisation)
+        if isinstance(given, type):
+            raise ConfigError(f"{_MUST_BE}, got the class {given.__name__}")
         if callable(given):
             rule: Any = given
             return cls(way="own", rule=rule)
-        if not isinstance(given, str | Path) or not str(given):
+        path: str | bytes | os.PathLike[str] = given
+        try:
+            place: str | bytes = os.fspath(path)
+        except TypeError:
+            place = b""
+        if not isinstance(place, str) or not place:
             raise ConfigError(f"{_MUST_BE}, got {given!r}")
-        return cls(way=str(given)) if given in _WORDS else cls(way="frozen", frozen=_last(Path(given)))
+        return cls(way=place) if given in _WORDS else cls(way="frozen", frozen=_last(Path(place)))
 
 
 class _Settings(msgspec.Struct):
@@ -85,9 +93,12 @@ def _last(path: Path) -> Tuning:
     """Return the settings of a file: those of its last line that has any."""
     told = f"{_MUST_BE}, got {str(path)!r}"
     try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise ConfigError(f"{told}, a file that cannot be read: {error.strerror or error}") from error
+        text = path.read_bytes()
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{told}, a file that cannot be read: {words}") from error
+    lines = text.splitlines()
+    is_whole = text.endswith(b"\n") or len(lines) == 1  # a log that is being written may end within a line
     for number in range(len(lines), 0, -1):
         line = lines[number - 1]
         try:
@@ -95,6 +106,6 @@ def _last(path: Path) -> Tuning:
             if bytes(found.tuning) or found.window_bytes is not None:
                 return msgspec.json.decode(bytes(found.tuning) or line, type=Tuning)
         except (msgspec.DecodeError, ConfigError) as error:
-            if number < len(lines) or number == 1:  # a log that is being written may end within a line
+            if number < len(lines) or is_whole:
                 raise ConfigError(f"{told}, line {number}: {error}") from error
     raise ConfigError(f'{told}, a file without a line of JSON that has "window_bytes"')

@@ -23,12 +23,13 @@ _LINES: Final = 4_000
 """Of a part: half an hour. The last two parts are kept, about 1 MB each."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A line of a log.
 
     Attributes:
         state: the memory of the rule before the following lines.
-        limits: of the settings, with a state.
+        limits: of the settings, with a state, and where they have changed.
+        own: with a state: a rule of the user's decides, which cannot be asked again.
         snapshot: what the loader saw.
         tuning: the settings from then on, with a decision; with a state, those that hold.
         reason: of the decision.
@@ -36,6 +37,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     state: RuleState | None = None
     limits: Limits | None = None
+    own: bool = False
     snapshot: Snapshot | None = None
     tuning: Tuning | None = None
     reason: str = ""
@@ -44,18 +46,25 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TuningLog:
     """A log in two files at most: PATH, and PATH.before with what came before. Used by one thread."""
 
-    def __init__(self, path: Path) -> None:
-        """Begin a log.
+    def __init__(self, path: Path, *, own: bool = False) -> None:
+        """Begin a log; `own` if a rule of the user's decides.
 
         Raises:
             ConfigError: the file cannot be written.
+            FileExistsError: it is there already.
         """
         self._path = path
         self._lines = _LINES
+        self._own = own
+        self._limits: Limits | None = None
         self._encoder = msgspec.json.Encoder()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("wb", buffering=0)
+            self._file = path.open("xb", buffering=0)  # another loader may begin one at this moment
+        except FileExistsError:
+            if path.exists():
+                raise
+            raise ConfigError(f"the log of the tuner must be writable: {path.parent} is no folder") from None
         except OSError as error:
             raise ConfigError(f"the log of the tuner must be writable: {path}: {error.strerror}") from error
 
@@ -66,9 +75,11 @@ class TuningLog:
             OSError: it cannot be written.
         """
         if self._lines >= _LINES:
-            self._begin(Line(state=before, limits=limits, tuning=before.tuning))
+            self._begin(Line(state=before, limits=limits, own=self._own, tuning=before.tuning))
+            self._limits = limits
+        changed, self._limits = None if limits == self._limits else limits, limits
         tuning, reason = (decision.tuning, decision.reason) if decision is not None else (None, "")
-        self._write(Line(snapshot=snapshot, tuning=tuning, reason=reason))
+        self._write(Line(limits=changed, snapshot=snapshot, tuning=tuning, reason=reason))
 
     def _begin(self, line: Line) -> None:
         if self._file.tell():
@@ -106,14 +117,18 @@ def read_log(path: Path) -> Iterator[Line]:
 
 
 def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None]]:
-    """Yield each line that has a snapshot, with what the rule decides on it now."""
-    state, limits = None, None
+    """Yield each line that has a snapshot, with what the rule decides on it now; where that is not known, what it decided."""
+    state, limits, own = None, None, False
     for line in lines:
         if line.state is not None:
-            state, limits = line.state, line.limits
+            state, own = line.state, line.own
+        limits = line.limits or limits
         if line.snapshot is None:
             continue
         if state is None or limits is None:
             raise ConfigError("a log of the tuner must begin with a state, this one does not")
+        if own:
+            yield line, None if line.tuning is None else Decision(tuning=line.tuning, reason=line.reason)
+            continue
         state, decision = decide(state, line.snapshot, limits)
         yield line, decision

@@ -96,8 +96,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that is tried.
 
     Attributes:
+        kind: of the change, such as "more lanes", which is not tried again for a while where it did not pay.
         name: of the setting, and its new value.
         before: the settings before it.
+        tried: the settings with it.
         rate: of the path before it.
         cost: before it, for a move that is to save processor time.
         saves: whether that is its purpose.
@@ -105,8 +107,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         seen: the intervals since it was made.
     """
 
+    kind: str
     name: str
     before: Tuning
+    tried: Tuning
     rate: float
     cost: float | None
     saves: bool
@@ -186,19 +190,29 @@ def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = 
     return after, Decision(tuning=tuning, reason=reason)
 
 
+class _Offer(msgspec.Struct, frozen=True):
+    """A setting that may be tried: its kind, its name, and the settings with it."""
+
+    kind: str
+    name: str
+    tuning: Tuning
+
+
 def _moved(
-    state: RuleState, name: str, tuning: Tuning, why: str, before: tuple[Interval, ...], *, most: float | None = None
+    state: RuleState, offer: _Offer, why: str, before: tuple[Interval, ...], *, most: float | None = None
 ) -> tuple[RuleState, Decision]:
     """Try a setting; it is compared with these intervals. With `most` it is to save work."""
     move = Move(
-        name=name,
+        kind=offer.kind,
+        name=offer.name,
         before=state.tuning,
+        tried=offer.tuning,
         rate=statistics.median(each.rate for each in before),
         cost=_cost(before),
         saves=most is not None,
         most=_SAVING if most is None else most,
     )
-    return _changed(state, tuning, f"{why}: {name}", move)
+    return _changed(state, offer.tuning, f"{why}: {offer.name}", move)
 
 
 def _cost(intervals: Sequence[Interval]) -> float | None:
@@ -209,7 +223,7 @@ def _cost(intervals: Sequence[Interval]) -> float | None:
 def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
     """Have the lanes that the round trip needs, if it is another one than before."""
     trip_ns, known_ns = state.trip_ns, state.lanes_trip_ns
-    if not limits.lanes or not trip_ns:
+    if not limits.lanes or not trip_ns or state.move is not None:
         return state, None
     if known_ns is None:
         return msgspec.structs.replace(state, lanes_trip_ns=trip_ns), None
@@ -225,7 +239,10 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
     tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
     if not limits.alone:
         return _changed(state, tuning, f"{told}: {lanes} lanes")
-    return _moved(state, f"{lanes} lanes", tuning, told, (interval,), most=_FAVOURED if trip_ns < known_ns else None)
+    # Fewer are to save work, unless the user waits anyway.
+    saves = trip_ns < known_ns and interval.wait <= limits.too_long
+    offer = _Offer("lanes of the round trip", f"{lanes} lanes", tuning)
+    return _moved(state, offer, told, (interval,), most=_FAVOURED if saves else None)
 
 
 def _lanes(trip_ns: int, limits: Limits) -> int:
@@ -277,17 +294,18 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
 def _kept(state: RuleState) -> RuleState:
     bans = dict(state.bans)
     if state.move is not None:
-        bans.pop(state.move.name, None)
+        bans.pop(state.move.kind, None)
     return msgspec.structs.replace(state, move=None, bans=bans, recent=(), calm=0)
 
 
 def _undone(state: RuleState, move: Move, why: str) -> tuple[RuleState, Decision]:
     now_ns = state.last.at_ns if state.last is not None else 0
-    _, before_ns = state.bans.get(move.name, (0, _BANNED_NS // 2))
+    _, before_ns = state.bans.get(move.kind, (0, _BANNED_NS // 2))
     banned_ns = min(2 * before_ns, _MOST_BANNED_NS)
-    bans = {**state.bans, move.name: (now_ns + banned_ns, banned_ns)}
-    # What the path asked for meanwhile stays.
-    tuning = msgspec.structs.replace(move.before, window_bytes=state.tuning.window_bytes)
+    bans = {**state.bans, move.kind: (now_ns + banned_ns, banned_ns)}
+    tuning = move.before
+    if state.tuning.window_bytes != move.tried.window_bytes:  # what the path asked for meanwhile stays
+        tuning = msgspec.structs.replace(tuning, window_bytes=state.tuning.window_bytes)
     state = msgspec.structs.replace(state, bans=bans)
     return _changed(state, tuning, f"back from {move.name}: {why}")
 
@@ -299,53 +317,58 @@ def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleStat
     wait = statistics.median(each.wait for each in state.recent)
     saves = state.calm >= _CALM_INTERVALS
     if saves:
-        proposed = _saving(state, limits)
+        offers = _saving(state, limits)
         why = "the user never waits: less work"
     elif wait > limits.too_long and state.tuning.credit_parts < _USUAL_PARTS:
         tuning = msgspec.structs.replace(state.tuning, credit_parts=_USUAL_PARTS)
         return _changed(state, tuning, f"the user waits for {wait:.0%} of the time: credit in {_USUAL_PARTS} parts")
     elif wait > limits.too_long and limits.alone:
-        proposed = _gaining(state.tuning, interval.blame, state, limits)
+        offers = _gaining(state.tuning, interval.blame, state, limits)
         why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
     else:
         return state, None
     now_ns = state.last.at_ns if state.last is not None else 0
-    for name, tuning in proposed.items():
-        until_ns, _ = state.bans.get(name, (0, 0))
-        if tuning == state.tuning or now_ns < until_ns:
+    for offer in offers:
+        until_ns, _ = state.bans.get(offer.kind, (0, 0))
+        if offer.tuning == state.tuning or now_ns < until_ns:
             continue
-        most = None if not saves else _FAVOURED if tuning.credit_parts < state.tuning.credit_parts else _SAVING
-        return _moved(state, name, tuning, why, state.recent, most=most)
+        parts = offer.tuning.credit_parts < state.tuning.credit_parts
+        most = None if not saves else _FAVOURED if parts else _SAVING
+        return _moved(state, offer, why, state.recent, most=most)
     return state, None
 
 
-def _saving(state: RuleState, limits: Limits) -> dict[str, Tuning]:
+def _saving(state: RuleState, limits: Limits) -> list[_Offer]:
     """Return what may cost less, the surest first."""
     tuning = state.tuning
     parts = max(tuning.credit_parts // 2, limits.least_parts)
-    found = {f"credit in {parts} parts": msgspec.structs.replace(tuning, credit_parts=parts)}
+    offers = [_offer(tuning, "larger parts", f"credit in {parts} parts", credit_parts=parts)]
     if limits.governs:
-        up = tuning.lanes or _lanes_up(state)
-        larger, lanes = min(2 * (tuning.message_bytes or 4 << 20), 8 << 20), max(up // 2, 1)
-        found[f"messages of {larger >> 20} MiB"] = msgspec.structs.replace(tuning, message_bytes=larger)
-        found[f"{lanes} lanes"] = msgspec.structs.replace(tuning, lanes=lanes)
-    return found
+        larger, lanes = min(2 * (tuning.message_bytes or 4 << 20), 8 << 20), max(_lanes_now(state) // 2, 1)
+        offers.append(_offer(tuning, "larger messages", f"messages of {larger >> 20} MiB", message_bytes=larger))
+        offers.append(_offer(tuning, "fewer lanes", f"{lanes} lanes", lanes=lanes))
+    return offers
 
 
-def _lanes_up(state: RuleState) -> int:
-    return state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
-
-
-def _gaining(tuning: Tuning, blame: str, state: RuleState, limits: Limits) -> dict[str, Tuning]:
+def _gaining(tuning: Tuning, blame: str, state: RuleState, limits: Limits) -> list[_Offer]:
     """Return what may bring more, what fits the blame first."""
-    found: dict[str, Tuning] = {}
-    window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
-    lanes = min(2 * max(tuning.lanes or _lanes_up(state), 1), _MOST_TRIED_LANES)
+    offers: list[_Offer] = []
     if blame in ("window", ""):
-        found[f"a window of {window >> 20} MiB"] = msgspec.structs.replace(tuning, window_bytes=window)
+        window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
+        offers.append(_offer(tuning, "larger window", f"a window of {window >> 20} MiB", window_bytes=window))
     if blame in ("network", "") and limits.lanes and state.trip_ns >= 1_000_000:
-        found[f"{lanes} lanes"] = msgspec.structs.replace(tuning, lanes=lanes)
+        lanes = min(2 * _lanes_now(state), _MOST_TRIED_LANES)
+        offers.append(_offer(tuning, "more lanes", f"{lanes} lanes", lanes=lanes))
     if blame in ("storage", "network"):
         ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
-        found[f"{ready >> 20} MiB read ahead by daemons"] = msgspec.structs.replace(tuning, ready_bytes=ready)
-    return found
+        offers.append(_offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready))
+    return offers
+
+
+def _offer(tuning: Tuning, kind: str, name: str, **changes: int) -> _Offer:
+    return _Offer(kind, name, msgspec.structs.replace(tuning, **changes))
+
+
+def _lanes_now(state: RuleState) -> int:
+    up = state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
+    return max(state.tuning.lanes or up, 1)

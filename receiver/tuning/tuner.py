@@ -6,11 +6,12 @@ seen (`look`), carrying a decision out (emlio.receiver.engine.engine).
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from emlio.errors import EmlioError
 from emlio.receiver.tuning.choice import Rule
 from emlio.receiver.tuning.log import TuningLog
-from emlio.receiver.tuning.rule import Limits, RuleState, decide
+from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.tuning import Tuning
 
@@ -54,7 +55,7 @@ class Tuner:
         ):
             self._due_ns = None  # until something happens
         before = self._state
-        self._state, decision = self._rule(before, seen, limits)
+        self._state, decision = self._decide(before, seen, limits)
         try:
             if self._log is not None:
                 self._log.add(before, limits, seen, decision)
@@ -65,6 +66,18 @@ class Tuner:
             return None
         _LOG.debug("tuned: %s", decision.reason)
         return decision.tuning
+
+    def _decide(self, state: RuleState, seen: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
+        try:
+            found: Any = self._rule(state, seen, limits)
+            after, decision = found
+        except Exception as error:
+            raise EmlioError(
+                f"the rule that tune= gave must return a state and a decision, it failed: {error!r}"
+            ) from error
+        if not isinstance(after, RuleState) or not isinstance(decision, Decision | None):
+            raise EmlioError(f"the rule that tune= gave must return a RuleState and a Decision or None, got {found!r}")
+        return after, decision
 
     def close(self) -> None:
         """Close the log."""

@@ -71,11 +71,12 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ConfigError(f"{name} of a tuning must be a whole number in [{low:,}, {high:,}], got {value!r}")
 
-    def stream(self, number: int, *, senders: int, data_part: float) -> StreamTuning:
+    def stream(self, number: int, lanes: int, *, senders: int, data_part: float) -> StreamTuning:
         """Return the wishes to each daemon.
 
         Args:
             number: the number of this tuning.
+            lanes: to each daemon; 0 if none were ever set.
             senders: the daemons that send to this rank.
             data_part: the part of the window that the bytes of records take.
         """
@@ -83,7 +84,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         fits = most_bytes >= (self.message_bytes or _USUAL_MESSAGE_BYTES)
         return StreamTuning(
             number=number,
-            lanes=self.lanes,
+            lanes=lanes,
             message_bytes=self.message_bytes if fits else most_bytes,
             ready_bytes=self.ready_bytes,
             readers=self.readers,

@@ -87,3 +87,14 @@ def test_the_tuning_with_the_highest_number_holds_and_lanes_count_in_the_clients
     orders._lanes.take(b"o", client.lanes)
     orders.tune(client, StreamTuning(number=5, lanes=6))
     assert client.lanes == 1, "lanes that the client may not have are left out"
+
+
+def test_a_wish_for_more_lanes_than_a_client_may_have_does_not_keep_a_stream_from_being_opened() -> None:
+    orders, client = _client(_Tunable())
+    orders._lanes = ClientQuota(most=4, most_each=4)
+    (start,) = [one for one in client.machine.agree() if isinstance(one, StartStream)]
+    usual = start.order.lanes
+    wished = msgspec.structs.replace(start.order, tuning=StreamTuning(number=3, lanes=9))
+    orders.do(client, StartStream(order=wished))
+    assert client.stream is not None
+    assert client.lanes == usual

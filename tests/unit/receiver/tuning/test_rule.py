@@ -244,3 +244,23 @@ def test_ranks_that_share_a_link_try_nothing_and_all_follow_the_path() -> None:
     path.run(6)
     assert path.state.tuning.lanes == 24
     assert path.state.move is None
+
+
+def test_a_window_that_brings_nothing_is_undone() -> None:
+    path = Path(trip_ns=1_000_000, link=1e8, blame="credit_ns", opened=1)
+    path.run(100)
+    tried = [told for told in path.told if "a window of" in told and "back" not in told]
+    assert 1 <= len(tried) <= 3
+    assert path.state.move is not None or path.state.tuning.window_bytes == 128 * MIB
+
+
+def test_a_trial_is_judged_before_lanes_follow_another_round_trip() -> None:
+    path = Path(link=1e8, opened=4, blame="starved_ns")
+    while path.state.move is None:
+        path.step()
+    assert path.state.tuning.ready_bytes == 32 * MIB
+    path.trip_ns = 10_000_000
+    path.run(20)
+    assert any(told.startswith("back from 32 MiB") for told in path.told)
+    assert path.state.tuning.ready_bytes in (0, 32 * MIB)
+    assert all(move.kind == "more ready" for move in [path.state.move] if move is not None and move.tried.ready_bytes)

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.tuning import log
 from emlio.receiver.tuning.choice import Joules, TuneChoice
 from emlio.receiver.tuning.log import TuningLog, read_log, replayed
-from emlio.receiver.tuning.rule import Limits, RuleState, decide
+from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import BOUNDS, Tuning
@@ -44,9 +44,8 @@ def test_each_setting_has_bounds(name: str) -> None:
     ],
 )
 def test_eight_messages_of_all_daemons_fit_the_window(window: int, message: int, senders: int, sent: int) -> None:
-    wished = Tuning(window_bytes=window, message_bytes=message, lanes=3, readers=1).stream(
-        7, senders=senders, data_part=1.0
-    )
+    tuning = Tuning(window_bytes=window, message_bytes=message, readers=1)
+    wished = tuning.stream(7, 3, senders=senders, data_part=1.0)
     assert (wished.number, wished.message_bytes, wished.lanes, wished.readers) == (7, sent, 3, 1)
 
 
@@ -69,6 +68,7 @@ def test_words_and_files_are_choices(tmp_path: Path) -> None:
         ("lanes=3", "line 1: JSON is malformed"),
         ('{"tuning": {"window_bytes": 1048576, "lanes": "a"}}', "line 1: Expected `int`, got `str`"),
         ('{"window_bytes": 1048576}\nx\n{"lanes": 2}', "line 2: JSON is malformed"),
+        ('{"window_bytes": 1048576}\n{"window_bytes": 9}\n', "line 2: window_bytes of a tuning"),
     ],
 )
 def test_a_file_without_settings_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -169,3 +169,41 @@ def test_a_governor_is_told_how_much_the_user_may_wait() -> None:
     for value in wrong:
         with pytest.raises(ConfigError, match=r"utilisation must be a number in \[0.5, 1\], got "):
             Joules(value)
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    wrong: list[Any] = [Joules, None, 3, True, "", [], "a\0b", b"auto"]
+    for value in wrong:
+        with pytest.raises(ConfigError, match="must be"):
+            TuneChoice.parse(value)
+
+
+@pytest.mark.parametrize("returned", [None, (None, None), (RuleState(tuning=TUNING), 3), (1, 2, 3)])
+def test_a_rule_of_ones_own_that_returns_something_else_is_named(returned: Any) -> None:
+    tuner = Tuner(TUNING, _Looks(), rule=lambda *_: returned)
+    with pytest.raises(EmlioError, match="the rule that tune= gave must return"):
+        tuner.turn(0, LIMITS)
+
+
+def test_limits_that_change_are_in_the_log_and_a_rule_of_ones_own_is_not_asked_again(tmp_path: Path) -> None:
+    path, looks = tmp_path / "log", _Looks()
+    tuner = Tuner(TUNING, looks, TuningLog(path))
+    for n in range(12):
+        tuner.turn(n * S // 2, msgspec.structs.replace(LIMITS, lanes=0.1 * (n // 4)))
+    tuner.close()
+    assert sum(line.limits is not None for line in read_log(path)) == 3
+    assert all((again.tuning if again is not None else None) == line.tuning for line, again in replayed(read_log(path)))
+    own = Tuner(TUNING, looks, TuningLog(tmp_path / "own", own=True), _larger)
+    for n in range(4):
+        own.turn(n * S // 2, LIMITS)
+    own.close()
+    looked = list(replayed(read_log(tmp_path / "own")))
+    assert len(looked) == 4
+    assert all(again is not None and again.tuning == line.tuning for line, again in looked)
+    with pytest.raises(FileExistsError):
+        TuningLog(path)
+
+
+def _larger(state: RuleState, _: Snapshot, __: Limits) -> tuple[RuleState, Decision]:
+    tuning = msgspec.structs.replace(state.tuning, window_bytes=state.tuning.window_bytes + MIB)
+    return msgspec.structs.replace(state, tuning=tuning), Decision(tuning=tuning, reason="more")
