@@ -44,6 +44,11 @@ class _Way:
     news: LinkEvent | None = None
     obstacle: str = ""
 
+    def hear(self, event: LinkEvent | None) -> None:
+        """Take in an event, unless an earlier one told more: after a refusal, libzmq reports the end, and tries no more."""
+        told = [one for one in (self.news, event) if one is not None]
+        self.news = max(told, key=lambda one: one.value, default=None)
+
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
@@ -169,7 +174,7 @@ def _listen(asked: _Asked, trust: Trust, ready: Sequence[Waited]) -> StatusReply
                 answer = _answer(asked.target.peer, data)
                 if answer is not None:
                     return answer
-            way.news = news or way.news
+            way.hear(news)
             if (news is not None or way.link.refused) and way.question is None:
                 with suppress(OSError):
                     way.question = MechanismQuestion(way.peer.host, way.peer.port)

@@ -384,6 +384,7 @@ class Engine:
         hungry = self._prefetch.hungry
         if hungry and begun_ns >= self._report_ns:
             self._report_ns = begun_ns + max(_REPORT_NS, self._machine.pool.sources.round_trip_ns() or 0)
+            self.tuning.asked(begun_ns)
             self._handle(ReportsWanted())
         for tuned in self.tuning.events(begun_ns, hungry=hungry):
             self._handle(tuned)

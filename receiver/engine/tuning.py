@@ -86,9 +86,13 @@ class LoaderTuning:
         tuning = tuner.turn(now_ns, self._limits())
         asks: list[Event] = []
         if not hungry and now_ns - self._asked_ns >= self._ask_every_ns:
-            self._asked_ns = now_ns
+            self.asked(now_ns)
             asks = [ReportsWanted(waits=False)]  # for the next look
         return asks if tuning is None else [*asks, self.set(tuning)]
+
+    def asked(self, now_ns: int) -> None:
+        """Note that daemons are asked for reports. A second report, asked for when nobody waits, would hide what came before."""
+        self._asked_ns = now_ns
 
     def set(self, tuning: Tuning) -> Tuned:
         """Take over settings that hold from now on, and return the event for the machine."""

@@ -32,7 +32,9 @@ _MESSAGE = 128 << 10
 _SLOWER = 8
 """The slow part takes so many times as long as a whole batch without a bottleneck."""
 
-_LEAST_S = 0.004
+_LEAST_S = 0.02
+"""The least for a slow batch: an epoch then takes three times the interval at which waiting ranks ask for daemons' reports."""
+
 _LOOP_S = 0.08
 """The least that a slow consumer takes: a pause of a busy machine is then below the share that counts as waiting."""
 
