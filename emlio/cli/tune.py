@@ -6,8 +6,8 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.receiver.tuning.log import Line, read_log, replayed
-from emlio.receiver.tuning.rule import Decision
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.state import Decision
 from emlio.units import counted, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -19,8 +19,8 @@ from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.thread_times import look
 from emlio.receiver.tuning.log import TuningLog
-from emlio.receiver.tuning.rule import Limits
 from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.state import Limits
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import SMALLEST_AUTO_BYTES, Tuning
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
@@ -91,7 +91,7 @@ class LoaderTuning:
         return asks if tuning is None else [*asks, self.set(tuning)]
 
     def asked(self, now_ns: int) -> None:
-        """Note that daemons are asked for reports. A second report, asked for when nobody waits, would hide what came before."""
+        """Note that daemons are asked for reports. A second one that does not count waits would hide those before it."""
         self._asked_ns = now_ns
 
     def set(self, tuning: Tuning) -> Tuned:

@@ -12,8 +12,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from emlio.errors import ConfigError
-from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["Joules", "Rule", "TuneChoice"]

@@ -21,10 +21,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from emlio.receiver.tuning.offers import Gains, Offer, gaining, saving
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
-from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
+from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
+from emlio.receiver.tuning.tuning import Tuning
 
-__all__ = ["Decision", "Limits", "Move", "RuleState", "decide"]
+__all__ = ["decide"]
 
 _HERE_BYTES = 64 << 20
 """For the user, and for incomplete batches."""
@@ -46,120 +48,23 @@ _FALLS_NS = 10_000_000_000
 _LANES_FACTOR = 1.5
 """A round trip must change by so much to change the lanes."""
 
-_WAITS = 0.01
-"""From this share of waiting on, or twice what the user allows, something is tried that may bring more."""
-
 _CALM_INTERVALS = 4
 _BEFORE, _AFTER = 3, 3
 """Intervals whose median is compared before a trial, and in it after the first one."""
 
 _GAIN = 1.03
-_SAVING = 0.97
 _FAVOURED = 1.03
 """A trial must bring so much more, or cost so much less; larger bursts stay unless they cost so much more."""
 
 _USUAL_PARTS = 16
 _BANNED_NS = 30_000_000_000
 _MOST_BANNED_NS = 960_000_000_000
-_MOST_TRIED_LANES = 32
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of one loader's settings.
-
-    Attributes:
-        least_window_bytes: the least window; the same as the most if the user set one.
-        most_window_bytes: the largest window.
-        lanes: lanes that fill the path for each round trip of 1 ms; 0 where they are set.
-        least_parts: the fewest parts of the window in which credit is given.
-        waits: the share of the time for which the user may wait.
-        governs: whether everything that may cost less is tried, not only bursts.
-        alone: whether the job has one rank. Of several that share a daemon's link one gains what others lose, so none
-            tries to: all follow the path in the same way.
-    """
-
-    least_window_bytes: int
-    most_window_bytes: int
-    lanes: float = 0.0
-    least_parts: int = 4
-    waits: float = 0.005
-    governs: bool = False
-    alone: bool = True
-
-    @property
-    def too_long(self) -> float:
-        """The share of waiting from which on more must come."""
-        return max(_WAITS, 2 * self.waits)
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that is tried.
-
-    Attributes:
-        kind: of the change, such as "more lanes", which is not tried again for a while where it did not pay.
-        name: of the setting, and its new value.
-        before: the settings before it.
-        tried: the settings with it.
-        rate: of the path before it.
-        cost: before it, for a move that is to save processor time.
-        saves: whether that is its purpose.
-        most: the cost at which it stays, as a share of that before.
-        seen: the intervals since it was made.
-    """
-
-    kind: str
-    name: str
-    before: Tuning
-    tried: Tuning
-    rate: float
-    cost: float | None
-    saves: bool
-    most: float = _SAVING
-    seen: tuple[Interval, ...] = ()
-
-
-class RuleState(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of the rule.
-
-    Attributes:
-        tuning: the settings that hold.
-        last: the snapshot at the end of the last interval.
-        recent: the latest intervals in which nothing changed, the last one at the end.
-        rates: the latest rates.
-        trips: the latest round trips and their times.
-        low_ns: since when a smaller window would do.
-        lanes_trip_ns: the round trip for which the lanes were chosen.
-        move: the setting that is being tried.
-        bans: until when a move is not tried again, and for how long it was banned.
-        calm: intervals without a wait, in a row.
-    """
-
-    tuning: Tuning
-    last: Snapshot | None = None
-    recent: tuple[Interval, ...] = ()
-    rates: tuple[float, ...] = ()
-    trips: tuple[tuple[int, int], ...] = ()
-    low_ns: int | None = None
-    lanes_trip_ns: int | None = None
-    move: Move | None = None
-    bans: dict[str, tuple[int, int]] = {}
-    calm: int = 0
-
-    @property
-    def trip_ns(self) -> int:
-        """The least round trip of late; 0 if none is known."""
-        return min((trip for _, trip in self.trips), default=0)
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the settings, and its reason in words."""
-
-    tuning: Tuning
-    reason: str
-
-
-def decide(state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
-    """Return the next state, and a decision if the settings change."""
+def decide(
+    state: RuleState, now: Snapshot, limits: Limits, gains: Gains = gaining
+) -> tuple[RuleState, Decision | None]:
+    """Return the next state, and a decision if the settings change; `gains` says what may bring more."""
     if now.round_trip_ns is not None:
         seen_ns = _PATH_NS if limits.alone else _SHARED_NS
         kept = tuple(each for each in state.trips if now.at_ns - each[0] < seen_ns)
@@ -178,11 +83,11 @@ def decide(state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, 
         rates=(*state.rates, interval.rate)[-_RATES:],
         calm=state.calm + 1 if interval.wait <= limits.waits else 0,
     )
-    for rule in (_follow_trip, _follow_path, _judge, _try):
+    for rule in (_follow_trip, _follow_path, _judge):
         state, decision = rule(state, interval, limits)
         if decision is not None:
             return state, decision
-    return state, None
+    return _try(state, interval, limits, gains)
 
 
 def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = None) -> tuple[RuleState, Decision]:
@@ -190,16 +95,8 @@ def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = 
     return after, Decision(tuning=tuning, reason=reason)
 
 
-class _Offer(msgspec.Struct, frozen=True):
-    """A setting that may be tried: its kind, its name, and the settings with it."""
-
-    kind: str
-    name: str
-    tuning: Tuning
-
-
 def _moved(
-    state: RuleState, offer: _Offer, why: str, before: tuple[Interval, ...], *, most: float | None = None
+    state: RuleState, offer: Offer, why: str, before: tuple[Interval, ...], *, most: float | None = None
 ) -> tuple[RuleState, Decision]:
     """Try a setting; it is compared with these intervals. With `most` it is to save work."""
     move = Move(
@@ -210,7 +107,7 @@ def _moved(
         rate=statistics.median(each.rate for each in before),
         cost=_cost(before),
         saves=most is not None,
-        most=_SAVING if most is None else most,
+        most=SAVING if most is None else most,
     )
     return _changed(state, offer.tuning, f"{why}: {offer.name}", move)
 
@@ -241,7 +138,7 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return _changed(state, tuning, f"{told}: {lanes} lanes")
     # Fewer are to save work, unless the user waits anyway.
     saves = trip_ns < known_ns and interval.wait <= limits.too_long
-    offer = _Offer("lanes of the round trip", f"{lanes} lanes", tuning)
+    offer = Offer("lanes of the round trip", f"{lanes} lanes", tuning)
     return _moved(state, offer, told, (interval,), most=_FAVOURED if saves else None)
 
 
@@ -310,20 +207,20 @@ def _undone(state: RuleState, move: Move, why: str) -> tuple[RuleState, Decision
     return _changed(state, tuning, f"back from {move.name}: {why}")
 
 
-def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
+def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> tuple[RuleState, Decision | None]:
     """Begin a trial, if there is a reason for one."""
     if state.move is not None or len(state.recent) < _BEFORE:
         return state, None
     wait = statistics.median(each.wait for each in state.recent)
     saves = state.calm >= _CALM_INTERVALS
     if saves:
-        offers = _saving(state, limits)
+        offers = saving(state, limits)
         why = "the user never waits: less work"
     elif wait > limits.too_long and state.tuning.credit_parts < _USUAL_PARTS:
         tuning = msgspec.structs.replace(state.tuning, credit_parts=_USUAL_PARTS)
         return _changed(state, tuning, f"the user waits for {wait:.0%} of the time: credit in {_USUAL_PARTS} parts")
     elif wait > limits.too_long and limits.alone:
-        offers = _gaining(state.tuning, interval.blame, state, limits)
+        offers = gains(state, interval, limits)
         why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
     else:
         return state, None
@@ -333,42 +230,6 @@ def _try(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleStat
         if offer.tuning == state.tuning or now_ns < until_ns:
             continue
         parts = offer.tuning.credit_parts < state.tuning.credit_parts
-        most = None if not saves else _FAVOURED if parts else _SAVING
+        most = None if not saves else _FAVOURED if parts else SAVING
         return _moved(state, offer, why, state.recent, most=most)
     return state, None
-
-
-def _saving(state: RuleState, limits: Limits) -> list[_Offer]:
-    """Return what may cost less, the surest first."""
-    tuning = state.tuning
-    parts = max(tuning.credit_parts // 2, limits.least_parts)
-    offers = [_offer(tuning, "larger parts", f"credit in {parts} parts", credit_parts=parts)]
-    if limits.governs:
-        larger, lanes = min(2 * (tuning.message_bytes or 4 << 20), 8 << 20), max(_lanes_now(state) // 2, 1)
-        offers.append(_offer(tuning, "larger messages", f"messages of {larger >> 20} MiB", message_bytes=larger))
-        offers.append(_offer(tuning, "fewer lanes", f"{lanes} lanes", lanes=lanes))
-    return offers
-
-
-def _gaining(tuning: Tuning, blame: str, state: RuleState, limits: Limits) -> list[_Offer]:
-    """Return what may bring more, what fits the blame first."""
-    offers: list[_Offer] = []
-    if blame in ("window", ""):
-        window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
-        offers.append(_offer(tuning, "larger window", f"a window of {window >> 20} MiB", window_bytes=window))
-    if blame in ("network", "") and limits.lanes and state.trip_ns >= 1_000_000:
-        lanes = min(2 * _lanes_now(state), _MOST_TRIED_LANES)
-        offers.append(_offer(tuning, "more lanes", f"{lanes} lanes", lanes=lanes))
-    if blame in ("storage", "network"):
-        ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
-        offers.append(_offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready))
-    return offers
-
-
-def _offer(tuning: Tuning, kind: str, name: str, **changes: int) -> _Offer:
-    return _Offer(kind, name, msgspec.structs.replace(tuning, **changes))
-
-
-def _lanes_now(state: RuleState) -> int:
-    up = state.last.lanes // max(state.last.senders, 1) if state.last is not None else 0
-    return max(state.tuning.lanes or up, 1)

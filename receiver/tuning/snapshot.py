@@ -51,6 +51,8 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         rate: bytes received in a second.
         wait: the share of the time for which the user waited for records.
         blame: the cause of the largest part of it, "network", "window" or "storage"; "" if none is known.
+        network, window, storage: the share of the time for which daemons' streams waited for each.
+        busy, storage_busy: processor seconds a second of this side's threads, and of the daemons' processes.
         cost: processor seconds of both sides for a GB; None if nothing came or a daemon did not tell.
     """
 
@@ -58,6 +60,11 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     wait: float
     blame: str = ""
+    network: float = 0.0
+    window: float = 0.0
+    storage: float = 0.0
+    busy: float = 0.0
+    storage_busy: float = 0.0
     cost: float | None = None
 
     @classmethod
@@ -79,5 +86,8 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
             rate=came * 1e9 / elapsed_ns,
             wait=min(max((now.wait_ns - before.wait_ns) / elapsed_ns, 0.0), 1.0),
             blame=blame if waits[blame] > 0 else "",
+            busy=(now.cpu_ns - before.cpu_ns) / elapsed_ns,
+            storage_busy=max(storage_ns, 0) / elapsed_ns,
+            **{name: waited / elapsed_ns for name, waited in waits.items()},
             cost=(now.cpu_ns - before.cpu_ns) / came + storage_ns / sent if told else None,
         )

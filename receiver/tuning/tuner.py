@@ -11,8 +11,9 @@ from typing import Any, Final
 from emlio.errors import EmlioError
 from emlio.receiver.tuning.choice import Rule
 from emlio.receiver.tuning.log import TuningLog
-from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["Tuner"]

@@ -13,7 +13,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.receiver.machine.instructions import ConnectLane
 from emlio.receiver.tuning.log import read_log, replayed
-from emlio.receiver.tuning.rule import RuleState
+from emlio.receiver.tuning.state import RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles

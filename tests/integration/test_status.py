@@ -31,12 +31,10 @@ from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
 from emlio.receiver.addresses.address import Address, Peer, Target
-from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.connection.status_request import ask_status
-from emlio.receiver.connection.transport import ControlLink
 from emlio.session.instructions import Send
 from emlio.session.states import DaemonState
 from emlio.wire.control import Ping, Pong, Refused, StatusReply, StatusRequest, decode_control, encode_control
@@ -152,40 +150,6 @@ def test_a_refused_caller_is_told_to_those_who_may_read_all(site: Site) -> None:
     assert "its key is not among the allowed clients" in told.failures[0].text
     assert told.failures[0].kind == "not-admitted"
     assert hidden.failures == []
-
-
-class OneEvent:
-    """Events of a connection, of which one look finds one."""
-
-    def __init__(self, events: Any) -> None:
-        self.events = events
-        self.looks = 1
-
-    def poll(self, timeout: int) -> int:
-        self.looks -= 1
-        return int(self.events.poll(timeout)) if self.looks >= 0 else 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.events, name)
-
-
-def test_a_refusal_is_told_though_the_end_of_its_connection_comes_later(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    news = ControlLink.news
-
-    def one_event(link: ControlLink) -> LinkEvent | None:
-        events = link.events
-        link.events = cast(Any, OneEvent(events))
-        try:
-            return news(link)
-        finally:
-            link.events = events
-
-    monkeypatch.setattr(ControlLink, "news", one_event)
-    with site.daemon(keys=site.store.path) as daemon:
-        refused = site.ask(daemon, site.stranger, site.store.pair().public)
-    assert isinstance(refused, RefusedError)
 
 
 def test_a_lane_without_a_session_is_no_refused_key(site: Site) -> None:

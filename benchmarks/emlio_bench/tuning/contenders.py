@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from emlio.receiver.tuning.choice import Rule
-from emlio.receiver.tuning.rule import Decision, Limits, RuleState
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["AUTO", "CONTENDERS", "STILL", "Still", "Walk", "rule_of"]

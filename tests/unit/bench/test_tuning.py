@@ -2,8 +2,8 @@
 
 import pytest
 
-from emlio.receiver.tuning.rule import Limits, RuleState
 from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.results import Run, results_of
 from emlio_bench.harness.spread import Value

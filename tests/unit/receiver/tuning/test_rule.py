@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
 MIB = 1 << 20

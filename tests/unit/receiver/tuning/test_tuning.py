@@ -10,8 +10,9 @@ from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.tuning import log
 from emlio.receiver.tuning.choice import Joules, TuneChoice
 from emlio.receiver.tuning.log import TuningLog, read_log, replayed
-from emlio.receiver.tuning.rule import Decision, Limits, RuleState, decide
+from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import BOUNDS, Tuning
 
