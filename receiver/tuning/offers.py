@@ -11,8 +11,15 @@ from emlio.receiver.tuning.snapshot import Interval
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
 
-__all__ = ["Gains", "Offer", "gaining", "saving"]
+__all__ = ["HERE_BYTES", "Gains", "Offer", "gaining", "saving"]
 
+HERE_BYTES = 64 << 20
+"""Of the window: for the user, and for incomplete batches."""
+
+_FAR_NS = 1_000_000
+"""From this round trip on, a connection's buffers may be what bounds it."""
+
+_LARGE_BYTES = 4 << 20
 _MOST_TRIED_LANES = 32
 
 
@@ -31,29 +38,36 @@ Gains = Callable[[RuleState, Interval, Limits], list[Offer]]
 def saving(state: RuleState, limits: Limits) -> list[Offer]:
     """Return what may cost less, the surest first."""
     tuning = state.tuning
-    parts = max(tuning.credit_parts // 2, limits.least_parts)
-    offers = [_offer(tuning, "larger parts", f"credit in {parts} parts", credit_parts=parts)]
+    parts, large = min(tuning.credit_parts, limits.least_parts), 8 << 20
+    name = f"credit in {parts} parts, messages of {large >> 20} MiB"
+    offers = [_offer(tuning, "bursts", name, credit_parts=parts, message_bytes=large)]
     if limits.governs:
-        larger, lanes = min(2 * (tuning.message_bytes or 4 << 20), 8 << 20), max(state.lanes // 2, 1)
-        offers.append(_offer(tuning, "larger messages", f"messages of {larger >> 20} MiB", message_bytes=larger))
+        lanes = max(state.lanes // 2, 1)
         offers.append(_offer(tuning, "fewer lanes", f"{lanes} lanes", lanes=lanes))
     return offers
 
 
 def gaining(state: RuleState, interval: Interval, limits: Limits) -> list[Offer]:
     """Return what may bring more, what fits the blame first."""
-    tuning, blame = state.tuning, interval.blame
-    offers: list[Offer] = []
-    if blame in ("window", ""):
-        window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
-        offers.append(_offer(tuning, "larger window", f"a window of {window >> 20} MiB", window_bytes=window))
-    if blame in ("network", "") and limits.lanes and state.trip_ns >= 1_000_000:
-        lanes = min(2 * state.lanes, _MOST_TRIED_LANES)
-        offers.append(_offer(tuning, "more lanes", f"{lanes} lanes", lanes=lanes))
-    if blame in ("storage", "network"):
-        ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
-        offers.append(_offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready))
-    return offers
+    tuning = state.tuning
+    window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
+    larger = _offer(tuning, "larger window", f"a window of {window >> 20} MiB", window_bytes=window)
+    ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
+    more = _offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready)
+    far = limits.lanes and state.trip_ns >= _FAR_NS
+    offers = [_more_of_all(state, limits)] if far else []  # first: whatever is short of work makes the others wait, too
+    if interval.blame in ("storage", "network"):
+        return [*offers, more]
+    return [*offers, larger] if window > 1.1 * tuning.window_bytes else offers
+
+
+def _more_of_all(state: RuleState, limits: Limits) -> Offer:
+    """Return more lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
+    tuning = state.tuning
+    lanes, message = min(2 * state.lanes, _MOST_TRIED_LANES), max(tuning.message_bytes, _LARGE_BYTES)
+    window = min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
+    name = f"{lanes} lanes, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
+    return _offer(tuning, "more of all", name, lanes=lanes, message_bytes=message, window_bytes=window)
 
 
 def _offer(tuning: Tuning, kind: str, name: str, **changes: int) -> Offer:

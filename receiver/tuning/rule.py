@@ -6,11 +6,12 @@ A state and a snapshot give the next state and a decision, and nothing else does
    grows at once, and falls after ten seconds.
 2. The lanes follow the round trip; more come only while the user waits, and stay only if they bring more: a queue of our
    own makes round trips longer, too.
-3. While the user of a rank that is alone waits, one setting at a time is tried: the one that daemons' waits point to. It
-   stays if 3 % more come, and is not tried again for a while otherwise.
-4. While the user never waits, credit is given in larger and larger parts: daemons then send in bursts and rest, which
-   costs both sides less processor time. A wait, or a higher cost, ends that. A governor tries larger messages and fewer
-   lanes as well, and keeps what costs 3 % less.
+3. While the user of a rank that is alone waits, something is tried: on a far path more lanes, with larger messages and the
+   window that these need, or else the setting that daemons' waits point to. It stays if 3 % more come, and is not tried
+   again for a while otherwise.
+4. While the user never waits, credit is given in large parts, and for large messages: daemons then send in bursts and
+   rest, which costs both sides less processor time. A wait, or a higher cost, ends that. A governor tries fewer lanes as
+   well, and keeps what costs 3 % less.
 
 Covers: state, decisions, reasons. Pure. Does not cover: snapshots (emlio.receiver.tuning.snapshot), threads
 (emlio.receiver.tuning.tuner).
@@ -21,15 +22,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from emlio.receiver.tuning.offers import Gains, Offer, gaining, saving
+from emlio.receiver.tuning.offers import HERE_BYTES, Gains, Offer, gaining, saving
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["decide"]
-
-_HERE_BYTES = 64 << 20
-"""For the user, and for incomplete batches."""
 
 _SPARE = 1.5
 """A reserve: connections recover from a loss one by one, and credit is given in parts."""
@@ -48,9 +46,11 @@ _FALLS_NS = 10_000_000_000
 _LANES_FACTOR = 1.5
 """A round trip must change by so much to change the lanes."""
 
-_CALM_INTERVALS = 4
 _BEFORE, _AFTER = 3, 3
 """Intervals whose median is compared before a trial, and in it after the first one."""
+
+_CALM, _SAVED = 10, 10
+"""Likewise for what is to save work: nobody waits for it, and within a burst or a rest costs say little."""
 
 _GAIN = 1.03
 _FAVOURED = 1.03
@@ -79,7 +79,7 @@ def decide(
     state = msgspec.structs.replace(
         state,
         last=now,
-        recent=(*state.recent, interval)[-_BEFORE:],
+        recent=(*state.recent, interval)[-_CALM:],
         rates=(*state.rates, interval.rate)[-_RATES:],
         calm=state.calm + 1 if interval.wait <= limits.waits else 0,
     )
@@ -113,8 +113,8 @@ def _moved(
 
 
 def _cost(intervals: Sequence[Interval]) -> float | None:
-    costs = [each.cost for each in intervals if each.cost is not None]
-    return statistics.median(costs) if costs else None
+    told = [(each.cost, each.rate * each.elapsed_ns) for each in intervals if each.cost is not None]
+    return sum(cost * came for cost, came in told) / sum(came for _, came in told) if told else None
 
 
 def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
@@ -150,7 +150,7 @@ def _lanes(trip_ns: int, limits: Limits) -> int:
 
 def _follow_path(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
     """Have the window that the path needs."""
-    needed = _HERE_BYTES + round(_SPARE * max(state.rates) * state.trip_ns / 1e9)
+    needed = HERE_BYTES + round(_SPARE * max(state.rates) * state.trip_ns / 1e9)
     wanted = min(max(needed, limits.least_window_bytes), limits.most_window_bytes)
     have, now_ns = state.tuning.window_bytes, state.last.at_ns if state.last is not None else 0
     told = f"{max(state.rates) / 1e6:.0f} MB/s over {state.trip_ns / 1e6:.3g} ms need a window of {wanted >> 20} MiB"
@@ -175,7 +175,7 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
     if move.saves and interval.wait > limits.too_long:
         return _undone(state, move, f"the user waits for {interval.wait:.1%} of the time")
     seen = move.seen[1:]
-    if len(seen) < _AFTER:
+    if len(seen) < (_SAVED if move.saves else _AFTER):
         return state, None
     if move.saves:
         cost = _cost(seen)
@@ -211,8 +211,9 @@ def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> 
     """Begin a trial, if there is a reason for one."""
     if state.move is not None or len(state.recent) < _BEFORE:
         return state, None
-    wait = statistics.median(each.wait for each in state.recent)
-    saves = state.calm >= _CALM_INTERVALS
+    recent = state.recent[-_BEFORE:]
+    wait = statistics.median(each.wait for each in recent)
+    saves = state.calm >= _CALM
     if saves:
         offers = saving(state, limits)
         why = "the user never waits: less work"
@@ -231,5 +232,5 @@ def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> 
             continue
         parts = offer.tuning.credit_parts < state.tuning.credit_parts
         most = None if not saves else _FAVOURED if parts else SAVING
-        return _moved(state, offer, why, state.recent, most=most)
+        return _moved(state, offer, why, state.recent if saves else recent, most=most)
     return state, None
