@@ -19,6 +19,7 @@ from emlio_bench.costs import run as costs
 from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
+from emlio_bench.dial import run as dial
 from emlio_bench.disk import run as disk
 from emlio_bench.dlio import run as dlio
 from emlio_bench.files import run as files
@@ -43,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
         counters,
         decode,
         delivery,
+        dial,
         disk,
         dlio,
         files,

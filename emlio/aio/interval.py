@@ -120,10 +120,7 @@ def rows_of(
         now.cpu_ns / now.busy_ns,
     )
     return np.array(
-        [
-            (*fixed, _log2(to.block_bytes, setting.block_bytes), _log2(to.depth, setting.depth))
-            for to in settings
-        ]
+        [(*fixed, _log2(to.block_bytes, setting.block_bytes), _log2(to.depth, setting.depth)) for to in settings]
     )
 
 

@@ -1,1 +1,1 @@
-"""The tables of the paper DIAL, measured on emlio.aio and the loader beside what it prints; samples and training of its models."""
+"""The tables of the paper DIAL on emlio.aio and the loader, and the samples and the training of its models."""

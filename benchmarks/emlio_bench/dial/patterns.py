@@ -61,7 +61,9 @@ class Pattern:
     def group(self) -> str:
         """The environment that it is for a model."""
         order = "random" if self.random else "in order"
-        return f"{'writes' if self.write else 'reads'} of {self.request_bytes >> 10} KiB, {order}, {self.requests} a call"
+        return (
+            f"{'writes' if self.write else 'reads'} of {self.request_bytes >> 10} KiB, {order}, {self.requests} a call"
+        )
 
     def calls(self, size_bytes: int) -> Iterator[list[int]]:
         """Yield the places of each call's requests in a file of this size, without end."""

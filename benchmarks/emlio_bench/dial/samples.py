@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -24,7 +24,8 @@ from emlio_bench.harness.results import Figure, figure
 __all__ = ["Line", "collect", "read_lines", "table_of", "train_models"]
 
 _RUN_S: Final = 8.0
-"""The length of a pattern."""
+_RUNS: Final = 12
+"""The length of a pattern, shorter if there would be fewer patterns."""
 
 _ANYWHERE: Final = 0.3
 _STAYS: Final = 0.3
@@ -78,7 +79,7 @@ def collect(folder: Path, target: Path, *, size_bytes: int, seconds: float, ever
     file = folder / "emlio-bench-dial.data"
     try:
         fill(file, size_bytes)
-        runs = max(round(seconds / _RUN_S), 2)
+        runs = max(round(seconds / _RUN_S), _RUNS)
         with target.open("ab") as lines, Progress("patterns", runs) as bar:
             for number in range(runs):
                 pattern = random_pattern(random)
@@ -119,7 +120,7 @@ def table_of(lines: Sequence[Line], *, write: bool) -> tuple[Any, Any, list[str]
     for _, run in groupby(lines, key=lambda line: line.run):
         those = list(run)
         rates: list[float] = []
-        for place, (line, after) in enumerate(zip(those, those[1:], strict=False)):
+        for place, (line, after) in enumerate(pairwise(those)):
             now = line.interval
             rates.append(now.rate)
             if now.write is not write or min(now.rate, after.interval.rate) <= 0:
