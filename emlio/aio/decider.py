@@ -96,10 +96,11 @@ def dial_scores(chances: _Floats, settings: _Floats, *, write: bool) -> _Floats:
     """
     low = settings.min(axis=0)
     width = settings.max(axis=0) - low
-    scaled = (settings - low) / np.where(width > 0, width, 1)
-    if write:
-        return chances * (1 + _BETA * scaled.sum(axis=1))
-    return chances * (1 + _ALPHA * scaled[:, 0]) + scaled[:, 1]
+    scaled: _Floats = (settings - low) / np.where(width > 0, width, 1)
+    scores: _Floats = (
+        chances * (1 + _BETA * scaled.sum(axis=1)) if write else chances * (1 + _ALPHA * scaled[:, 0]) + scaled[:, 1]
+    )
+    return scores
 
 
 def dial(model: Model, memory: Memory, now: Interval) -> Memory:

@@ -6,7 +6,7 @@ HDF5 file's own metadata is left out.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -137,10 +137,8 @@ def fill(file: Path, size_bytes: int) -> None:
             handle.pwrite(memory[: size_bytes - at], file, at)
 
 
-def run_pattern(
-    pattern: Pattern, file: Path, size_bytes: int, handle: AioHandle, is_over: Callable[[], bool]
-) -> tuple[int, int]:
-    """Run a pattern until it is over, one call at least; return bytes and nanoseconds."""
+def run_pattern(pattern: Pattern, file: Path, size_bytes: int, handle: AioHandle, end_s: float) -> tuple[int, int]:
+    """Run a pattern until a time of the monotonic clock, one call at least; return bytes and nanoseconds."""
     memory = aligned(pattern.call_bytes)
     memory.fill(1)
     size, done, begun_ns = pattern.request_bytes, 0, time.monotonic_ns()
@@ -151,6 +149,6 @@ def run_pattern(
         )
         handle.wait()
         done += pattern.call_bytes
-        if is_over():
+        if time.monotonic() >= end_s:
             break
     return done, time.monotonic_ns() - begun_ns

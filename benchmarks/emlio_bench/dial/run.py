@@ -50,7 +50,7 @@ _FIXED: Final = {
 }
 _DECIDERS: Final[dict[str, Callable[[Model, Memory, Interval], Memory]]] = {"DIAL": dial, "ours": decide}
 _LOADERS: Final = ("the paper's", AUTO, "learned")
-_QUICK_BYTES: Final = 128 * _MIB
+_QUICK_BYTES: Final = 64 * _MIB
 _ASKED: Final = 200
 _ANSWER_S: Final = 60.0
 
@@ -138,8 +138,8 @@ def _words(setting: Setting) -> str:
 
 def _aio(settings: DialSettings, root: Path, size_bytes: int, every_ns: int, models: dict[bool, Model]) -> list[Run]:
     quick = settings.quick
-    hold_s, length_s = (0.05, 0.3) if quick else (settings.hold / 1e9, settings.length / 1e9)
-    grid, rounds = (SETTINGS[::13], 1) if quick else (SETTINGS, settings.repeats)
+    hold_s, length_s = (0.05, 0.2) if quick else (settings.hold / 1e9, settings.length / 1e9)
+    grid, rounds = (SETTINGS[::18], 1) if quick else (SETTINGS, settings.repeats)
     deciders: dict[str, Tune] = {}
     for name, rule in _DECIDERS.items():
         deciders[name] = Tune(decide=_asking(rule, models), every_ns=every_ns)
@@ -190,8 +190,8 @@ def _measure(
     tune: Tune | None = None,
 ) -> Run:
     with AioHandle(setting.block_bytes, setting.depth, tune=tune or "off") as handle:
-        end_s, cpu_ns = time.monotonic() + seconds, time.process_time_ns()
-        done, elapsed_ns = run_pattern(pattern, file, size_bytes, handle, lambda: time.monotonic() >= end_s)
+        cpu_ns = time.process_time_ns()
+        done, elapsed_ns = run_pattern(pattern, file, size_bytes, handle, time.monotonic() + seconds)
         cpu_ns = time.process_time_ns() - cpu_ns
         last = handle.setting(write=pattern.write)
     return Run(

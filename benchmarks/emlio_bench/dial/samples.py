@@ -87,7 +87,7 @@ def collect(folder: Path, target: Path, *, size_bytes: int, seconds: float, ever
                 first, walk, run = random.choice(SETTINGS), _Walk(random), uuid4().hex
                 end_s = time.monotonic() + seconds / runs
                 with AioHandle(first.block_bytes, first.depth, tune=Tune(decide=walk, every_ns=every_ns)) as handle:
-                    run_pattern(pattern, file, size_bytes, handle, lambda end_s=end_s: time.monotonic() >= end_s)
+                    run_pattern(pattern, file, size_bytes, handle, end_s)
                 for interval in walk.seen:
                     lines.write(encoder.encode(Line(run=run, group=pattern.group, interval=interval)) + b"\n")
                 count += len(walk.seen)
