@@ -138,7 +138,7 @@ def _words(setting: Setting) -> str:
 
 def _aio(settings: DialSettings, root: Path, size_bytes: int, every_ns: int, models: dict[bool, Model]) -> list[Run]:
     quick = settings.quick
-    hold_s, length_s = (0.05, 0.2) if quick else (settings.hold / 1e9, settings.length / 1e9)
+    hold_s, length_s = (0.05, 0.1) if quick else (settings.hold / 1e9, settings.length / 1e9)
     grid, rounds = (SETTINGS[::18], 1) if quick else (SETTINGS, settings.repeats)
     deciders: dict[str, Tune] = {}
     for name, rule in _DECIDERS.items():

@@ -20,6 +20,7 @@ from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio_bench.dial.patterns import fill, random_pattern, run_pattern
 from emlio_bench.harness.results import Figure, figure
+from emlio_bench.tuning.train import train
 
 __all__ = ["Line", "collect", "read_lines", "table_of", "train_models"]
 
@@ -134,8 +135,6 @@ def table_of(lines: Sequence[Line], *, write: bool) -> tuple[Any, Any, list[str]
 
 def train_models(source: Path, folder: Path) -> list[Figure]:
     """Train both models from a file of samples, and write read.npz and write.npz into a folder; return their quality."""
-    from emlio_bench.tuning.train import train  # scikit-learn, which nothing else here needs
-
     lines = list(read_lines(source))
     found: list[Figure] = []
     for write, name in ((False, "read"), (True, "write")):
