@@ -31,6 +31,7 @@ from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
 from emlio_bench.recovery import run as recovery
+from emlio_bench.tuning import learn
 from emlio_bench.tuning import run as tuning
 
 __all__ = ["COMMANDS", "main"]
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help=_REPORT, description=_REPORT)
     for place in ("A", "B"):
         report.add_argument(place, type=Path)
+    learn.add_arguments(commands.add_parser("tune-model", help=learn.HELP, description=learn.HELP))
     return parser
 
 
@@ -84,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "report":
             print(_keep(read_results(arguments.A), arguments.B), flush=True)
+            return 0
+        if arguments.command == "tune-model":
+            print(learn.run(arguments), flush=True)
             return 0
         command = COMMANDS[arguments.command]
         settings = _settings(command.settings, vars(arguments))
