@@ -132,7 +132,7 @@ def decide(model: Model, memory: Memory, now: Interval) -> Memory:
     if not possible.any():
         return after
     windows = np.array([setting.window_bytes / now.setting.window_bytes for setting in SETTINGS])
-    value = chances * model.gains(rows) - _COST * np.log2(windows)
+    value = chances * np.expm1(model.gains(rows)) - _COST * np.log2(windows)
     best = SETTINGS[int(np.argmax(np.where(possible, value, -np.inf)))]
     trial = Trial(before=now.setting, rate=statistics.median(after.rates[-_BEFORE:]))
     return replace(after, setting=best, trial=trial)

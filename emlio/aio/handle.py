@@ -86,7 +86,7 @@ class AioHandle:
             queue_depth: see the class.
             direct: False to use the page cache for all files.
             kind: see the class; by default the first that this system allows.
-            tune: "learned" to let a model change block size and depth between calls.
+            tune: "learned" to let a model change block size and depth between calls; or a decider of your own.
 
         Raises:
             ConfigError: an argument cannot be used, or this system has no such queue.
