@@ -104,8 +104,10 @@ def dial_scores(chances: _Floats, settings: _Floats, *, write: bool) -> _Floats:
 
 
 def dial(model: Model, memory: Memory, now: Interval) -> Memory:
-    """Decide as DIAL's Algorithm 1 does."""
+    """Decide as DIAL's Algorithm 1 does, with a history of two intervals."""
     after = memory.seen(now)
+    if memory.last is None:
+        return after
     chances = model.chances(rows_of(now, memory.last, after.rates))
     chosen = np.flatnonzero(chances > TAU)
     if not len(chosen):

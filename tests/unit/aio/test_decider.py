@@ -70,10 +70,12 @@ def test_dials_scores_are_those_of_algorithm_1() -> None:
 
 def test_dial_takes_the_largest_score_above_tau_at_once_and_stays_without_one() -> None:
     model: Any = Expects({GOOD: 0.81, SMALLER: 0.9, Setting(block_bytes=8 << 20, depth=16): 0.8})
-    found = dial(model, Memory(setting=START), seen(1e8))
+    first = dial(model, Memory(setting=START), seen(1e8))
+    assert first.setting == START, "a history of two"
+    found = dial(model, first, seen(1e8))
     assert (found.setting, found.trial) == (GOOD, None)
     none: Any = Expects({GOOD: 0.8})
-    assert dial(none, Memory(setting=START), seen(1e8)).setting == START
+    assert dial(none, first, seen(1e8)).setting == START
 
 
 def test_a_trial_that_brings_no_less_is_kept() -> None:
