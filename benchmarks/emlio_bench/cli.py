@@ -19,6 +19,7 @@ from emlio_bench.costs import run as costs
 from emlio_bench.counters import run as counters
 from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
+from emlio_bench.dial import run as dial
 from emlio_bench.disk import run as disk
 from emlio_bench.dlio import run as dlio
 from emlio_bench.files import run as files
@@ -30,6 +31,7 @@ from emlio_bench.mixtures import run as mixtures
 from emlio_bench.paper import run as paper
 from emlio_bench.race.run import race
 from emlio_bench.recovery import run as recovery
+from emlio_bench.tuning import learn
 from emlio_bench.tuning import run as tuning
 
 __all__ = ["COMMANDS", "main"]
@@ -43,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
         counters,
         decode,
         delivery,
+        dial,
         disk,
         dlio,
         files,
@@ -66,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help=_REPORT, description=_REPORT)
     for place in ("A", "B"):
         report.add_argument(place, type=Path)
+    learn.add_arguments(commands.add_parser("tune-model", help=learn.HELP, description=learn.HELP))
     return parser
 
 
@@ -82,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "report":
             print(_keep(read_results(arguments.A), arguments.B), flush=True)
+            return 0
+        if arguments.command == "tune-model":
+            print(learn.run(arguments), flush=True)
             return 0
         command = COMMANDS[arguments.command]
         settings = _settings(command.settings, vars(arguments))

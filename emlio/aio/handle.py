@@ -9,9 +9,11 @@ from operator import index
 from threading import Condition
 from typing import Final, Self, SupportsIndex
 
+from emlio.aio.interval import Setting
 from emlio.aio.memory import memory_of
 from emlio.aio.opened_file import OpenedFile, open_file
 from emlio.aio.transfers import Task, Transfers
+from emlio.aio.tuner import Tune, TunedTransfers
 from emlio.errors import ClosedError, ConfigError
 from emlio.native.disk import ALIGNMENT, DiskQueue
 from emlio.units import parse_size
@@ -62,13 +64,20 @@ class AioHandle:
     Requests that are under way together must not overlap. Threads may share a handle; its owner closes it.
 
     Attributes:
-        block_size: the bytes of the largest transfer; a larger request is cut into several.
+        block_size: the bytes of the largest transfer; a larger request is cut into several. This and the next are those at
+            first if a model sets them: see `setting`.
         queue_depth: how many transfers the disks have at once.
         kind: "io_uring" or "aio".
     """
 
     def __init__(
-        self, block_size: int | str = "1MiB", queue_depth: int = 32, *, direct: bool = True, kind: str | None = None
+        self,
+        block_size: int | str = "1MiB",
+        queue_depth: int = 32,
+        *,
+        direct: bool = True,
+        kind: str | None = None,
+        tune: str | Tune = "off",
     ) -> None:
         """Open the handle.
 
@@ -77,6 +86,7 @@ class AioHandle:
             queue_depth: see the class.
             direct: False to use the page cache for all files.
             kind: see the class; by default the first that this system allows.
+            tune: "learned" to let a model change block size and depth between calls; or a decider of your own.
 
         Raises:
             ConfigError: an argument cannot be used, or this system has no such queue.
@@ -92,13 +102,19 @@ class AioHandle:
         self.queue_depth = _checked_depth(queue_depth)
         if kind not in (None, "io_uring", "aio"):
             raise ConfigError(f"kind must be io_uring or aio, got {kind!r}")
+        tuned = Tune.parse(tune)
         try:
             self._queue = DiskQueue(self.queue_depth, kind)
         except OSError as error:
             raise ConfigError(f"this system offers no queue of transfers: {error.strerror}") from error
         self.kind = self._queue.kind
         self._direct = direct
-        self._transfers = Transfers(self._queue, self.block_size, self.queue_depth)
+        self._setting = Setting(block_bytes=self.block_size, depth=self.queue_depth)
+        self._transfers: Transfers | TunedTransfers = (
+            Transfers(self._queue, self.block_size, self.queue_depth)
+            if tuned is None
+            else TunedTransfers(self._queue, self._setting, tuned)
+        )
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="emlio-aio")
         self._process = os.getpid()
         self._changed = Condition()
@@ -173,6 +189,11 @@ class AioHandle:
                 raise task.error
         return len(begun)
 
+    def setting(self, *, write: bool) -> Setting:
+        """Return the block size and the depth that hold now for reads or for writes."""
+        tuned = self._transfers
+        return tuned.setting(write=write) if isinstance(tuned, TunedTransfers) else self._setting
+
     def close(self) -> None:
         """Wait for all requests, and close the handle. Their errors are not told."""
         if self._process != os.getpid():
@@ -181,6 +202,8 @@ class AioHandle:
             self._closed = True
             self._changed.wait_for(lambda: not self._inside)
         self._threads.shutdown()
+        if isinstance(self._transfers, TunedTransfers):
+            self._transfers.close()
         self._queue.close()
 
     def __enter__(self) -> Self:

@@ -18,6 +18,7 @@ from emlio.receiver.machine.events import Event, ReportsWanted, Tuned
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.thread_times import look
+from emlio.receiver.tuning.learned import Learned
 from emlio.receiver.tuning.log import TuningLog
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Limits
@@ -70,7 +71,7 @@ class LoaderTuning:
         self._asked_ns = 0
         self._ask_every_ns = max(_ASK_EVERY_NS, config.world_size * _ASK_EVERY_NS // _RANKS)
         self.set(self.now)
-        if config.tune.way in ("auto", "joules", "own"):
+        if config.tune.way in ("auto", "joules", "learned", "own"):
             log = _log(config, environment.get(_FOLDER, ""))
             self._tuner = Tuner(config.tuning, self._look, log, config.tune.rule)
 
@@ -156,5 +157,7 @@ def _log(config: LoaderConfig, folder: str) -> TuningLog | None:
     for number in count():
         with suppress(FileExistsError):
             path = Path(folder) / f"tune-{job}-rank{config.rank}-{os.getpid()}-{number}.jsonl"
-            return TuningLog(path, own=config.tune.way == "own")
+            rule = config.tune.rule
+            model = rule.model.digest if isinstance(rule, Learned) and config.tune.way == "learned" else ""
+            return TuningLog(path, own=config.tune.way == "own", model=model)
     return None

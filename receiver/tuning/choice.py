@@ -12,19 +12,21 @@ from typing import Any, Final, Self
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.learned.model import Model
+from emlio.receiver.tuning.learned import Learned
 from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
-__all__ = ["Joules", "Rule", "TuneChoice"]
+__all__ = ["Joules", "Rule", "TuneChoice", "shipped"]
 
 Rule = Callable[[RuleState, Snapshot, Limits], tuple[RuleState, Decision | None]]
 """Returns the next state and a decision, from a state and what is seen. Called twice a second by the receive thread."""
 
-_WORDS: Final = ("off", "auto")
+_WORDS: Final = ("off", "auto", "learned")
 _LEAST: Final = 0.5
-_MUST_BE: Final = 'must be "off", "auto", Joules(...), a rule, or the path of a file with settings'
+_MUST_BE: Final = 'must be "off", "auto", "learned", Joules(...), a rule, or the path of a file with settings'
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class TuneChoice:
     """The choice of who decides about a loader's settings.
 
     Attributes:
-        way: "off" (nothing changes), "auto" (a rule), "joules" (a rule that saves work), "own" (the user's rule), or
-            "frozen".
+        way: "off" (nothing changes), "auto" (a rule), "learned" (the rule with a model), "joules" (a rule that saves
+            work), "own" (the user's rule), or "frozen".
         frozen: the settings of a file, with "frozen".
         waits: the share of the time for which the user may wait, with "joules".
         rule: decides, unless settings are fixed.
@@ -82,7 +84,14 @@ class TuneChoice:
             place = b""
         if not isinstance(place, str) or not place:
             raise ConfigError(f"{_MUST_BE}, got {given!r}")
+        if given == "learned":
+            return cls(way="learned", rule=shipped())
         return cls(way=place) if given in _WORDS else cls(way="frozen", frozen=_last(Path(place)))
+
+
+def shipped() -> Learned:
+    """Return the rule with the model that comes with EMLIO."""
+    return Learned(model=Model.load("read"))
 
 
 class _Settings(msgspec.Struct):

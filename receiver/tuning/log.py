@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.receiver.tuning.choice import Rule, shipped
 from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
@@ -31,6 +32,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         state: the memory of the rule before the following lines.
         limits: of the settings, with a state, and where they have changed.
         own: with a state: a rule of the user's decides, which cannot be asked again.
+        model: with a state: the digest of the model that chooses what is tried; "" without one.
         snapshot: what the loader saw.
         tuning: the settings from then on, with a decision; with a state, those that hold.
         reason: of the decision.
@@ -39,6 +41,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     state: RuleState | None = None
     limits: Limits | None = None
     own: bool = False
+    model: str = ""
     snapshot: Snapshot | None = None
     tuning: Tuning | None = None
     reason: str = ""
@@ -47,8 +50,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 class TuningLog:
     """A log in two files at most: PATH, and PATH.before with what came before. Used by one thread."""
 
-    def __init__(self, path: Path, *, own: bool = False) -> None:
-        """Begin a log; `own` if a rule of the user's decides.
+    def __init__(self, path: Path, *, own: bool = False, model: str = "") -> None:
+        """Begin a log; `own` if a rule of the user's decides, `model` is the digest of the model, if there is one.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -57,6 +60,7 @@ class TuningLog:
         self._path = path
         self._lines = _LINES
         self._own = own
+        self._model = model
         self._limits: Limits | None = None
         self._encoder = msgspec.json.Encoder()
         try:
@@ -76,7 +80,7 @@ class TuningLog:
             OSError: it cannot be written.
         """
         if self._lines >= _LINES:
-            self._begin(Line(state=before, limits=limits, own=self._own, tuning=before.tuning))
+            self._begin(Line(state=before, limits=limits, own=self._own, model=self._model, tuning=before.tuning))
             self._limits = limits
         changed, self._limits = None if limits == self._limits else limits, limits
         tuning, reason = (decision.tuning, decision.reason) if decision is not None else (None, "")
@@ -119,17 +123,25 @@ def read_log(path: Path) -> Iterator[Line]:
 
 def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None]]:
     """Yield each line that has a snapshot, with what the rule decides on it now; where that is not known, what it decided."""
-    state, limits, own = None, None, False
+    state, limits, rule = None, None, None
     for line in lines:
         if line.state is not None:
-            state, own = line.state, line.own
+            state, rule = line.state, _rule(line)
         limits = line.limits or limits
         if line.snapshot is None:
             continue
         if state is None or limits is None:
             raise ConfigError("a log of the tuner must begin with a state, this one does not")
-        if own:
+        if rule is None:
             yield line, None if line.tuning is None else Decision(tuning=line.tuning, reason=line.reason)
             continue
-        state, decision = decide(state, line.snapshot, limits)
+        state, decision = rule(state, line.snapshot, limits)
         yield line, decision
+
+
+def _rule(line: Line) -> Rule | None:
+    """Return the rule that decided; None if it cannot be asked again."""
+    if line.own or not line.model:
+        return None if line.own else decide
+    learned = shipped()
+    return learned if learned.model.digest == line.model else None

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from emlio.aio import AioHandle, Request, aligned
 from emlio.aio.blocks import Wanted, cut
+from emlio.aio.interval import Setting
+from emlio.aio.tuner import Tune
 from emlio.errors import FileError
 from emlio.native.disk import ALIGNMENT
 from emlio_testing.aio_handles import handle_of_kind
@@ -24,10 +28,18 @@ _NEAR = st.builds(
 """Places near the borders of pages, and on them."""
 
 
-@pytest.fixture(params=[("io_uring", True), ("aio", True), ("io_uring", False)])
+def _turning() -> Tune:
+    """Another setting after each call."""
+    turns = cycle(Setting(block_bytes=pages * ALIGNMENT, depth=depth) for pages in (1, 2, 5) for depth in (1, 4))
+    return Tune(decide=lambda memory, now: replace(memory.seen(now), setting=next(turns)), every_ns=0)
+
+
+@pytest.fixture(
+    params=[("io_uring", True, False), ("aio", True, False), ("io_uring", False, False), ("aio", True, True)]
+)
 def handle(request: pytest.FixtureRequest) -> Iterator[AioHandle]:
-    kind, direct = request.param
-    with handle_of_kind(kind, 2 * ALIGNMENT, 3, direct=direct) as made:
+    kind, direct, turns = request.param
+    with handle_of_kind(kind, 2 * ALIGNMENT, 3, direct=direct, tune=_turning() if turns else "off") as made:
         yield made
 
 

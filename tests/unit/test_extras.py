@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("extra", ["dali", "images", "metrics", "nvml", "objects", "parquet", "plot", "torch"])
+@pytest.mark.parametrize("extra", ["dali", "images", "metrics", "nvml", "objects", "parquet", "plot", "torch", "tune"])
 def test_the_requirements_of_an_extra_are_named(extra: str) -> None:
     needed = " ".join(f'"{one}"' for one in PROJECT["optional-dependencies"][extra])
     assert how_to_install(extra) == f"pip install {needed}"

@@ -3,22 +3,30 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
 from typing import Final
 
 import msgspec
 
 from emlio.receiver.tuning.choice import Rule
+from emlio.receiver.tuning.learned import neighbours
+from emlio.receiver.tuning.log import Line
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
+from emlio_bench.tuning.learned import LEARNED
 
-__all__ = ["AUTO", "CONTENDERS", "STILL", "Still", "Walk", "rule_of"]
+__all__ = ["AUTO", "CONTENDERS", "STILL", "Draw", "Still", "Walk", "rule_of"]
 
 MIB: Final = 1 << 20
 AUTO: Final = "auto"
 STILL: Final = "at first"
 _PAPER: Final = Tuning(window_bytes=64 * MIB, lanes=1, message_bytes=4 * MIB)
 """One connection with a high-water mark of 16 messages."""
+
+_ANYWHERE: Final = 0.3
+_LEAST_WINDOW_BYTES: Final = 16 * MIB
 
 
 @dataclass(slots=True)
@@ -67,6 +75,45 @@ class Walk:
         tuning = self.left.pop(0)
         self.ends_ns = now.at_ns + self.settle_ns + self.hold_ns
         return msgspec.structs.replace(state, tuning=tuning), Decision(tuning=tuning, reason="next")
+
+
+@dataclass(slots=True)
+class Draw:
+    """Draws settings at random, of which three in ten lie anywhere, and the others beside those that hold.
+
+    Attributes:
+        draws: the source of what is random.
+        hold_ns: how long each is held.
+        lines: what was seen, and what was drawn.
+    """
+
+    draws: Random
+    hold_ns: int
+    lines: list[Line] = field(default_factory=list[Line])
+    due_ns: int = 0
+
+    def __call__(self, state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
+        """See `Rule`."""
+        if now.at_ns < self.due_ns:
+            self.lines.append(Line(snapshot=now))
+            return state, None
+        self.due_ns = now.at_ns + self.hold_ns
+        state = msgspec.structs.replace(state, last=now)
+        wide = msgspec.structs.replace(limits, least_window_bytes=_LEAST_WINDOW_BYTES)
+        beside = [] if self.draws.random() < _ANYWHERE else neighbours(state, wide)
+        tuning = self.draws.choice(beside).tuning if beside else self._anywhere(limits)
+        self.lines.append(Line(limits=limits, snapshot=now, tuning=tuning))
+        return msgspec.structs.replace(state, tuning=tuning), Decision(tuning=tuning, reason="drawn")
+
+    def _anywhere(self, limits: Limits) -> Tuning:
+        window = min(_LEAST_WINDOW_BYTES << self.draws.randrange(5), limits.most_window_bytes)
+        return Tuning(
+            window_bytes=window,
+            credit_parts=self.draws.choice((4, 8, 16, 16)),
+            lanes=self.draws.choice((1, 2, 4, 8, 12, 16, 24, 32)),
+            message_bytes=MIB // 4 << self.draws.randrange(6),
+            ready_bytes=2 * MIB << self.draws.randrange(7),
+        )
 
 
 @dataclass(slots=True)
@@ -176,18 +223,19 @@ class _Climb:
         return state, None
 
 
-CONTENDERS: Final[Mapping[str, Callable[[], Rule] | None]] = {
+CONTENDERS: Final[Mapping[str, Callable[[Path | str], Rule] | None]] = {
     AUTO: None,
-    STILL: Still,
-    "the paper's": lambda: Still(_PAPER),
-    "rate x round trip": _Product,
-    "AIMD": _Aimd,
-    "hill climbing": _Climb,
+    STILL: lambda _: Still(),
+    "the paper's": lambda _: Still(_PAPER),
+    "rate x round trip": lambda _: _Product(),
+    "AIMD": lambda _: _Aimd(),
+    "hill climbing": lambda _: _Climb(),
+    **LEARNED,
 }
-"""Contenders and what makes their rule; None for the loader's own."""
+"""Contenders and what makes their rule, of the place of a model; None for the loader's own."""
 
 
-def rule_of(name: str) -> Rule | None:
-    """Return the rule of a contender; None for the loader's own."""
+def rule_of(name: str, model: str = "") -> Rule | None:
+    """Return the rule of a contender, with the model in a file if it is learned; None for the loader's own."""
     make = CONTENDERS[name]
-    return None if make is None else make()
+    return None if make is None else make(Path(model) if model else "read")

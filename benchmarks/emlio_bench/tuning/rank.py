@@ -1,5 +1,6 @@
 """A rank that is set by a contender, or walks through settings, and tells what it got tenth by tenth of a second."""
 
+import random
 import time
 from pathlib import Path
 from typing import Final
@@ -7,10 +8,11 @@ from typing import Final
 import msgspec
 
 from emlio import EmlioLoader
+from emlio.receiver.tuning.log import Line
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.sides import open_rank
 from emlio_bench.processes.child import say
-from emlio_bench.tuning.contenders import AUTO, Still, Walk, rule_of
+from emlio_bench.tuning.contenders import AUTO, Draw, Still, Walk, rule_of
 
 __all__ = ["Begun", "Got", "Order", "Sample", "Walked", "read"]
 
@@ -26,6 +28,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         daemon_pid: its process.
         batch_records, record_bytes: of the data.
         contender: sets it; "" for settings that it walks through.
+        model: the file of a model, for a contender that is learned; "" for the one of emlio.
+        draw: draws settings at random with this seed, and reports what it saw; None for a contender.
         fixed: the settings that it has from the beginning, and keeps; None for the contender's.
         walk: the settings to walk through.
         settle_s, hold_s: how long each is left alone, and then measured.
@@ -40,6 +44,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     batch_records: int
     record_bytes: int
     contender: str = AUTO
+    model: str = ""
+    draw: int | None = None
     fixed: Tuning | None = None
     walk: tuple[Tuning, ...] = ()
     settle_s: float = 1.0
@@ -77,18 +83,21 @@ class Walked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Got(msgspec.Struct, frozen=True, kw_only=True):
-    """The samples of a run, the settings that it walked through, and those that held at its end."""
+    """The samples of a run, the settings that it walked through, those that held at its end, and what it saw of drawn ones."""
 
     samples: tuple[Sample, ...]
     walked: tuple[Walked, ...] = ()
     settings: Tuning
+    lines: tuple[Line, ...] = ()
 
 
 def read(orders: bytes) -> None:
     """Read as ordered, and report."""
     order = msgspec.json.decode(orders, type=Order)
     walk = Walk(list(order.walk), round(order.settle_s * 1e9), round(order.hold_s * 1e9)) if order.walk else None
-    rule = walk or (Still(order.fixed) if order.fixed is not None else rule_of(order.contender))
+    draw = None if order.draw is None else Draw(random.Random(order.draw), round(order.hold_s * 1e9))
+    fixed = None if order.fixed is None else Still(order.fixed)
+    rule = walk or draw or fixed or rule_of(order.contender, order.model)
     with open_rank(
         order.address,
         order.batch_records,
@@ -96,7 +105,8 @@ def read(orders: bytes) -> None:
         world_size=order.world_size,
         tune=AUTO if rule is None else rule,
     ) as loader:
-        say(_Reader(loader, order, walk).run())
+        got = _Reader(loader, order, walk).run()
+    say(got if draw is None else msgspec.structs.replace(got, lines=tuple(draw.lines)))
 
 
 class _Reader:

