@@ -94,6 +94,11 @@ class Learned:
         if self.model.names != COLUMNS:
             raise ConfigError("a model for a loader must have the columns of this release; train it again")
 
+    @property
+    def words(self) -> str:
+        """The model, as a log names it: that of reading, and its digest."""
+        return f"read {self.model.digest}"
+
     def __call__(self, state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
         """See `Rule`."""
         return decide(state, now, limits, self.gains)

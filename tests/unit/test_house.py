@@ -107,7 +107,7 @@ def test_a_wheel_made_of_the_source_archive_holds_every_module(tmp_path: Path) -
         installed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     wanted = {_named(path) if _named(path).startswith("emlio/") else f"emlio/{_named(path)}" for path in SOURCES}
     library = {f"emlio/{LIBRARY_NAME}"} if shutil.which("cc") and os.environ.get("EMLIO_NATIVE") != "0" else set()
-    assert installed == {*wanted, *library, "emlio/py.typed"}
+    assert installed == {*wanted, *library, "emlio/py.typed", "emlio/learned/models/read.npz"}
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
 

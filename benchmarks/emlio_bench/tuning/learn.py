@@ -81,13 +81,14 @@ def _collect(out: Path, minutes: float, seed: int) -> str:
     """Append runs to a file."""
     ends_s, machine = time.monotonic() + 60 * minutes, read_environment(None)
     draws, runs, failures = Random(seed), 0, list[str]()
+    seconds = min(max(60 * minutes, 3 * _HOLD_S), _EACH_S)
     with memory_root("tune", 3 * DATA_BYTES) as root:
         while time.monotonic() < ends_s:
             place, drawn = _place(draws), draws.randrange(_LARGEST_SEED)
             with open_stage(place, root) as stage:
                 user = ((0.0, place.user),)
                 try:
-                    got = stage.run(stage.order(draw=drawn, hold_s=_HOLD_S, warm_s=_HOLD_S, seconds=_EACH_S, user=user))
+                    got = stage.run(stage.order(draw=drawn, hold_s=_HOLD_S, warm_s=_HOLD_S, seconds=seconds, user=user))
                 except TransportError as error:
                     failures.append(f"{_words(place)}: {error}")
                     continue
@@ -104,8 +105,9 @@ def _train(data: Sequence[Path], out: Path) -> str:
     if not found:
         raise ConfigError("collected data must hold changes of settings, these hold none")
     groups = [environment for environment, _, gains in found for _ in gains]
+    every = np.concatenate([rows for _, rows, _ in found])
     trained = train(
-        np.concatenate([rows for _, rows, _ in found]),
+        every,
         np.concatenate([gains for *_, gains in found]),
         groups,
         COLUMNS,
@@ -118,4 +120,5 @@ def _train(data: Sequence[Path], out: Path) -> str:
         return f"{words}  {one.group}"
 
     head = "  rows  gained chosen precision   AUC  Brier  environment, left out"
-    return "\n".join([head, *map(line, trained.scores), f"{out}: {trained.model.digest[:12]}"])
+    inside = f"{out}: {trained.model.digest[:12]}, whose range has {trained.model.covers(every).mean():.0%} of the rows"
+    return "\n".join([head, *map(line, trained.scores), inside])

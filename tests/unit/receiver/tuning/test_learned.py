@@ -166,12 +166,13 @@ def test_a_log_is_decided_again_with_the_model_that_decided_and_shown_without_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, model = tmp_path / "log", tree_model()
-    tuner = Tuner(Tuning(window_bytes=128 * MIB), _Path(), TuningLog(path, model=model.digest), Learned(model=model))
+    rule = Learned(model=model)
+    tuner = Tuner(Tuning(window_bytes=128 * MIB), _Path(), TuningLog(path, model=rule.words), rule)
     decided = [tuner.turn(number * S // 2, LIMITS) for number in range(20)]
     tuner.close()
     assert any(decided)
     line = next(read_log(path))
-    assert (line.model, line.own) == (model.digest, False)
+    assert (line.model, line.own) == (f"read {model.digest}", False)
     asked: list[Any] = []
 
     def counted(*arguments: Any) -> Any:
