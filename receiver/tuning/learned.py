@@ -24,7 +24,7 @@ from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["COLUMNS", "Learned", "Score", "neighbours", "rows_of"]
 
-TAU: Final = 0.8
+_TAU: Final = 0.8
 """A change must be so likely to bring more than the model's epsilon."""
 
 _COST: Final = 0.01
@@ -87,7 +87,7 @@ class Learned:
     """
 
     model: Model
-    tau: float = TAU
+    tau: float = _TAU
     score: Score = ours
 
     def __post_init__(self) -> None:
