@@ -146,9 +146,10 @@ class EmlioLoader:
             device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
             in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
-            tune: who decides about window, lanes and messages while it runs: "auto" (by rule), `Joules(0.98)` (by the same
-                rule, with the least work of both hosts as long as the loop waits for at most 2 % of the time), "off" (nothing
-                changes), or a file with settings or a log of decisions, whose last settings hold. See docs/guide/tuning.md.
+            tune: who decides about window, lanes and messages while it runs: "auto" (by rule), "learned" (by the
+                same rule, with a trained model that chooses what is tried), `Joules(0.98)` (by the same rule, with the least
+                work of both hosts as long as the loop waits for at most 2 % of the time), "off" (nothing changes), or a file
+                with settings or a log of decisions, whose last settings hold. See docs/guide/tuning.md.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.

@@ -54,7 +54,7 @@ def _begun(lines: Iterator[Line]) -> Iterator[Line]:
     for line in lines:
         if line.tuning is not None and line.state is not None:
             settings = ", ".join(f"{name} {value:,}" for name, value in _fields(line).items() if value)
-            print(f"begins with {settings}" + (f"; model {line.model[:12]}" if line.model else ""))
+            print(f"begins with {settings}" + f"; model {line.model[:17]}" * bool(line.model))
         yield line
 
 

@@ -158,6 +158,6 @@ def _log(config: LoaderConfig, folder: str) -> TuningLog | None:
         with suppress(FileExistsError):
             path = Path(folder) / f"tune-{job}-rank{config.rank}-{os.getpid()}-{number}.jsonl"
             rule = config.tune.rule
-            model = rule.model.digest if isinstance(rule, Learned) and config.tune.way == "learned" else ""
+            model = rule.words if isinstance(rule, Learned) and config.tune.way == "learned" else ""
             return TuningLog(path, own=config.tune.way == "own", model=model)
     return None

@@ -24,7 +24,7 @@ from emlio.receiver.tuning.tuning import Tuning
 
 __all__ = ["COLUMNS", "Learned", "Score", "neighbours", "rows_of"]
 
-TAU: Final = 0.8
+_TAU: Final = 0.8
 """A change must be so likely to bring more than the model's epsilon."""
 
 _COST: Final = 0.01
@@ -87,12 +87,17 @@ class Learned:
     """
 
     model: Model
-    tau: float = TAU
+    tau: float = _TAU
     score: Score = ours
 
     def __post_init__(self) -> None:
         if self.model.names != COLUMNS:
             raise ConfigError("a model for a loader must have the columns of this release; train it again")
+
+    @property
+    def words(self) -> str:
+        """The model, as a log names it: that of reading, and its digest."""
+        return f"read {self.model.digest}"
 
     def __call__(self, state: RuleState, now: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
         """See `Rule`."""

@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         state: the memory of the rule before the following lines.
         limits: of the settings, with a state, and where they have changed.
         own: with a state: a rule of the user's decides, which cannot be asked again.
-        model: with a state: the digest of the model that chooses what is tried; "" without one.
+        model: with a state: name and digest of the model that chooses what is tried; "" without one.
         snapshot: what the loader saw.
         tuning: the settings from then on, with a decision; with a state, those that hold.
         reason: of the decision.
@@ -51,7 +51,7 @@ class TuningLog:
     """A log in two files at most: PATH, and PATH.before with what came before. Used by one thread."""
 
     def __init__(self, path: Path, *, own: bool = False, model: str = "") -> None:
-        """Begin a log; `own` if a rule of the user's decides, `model` is the digest of the model, if there is one.
+        """Begin a log; `own` if a rule of the user's decides, `model` names the model, if there is one.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -144,4 +144,4 @@ def _rule(line: Line) -> Rule | None:
     if line.own or not line.model:
         return None if line.own else decide
     learned = shipped()
-    return learned if learned.model.digest == line.model else None
+    return learned if learned.words == line.model else None

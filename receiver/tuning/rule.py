@@ -18,12 +18,11 @@ Covers: state, decisions, reasons. Pure. Does not cover: snapshots (emlio.receiv
 """
 
 import statistics
-from collections.abc import Sequence
 
 import msgspec
 
 from emlio.receiver.tuning.offers import HERE_BYTES, Gains, Offer, gaining, saving
-from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.snapshot import Interval, Snapshot, cost_of
 from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 
@@ -50,7 +49,7 @@ _BEFORE, _AFTER = 3, 3
 """Intervals whose median is compared before a trial, and in it after the first one."""
 
 _CALM, _SAVED = 10, 10
-"""Likewise for what is to save work: nobody waits for it, and within a burst or a rest costs say little."""
+"""Likewise for what is to save work: the user does not wait for it, and within a burst or a rest costs say little."""
 
 _GAIN = 1.03
 _FAVOURED = 1.03
@@ -105,16 +104,11 @@ def _moved(
         before=state.tuning,
         tried=offer.tuning,
         rate=statistics.median(each.rate for each in before),
-        cost=_cost(before),
+        cost=cost_of(before),
         saves=most is not None,
         most=SAVING if most is None else most,
     )
     return _changed(state, offer.tuning, f"{why}: {offer.name}", move)
-
-
-def _cost(intervals: Sequence[Interval]) -> float | None:
-    told = [(each.cost, each.rate * each.elapsed_ns) for each in intervals if each.cost is not None]
-    return sum(cost * came for cost, came in told) / sum(came for _, came in told) if told else None
 
 
 def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
@@ -178,7 +172,7 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
     if len(seen) < (_SAVED if move.saves else _AFTER):
         return state, None
     if move.saves:
-        cost = _cost(seen)
+        cost = cost_of(seen)
         if cost is not None and move.cost is not None and cost > move.cost * move.most:
             return _undone(state, move, f"a GB takes {cost:.2f} processor seconds in place of {move.cost:.2f}")
         return _kept(state), None

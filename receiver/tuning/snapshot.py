@@ -3,9 +3,11 @@
 Covers: the totals at one moment, the rates between two. Pure. Does not cover: reading them (emlio.receiver.tuning.tuner).
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
-__all__ = ["Interval", "Snapshot"]
+__all__ = ["Interval", "Snapshot", "cost_of"]
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         blame: the cause of the largest part of it, "network", "window" or "storage"; "" if none is known.
         network, window, storage: the share of the time for which daemons' streams waited for each.
         busy, storage_busy: processor seconds a second of this side's threads, and of the daemons' processes.
-        cost: processor seconds of both sides for a GB; None if nothing came or a daemon did not tell.
+        sent: bytes that daemons sent in a second, to any rank; 0 if one did not tell.
     """
 
     elapsed_ns: int
@@ -65,7 +67,12 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     storage: float = 0.0
     busy: float = 0.0
     storage_busy: float = 0.0
-    cost: float | None = None
+    sent: float = 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """The processor seconds of both sides for a GB; None if nothing came or a daemon did not tell."""
+        return cost_of((self,))
 
     @classmethod
     def between(cls, before: Snapshot, now: Snapshot) -> "Interval":
@@ -80,7 +87,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         blame = max(waits, key=lambda name: waits[name])
         sent = now.storage_bytes - before.storage_bytes
         storage_ns = now.storage_cpu_ns - before.storage_cpu_ns
-        told = came > 0 and sent > 0 and storage_ns >= 0  # a daemon that was started again counts from 0
+        told = sent > 0 and storage_ns >= 0  # a daemon that was started again counts from 0
         return cls(
             elapsed_ns=elapsed_ns,
             rate=came * 1e9 / elapsed_ns,
@@ -89,5 +96,17 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
             busy=(now.cpu_ns - before.cpu_ns) / elapsed_ns,
             storage_busy=max(storage_ns, 0) / elapsed_ns,
             **{name: waited / elapsed_ns for name, waited in waits.items()},
-            cost=(now.cpu_ns - before.cpu_ns) / came + storage_ns / sent if told else None,
+            sent=sent * 1e9 / elapsed_ns if told else 0.0,
         )
+
+
+def cost_of(intervals: Iterable[Interval]) -> float | None:
+    """Return the processor seconds of both sides for a GB, over intervals together: bytes come later than they are sent."""
+    told = [each for each in intervals if each.sent]
+    came = sum(each.rate * each.elapsed_ns for each in told)
+    if not came:
+        return None
+    sent = sum(each.sent * each.elapsed_ns for each in told)
+    here = sum(each.busy * each.elapsed_ns for each in told)
+    there = sum(each.storage_busy * each.elapsed_ns for each in told)
+    return 1e9 * (here / came + there / sent)

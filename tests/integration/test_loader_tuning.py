@@ -176,14 +176,20 @@ def test_frozen_settings_hold_and_nothing_changes(daemon: Daemon, tmp_path: Path
         assert loader.stats().window_bytes == 4 * _MIB
 
 
-def test_auto_writes_a_log_whose_decisions_can_be_decided_again(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tune", ["auto", "learned"])
+def test_a_loader_writes_a_log_whose_decisions_can_be_decided_again_and_gets_every_record_once(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: str
 ) -> None:
     monkeypatch.setenv("EMLIO_TUNE_LOG", str(tmp_path / "logs"))
-    with _loader(daemon) as loader:
-        batches = (ids for _ in range(10_000) for ids in _ids(loader))
-        assert settles(lambda: sum(len(next(batches)) for _ in range(20)) == 0 or _looks(tmp_path) > 3, _LONG_S)
+
+    def reads() -> bool:
+        assert sorted(number for ids in _ids(loader) for number in ids) == list(range(_RECORDS))
+        return _looks(tmp_path) > 3
+
+    with _loader(daemon, tune=tune) as loader:
+        assert settles(reads, _LONG_S)
     (log,) = (tmp_path / "logs").iterdir()
+    assert bool(next(read_log(log)).model) == (tune == "learned")
     looks = list(replayed(read_log(log)))
     assert all((again.tuning if again is not None else None) == line.tuning for line, again in looks)
     last = looks[-1][0].snapshot

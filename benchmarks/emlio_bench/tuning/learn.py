@@ -21,6 +21,7 @@ from emlio_bench.harness.options import path
 from emlio_bench.tuning.places import MS, Place
 from emlio_bench.tuning.rows import Head, Run, changes_of, read_runs, write_run
 from emlio_bench.tuning.stage import DATA_BYTES, open_stage
+from emlio_bench.tuning.train import train
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -35,6 +36,9 @@ _USERS: Final = (0.0, 0.0, 0.0, 0.9)
 
 _EACH_S: Final = 30.0
 _HOLD_S: Final = 2.0
+_FAILURES: Final = 3
+"""So many runs may fail, and one in ten."""
+
 _LARGEST_SEED: Final = 2**32
 
 
@@ -81,41 +85,30 @@ def _collect(out: Path, minutes: float, seed: int) -> str:
     """Append runs to a file."""
     ends_s, machine = time.monotonic() + 60 * minutes, read_environment(None)
     draws, runs, failures = Random(seed), 0, list[str]()
+    seconds = min(max(60 * minutes, 3 * _HOLD_S), _EACH_S)
     with memory_root("tune", 3 * DATA_BYTES) as root:
-        while time.monotonic() < ends_s:
+        while time.monotonic() < ends_s and len(failures) <= _FAILURES + runs // 10:
             place, drawn = _place(draws), draws.randrange(_LARGEST_SEED)
-            with open_stage(place, root) as stage:
-                user = ((0.0, place.user),)
-                try:
-                    got = stage.run(stage.order(draw=drawn, hold_s=_HOLD_S, warm_s=_HOLD_S, seconds=_EACH_S, user=user))
-                except TransportError as error:
-                    failures.append(f"{_words(place)}: {error}")
-                    continue
+            times = {"hold_s": _HOLD_S, "warm_s": _HOLD_S, "seconds": seconds}
+            try:
+                with open_stage(place, root) as stage:
+                    got = stage.run(stage.order(draw=drawn, user=((0.0, place.user),), **times))
+            except TransportError as error:
+                failures.append(f"{_words(place)}: {error}")
+                continue
             write_run(out, Run(Head(environment=_words(place), seed=drawn, machine=machine), got.lines))
             runs += 1
     return "\n".join([f"{counted(runs, 'run')} appended to {out}, {counted(len(failures), 'failure')}", *failures])
 
 
 def _train(data: Sequence[Path], out: Path) -> str:
-    from emlio_bench.tuning.train import GroupScore, train
-
     found = [(each.head.environment, *changes_of(each.lines)) for place in data for each in read_runs(place)]
     found = [each for each in found if len(each[2])]
     if not found:
-        raise ConfigError("collected data must hold changes of settings, these hold none")
+        raise ConfigError("collected data must hold changes made while the user waited, these hold none")
     groups = [environment for environment, _, gains in found for _ in gains]
-    trained = train(
-        np.concatenate([rows for _, rows, _ in found]),
-        np.concatenate([gains for *_, gains in found]),
-        groups,
-        COLUMNS,
-        sorted(set(groups)),
-    )
+    rows, gains = (np.concatenate([each[part] for each in found]) for part in (1, 2))
+    trained = train(rows, gains, groups, COLUMNS, sorted(set(groups)))
     trained.model.save(out)
-
-    def line(one: GroupScore) -> str:
-        words = f"{one.rows:6} {one.gained:7.1%} {one.chosen:6} {one.precision:9.1%} {one.auc:5.2f} {one.brier:6.3f}"
-        return f"{words}  {one.group}"
-
-    head = "  rows  gained chosen precision   AUC  Brier  environment, left out"
-    return "\n".join([head, *map(line, trained.scores), f"{out}: {trained.model.digest[:12]}"])
+    inside = trained.model.covers(rows).mean()
+    return f"{trained.table()}\n{out}: {trained.model.digest[:12]}, whose range has {inside:.0%} of the rows"

@@ -166,7 +166,9 @@ class _Reader:
         words = Path(f"/proc/{self._order.daemon_pid}/stat").read_text().rpartition(")")[2].split()
         daemon_s = (int(words[11]) + int(words[12])) / _HERTZ
         stats = self._loader.stats()
-        return Sample(now_s, self._size, stats.received_bytes, stats.records_wait_ns / 1e9, time.process_time(), daemon_s)
+        return Sample(
+            now_s, self._size, stats.received_bytes, stats.records_wait_ns / 1e9, time.process_time(), daemon_s
+        )
 
     def _walked(self, zero: Sample) -> tuple[Walked, ...]:
         """Return the settings with the samples next to their times; those before anything was measured are left out."""

@@ -75,6 +75,18 @@ class Trained:
     model: Model
     scores: tuple[GroupScore, ...]
 
+    def table(self) -> str:
+        """Return the scores as text: all rows, and each environment."""
+        return "\n".join(
+            ["  rows  gained chosen precision   AUC  Brier  environment, left out", *map(_line, self.scores)]
+        )
+
+
+def _line(one: GroupScore) -> str:
+    precision = f"{one.precision:.1%}" if one.chosen else "-"
+    auc = "-" if one.auc != one.auc else f"{one.auc:.2f}"
+    return f"{one.rows:6} {one.gained:7.1%} {one.chosen:6} {precision:>9} {auc:>5} {one.brier:6.3f}  {one.group}"
+
 
 def train(
     rows: Floats,

@@ -8,6 +8,20 @@ from emlio_bench.cli import main
 from emlio_bench.harness.results import by_name, read_results
 from emlio_bench.link.emulated import why_not
 from emlio_bench.tuning.report import GRID_SUBJECT
+from emlio_bench.tuning.rows import read_runs
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_settings_change_at_random_while_a_rank_reads_and_what_it_saw_is_kept(tmp_path: Path) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(f"an emulated link {reason}")
+    out = tmp_path / "data.jsonl"
+    assert main(["tune-model", "collect", "--out", str(out), "--minutes", "0.05"]) == 0
+    (run, *_) = read_runs(out)
+    assert run.head.environment.endswith(("a user who takes all", "MB/s"))
+    assert sum(line.tuning is not None for line in run.lines) >= 3
+    assert all(line.snapshot is not None for line in run.lines)
 
 
 @pytest.mark.slow
