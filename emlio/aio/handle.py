@@ -4,10 +4,11 @@ import os
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
-from threading import Condition
+from threading import Condition, Thread, current_thread
 from typing import Final, Self, SupportsIndex
+from weakref import WeakKeyDictionary
 
 from emlio.aio.interval import Setting
 from emlio.aio.memory import memory_of
@@ -46,12 +47,18 @@ class Request:
     write: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """The requests of one call, and what closes their files."""
+    """The requests of one call, what closes their files, and the thread that asked."""
 
     tasks: list[Task]
     files: ExitStack
+    asked: Thread = field(default_factory=current_thread)
+
+    @property
+    def error(self) -> Exception | None:
+        """The first error."""
+        return next((task.error for task in self.tasks if task.error is not None), None)
 
 
 class AioHandle:
@@ -61,7 +68,8 @@ class AioHandle:
     offset and memory are multiples of 4096 are not copied (`aligned` returns such memory); others go through memory of the
     handle, at most `queue_depth` blocks for each call. A tensor on a GPU is copied by way of the host.
 
-    Requests that are under way together must not overlap. Threads may share a handle; its owner closes it.
+    Requests that are under way together must not overlap. Threads may share a handle; its owner closes it. A `wait` is for
+    the requests of all threads, and an error is told to the thread that asked, too, if another one has waited.
 
     Attributes:
         block_size: the bytes of the largest transfer; a larger request is cut into several. This and the next are those at
@@ -122,7 +130,8 @@ class AioHandle:
         self._closed = False
         self._pending: list[_Job] = []
         self._turns: list[Future[None]] = []
-        self._begun: list[Task] = []  # since the last `wait`
+        self._begun: list[_Job] = []  # since the last `wait`
+        self._untold: WeakKeyDictionary[Thread, Exception] = WeakKeyDictionary()
 
     # ---- what a user calls ----------------------------------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class AioHandle:
             job = self._opened(requests)
             with self._changed:
                 self._pending.append(job)
-                self._begun += job.tasks
+                self._begun.append(job)
                 self._turns.append(self._threads.submit(self._take_turn))
 
     def wait(self) -> int:
@@ -180,14 +189,23 @@ class AioHandle:
         """
         with self._used():
             with self._changed:
-                turns, self._turns = self._turns, []
-                begun, self._begun = self._begun, []
+                turns, seen = [*self._turns], [*self._begun]
             for turn in turns:  # a later one may have taken the job of an earlier one
                 turn.result()
-        for task in begun:
-            if task.error is not None:
-                raise task.error
-        return len(begun)
+            with self._changed:
+                self._turns = [turn for turn in self._turns if not turn.done()]
+                left = set(self._begun)  # another thread may have waited for some
+                ended = [job for job in seen if job in left]
+                left.difference_update(ended)
+                self._begun = [job for job in self._begun if job in left]
+                for job in ended:
+                    if job.error is not None and job.asked is not current_thread():
+                        self._untold.setdefault(job.asked, job.error)
+                errors = (self._untold.pop(current_thread(), None), *(job.error for job in seen))
+        for error in errors:
+            if error is not None:
+                raise error
+        return sum(len(job.tasks) for job in ended)
 
     def setting(self, *, write: bool) -> Setting:
         """Return the block size and the depth that hold now for reads or for writes."""
@@ -262,7 +280,12 @@ class AioHandle:
         with ExitStack() as stack:
             for job in jobs:
                 stack.enter_context(job.files)
-            self._transfers.carry_out([task for job in jobs for task in job.tasks])
+            tasks = [task for job in jobs for task in job.tasks]
+            try:
+                self._transfers.carry_out(tasks)
+            except Exception as error:  # noqa: BLE001  # `wait` raises it
+                for task in tasks:
+                    task.error = task.error or error
 
 
 def _checked_offset(offset: SupportsIndex, size_bytes: int) -> int:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from emlio.aio.blocks import Blocks, Wanted, cut
 from emlio.aio.memory import DeviceMemory, HostMemory, memory_of
 from emlio.aio.opened_file import OpenedFile
-from emlio.errors import FileError
 from emlio.native.disk import Batch, DiskQueue, TransferError, copy_each
 from emlio.reading.buffers import BufferPool
 
@@ -25,7 +24,7 @@ class Task:
     file: OpenedFile
     offset: int
     write: bool
-    error: FileError | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from emlio.receiver.tuning.choice import Rule
+from emlio.receiver.tuning.choice import Joules, Rule
 from emlio.receiver.tuning.learned import neighbours
 from emlio.receiver.tuning.log import Line
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
@@ -17,10 +17,11 @@ from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.tuning.learned import LEARNED
 
-__all__ = ["AUTO", "CONTENDERS", "STILL", "Draw", "Still", "Walk", "rule_of"]
+__all__ = ["AUTO", "CONTENDERS", "GOVERNOR", "STILL", "Draw", "Still", "Walk", "rule_of"]
 
 MIB: Final = 1 << 20
 AUTO: Final = "auto"
+GOVERNOR: Final = "governor"
 STILL: Final = "at first"
 _PAPER: Final = Tuning(window_bytes=64 * MIB, lanes=1, message_bytes=4 * MIB)
 """One connection with a high-water mark of 16 messages."""
@@ -223,8 +224,9 @@ class _Climb:
         return state, None
 
 
-CONTENDERS: Final[Mapping[str, Callable[[Path | str], Rule] | None]] = {
+CONTENDERS: Final[Mapping[str, Callable[[Path | str], Rule | Joules] | None]] = {
     AUTO: None,
+    GOVERNOR: lambda _: Joules(0.98),
     STILL: lambda _: Still(),
     "the paper's": lambda _: Still(_PAPER),
     "rate x round trip": lambda _: _Product(),
@@ -235,7 +237,7 @@ CONTENDERS: Final[Mapping[str, Callable[[Path | str], Rule] | None]] = {
 """Contenders and what makes their rule, of the place of a model; None for the loader's own."""
 
 
-def rule_of(name: str, model: str = "") -> Rule | None:
-    """Return the rule of a contender, with the model in a file if it is learned; None for the loader's own."""
+def rule_of(name: str, model: str = "") -> Rule | Joules | None:
+    """Return what sets a loader for a contender, with the model in a file if it is learned; None for the usual rule."""
     make = CONTENDERS[name]
     return None if make is None else make(Path(model) if model else "read")

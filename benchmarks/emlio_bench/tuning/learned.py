@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from emlio.aio.decider import dial_scores
 from emlio.learned.forest import Floats
 from emlio.learned.model import Model
 from emlio.receiver.tuning.choice import Rule
@@ -28,9 +29,6 @@ _MIB: Final = 1 << 20
 _LEAST_WINDOW_BYTES: Final = 16 * _MIB
 _MESSAGES: Final = tuple(_MIB // 4 << step for step in range(6))
 _IN_FLIGHT: Final = tuple(8 << step for step in range(6))
-_ALPHA: Final = 1.0
-"""The weight of the size of requests. The paper names none."""
-
 _ENOUGH: Final = 2.0
 """Logarithm of the window over the product of rate and round trip: with four times as much a larger window brings nothing."""
 
@@ -57,20 +55,14 @@ class DIAL:
         likely = np.flatnonzero(chances > self.tau)
         if not len(likely):
             return state, None
-        messages = np.array([space[place].message_bytes for place in likely], np.float64)
-        windows = np.array([space[place].window_bytes for place in likely], np.float64)
-        sizes, in_flight = _normalised(messages), _normalised(windows / messages)
-        scores = chances[likely] * (1 + _ALPHA * sizes) + in_flight
+        pairs = [
+            (space[place].message_bytes, space[place].window_bytes / space[place].message_bytes) for place in likely
+        ]
+        scores = dial_scores(chances[likely], np.array(pairs, np.float64), write=False)
         tuning = space[int(likely[np.argmax(scores)])]
         if tuning == state.tuning:
             return state, None
         return msgspec.structs.replace(state, tuning=tuning), Decision(tuning=tuning, reason="the best score")
-
-
-def _normalised(values: Floats) -> Floats:
-    """Return values from 0 for the least to 1 for the largest."""
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.zeros(len(values))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.link.contract import LinkSpec
 
-__all__ = ["CHANGING", "GRID", "LENGTH_S", "MIB", "STATIC", "Change", "Place"]
+__all__ = ["CALM", "CHANGING", "GRID", "LENGTH_S", "MIB", "STATIC", "Change", "Place"]
 
 MIB: Final = 1 << 20
 MS: Final = 1_000_000
@@ -100,6 +100,12 @@ CHANGING: Final[Mapping[str, Place]] = {
     ),
 }
 """Environments that change."""
+
+CALM: Final[Mapping[str, Place]] = {
+    "lan-200MB/s": Place(rtt_ns=MS // 5, user=2e8),
+    "30ms-200MB/s": Place(rtt_ns=30 * MS, user=2e8),
+}
+"""Environments whose user takes far less than would come, so that only work can be saved."""
 
 GRID: Final = tuple(
     Tuning(window_bytes=window * MIB, lanes=lanes, message_bytes=message, credit_parts=16)

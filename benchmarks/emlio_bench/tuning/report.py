@@ -9,8 +9,8 @@ from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.plot import INK, blank_figure, colour, dress, stamp
 from emlio_bench.harness.report import Part, Table, result_parts
 from emlio_bench.harness.results import Figure, Results, Run, figure
-from emlio_bench.tuning.contenders import AUTO, CONTENDERS
-from emlio_bench.tuning.places import CHANGING, LENGTH_S, STATIC
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR
+from emlio_bench.tuning.places import CALM, CHANGING, LENGTH_S, STATIC
 from emlio_bench.tuning.rank import Sample
 
 __all__ = [
@@ -27,11 +27,14 @@ __all__ = [
 
 GRID_SUBJECT: Final = "grid"
 _BEST: Final = "best single setting"
+_FASTEST: Final = "fastest setting"
 _STEP_S: Final = 0.5
 _NEAR: Final = 0.95
 _MEAN: Final = 0.03
 _WORST: Final = 0.08
 _SINGLE: Final = 0.98
+_SAVED: Final = 0.75
+_STALL: Final = 0.005
 _CHECKED: Final = 3
 """So many of the grid's best settings are run as long as the contenders."""
 _READING: Final = (
@@ -39,6 +42,11 @@ _READING: Final = (
     "brought most in a walk through the grid are run as long as the contenders. Regret is what is missing to it. 'best single "
     "setting' is the one of the grid with the least mean regret over all environments that stay as they are. Runs begin two "
     "seconds after the loader was made, so what a contender must learn first counts."
+)
+
+_CALMLY: Final = (
+    "Where the user takes far less than would come, only work can be saved: processor seconds of both processes for a GB. "
+    "'fastest setting' is the one of the grid that brings most there to a user who takes all."
 )
 
 
@@ -97,7 +105,7 @@ def _rates(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Return the median rate of each contender and checked setting, by environment."""
     found: dict[str, dict[str, list[float]]] = {}
     for run in runs:
-        if run.subject != GRID_SUBJECT and run.failure is None:
+        if run.scenario not in CALM and run.subject != GRID_SUBJECT and run.failure is None:
             found.setdefault(run.scenario, {}).setdefault(run.subject, []).append(run.value("bytes/s"))
     return {place: {name: statistics.median(rates) for name, rates in of.items()} for place, of in found.items()}
 
@@ -157,6 +165,16 @@ def _reached(runs: Sequence[Run]) -> dict[tuple[str, str], list[float]]:
     return found
 
 
+def _calm(runs: Sequence[Run]) -> dict[str, dict[str, list[Run]]]:
+    """Return the runs where the user takes far less than would come, by environment and contender."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        if run.scenario in CALM and run.subject != GRID_SUBJECT and run.failure is None:
+            subject = run.subject if run.subject in CONTENDERS else _FASTEST
+            found.setdefault(run.scenario, {}).setdefault(subject, []).append(run)
+    return found
+
+
 def tune_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
     """Return the figures, with bounds for the loader's own rule."""
     found: list[Figure] = []
@@ -182,6 +200,17 @@ def tune_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
     for (name, change), times in _reached(runs).items():
         if name == AUTO:
             found.append(figure(f"95 % of the oracle after {change}", "s", times, at_most=3.0 if bounded else None))
+    for place, subjects in _calm(runs).items():
+        fastest = [run.value("CPU s/GB") for run in subjects.get(_FASTEST, [])]
+        for name in (AUTO, GOVERNOR):
+            those = subjects.get(name, [])
+            ratios = [run.value("CPU s/GB") / cost for run, cost in zip(those, fastest, strict=False)]
+            if ratios:
+                saved, stall = (_SAVED, _STALL) if bounded and name == GOVERNOR else (None, None)
+                told = f"{name}, {place}"
+                found.append(figure(f"CPU s/GB / the fastest setting's, {told}", "", ratios, at_most=saved))
+                waits = [run.value("wait") for run in those]
+                found.append(figure(f"share of waiting, {told}", "", waits, at_most=stall))
     failed = [run for run in runs if run.failure is not None]
     found.append(figure("runs that failed", "", [len(failed)], at_most=0))
     return found
@@ -226,6 +255,21 @@ def tune_parts(results: Results) -> tuple[Part, ...]:
             for (place, stage), rates in _grids(runs).items()
         ),
     )
+    calm = Table(
+        header=("user takes 200 MB/s", "who sets", "CPU s/GB", "of rounds", "waiting", "settings at the end"),
+        rows=tuple(
+            (
+                place,
+                name,
+                f"{statistics.median(run.value('CPU s/GB') for run in of):.2f}",
+                ", ".join(f"{run.value('CPU s/GB'):.2f}" for run in of),
+                f"{statistics.median(run.value('wait') for run in of):.2%}",
+                of[-1].words["settings"],
+            )
+            for place, subjects in _calm(runs).items()
+            for name, of in subjects.items()
+        ),
+    )
     environment, *more = result_parts(results)
     failures = tuple(f"{run.scenario}: {run.subject}, round {run.round}: {run.failure}" for run in runs if run.failure)
     return (
@@ -235,6 +279,7 @@ def tune_parts(results: Results) -> tuple[Part, ...]:
             text=f"A stage lasts {LENGTH_S:g} s; one that was never made good counts as that." if reached else "",
             tables=(after,) if reached else (),
         ),
+        Part(text=_CALMLY if calm.rows else "", tables=(calm,) if calm.rows else ()),
         Part(tables=(best,)),
         Part(heading="Failed", points=failures),
         *more[:1],

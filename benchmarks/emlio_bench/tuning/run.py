@@ -21,8 +21,8 @@ from emlio_bench.harness.options import count, folder, names
 from emlio_bench.harness.results import Results, Run, results_of
 from emlio_bench.harness.rounds import rotated
 from emlio_bench.harness.spread import Value
-from emlio_bench.tuning.contenders import CONTENDERS, STILL
-from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC, Place
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, STILL
+from emlio_bench.tuning.places import CALM, CHANGING, GRID, LENGTH_S, STATIC, Place
 from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
     GRID_SUBJECT,
@@ -45,7 +45,7 @@ _QUICK_BYTES: Final = 40_000_000
 class TuneSettings(CommonSettings):
     """`emlio-bench tune`."""
 
-    places: tuple[str, ...] = names((*STATIC, *CHANGING), "the environments")
+    places: tuple[str, ...] = names((*STATIC, *CHANGING, *CALM), "the environments")
     contenders: tuple[str, ...] = names(tuple(CONTENDERS), "who sets the loader")
     model: Path | None = folder("the model of the learned contenders (default: the one of emlio)", "FILE")
     repeats: int = count(3, "rounds; one walk through the grid and one run of each contender in each")
@@ -54,7 +54,7 @@ class TuneSettings(CommonSettings):
 def run_tune(settings: TuneSettings, world: World) -> Results:
     """Walk through the grid and let all contenders run, in all environments."""
     quick = settings.quick
-    chosen = {name: place for name, place in {**STATIC, **CHANGING}.items() if name in settings.places}
+    chosen = {name: place for name, place in {**STATIC, **CHANGING, **CALM}.items() if name in settings.places}
     grid = GRID[::7] if quick else GRID
     rounds = 1 if quick else settings.repeats
     size_bytes = _QUICK_BYTES if quick else DATA_BYTES
@@ -68,11 +68,12 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
             with open_stage(_shortened(place, length_s), root, size_bytes) as stage:
                 for number in range(rounds):
                     for part, (_, alone) in enumerate(stage.place.stages):
+                        alone = replace(alone, user=0.0) if name in CALM else alone
                         runs.append(_walk(name, replace(stage, place=alone), part, grid, number, quick=quick))
                         bar.add(1)
         single = best_single(runs)
         contests = [
-            (name, place, (*settings.contenders, *dict.fromkeys([*best_of(runs, name), *single])))
+            (name, place, _contest(settings.contenders, name, best_of(runs, name), single))
             for name, place in chosen.items()
         ]
         bar = stack.enter_context(Progress("contests", sum(len(those) for _, _, those in contests) * rounds))
@@ -91,6 +92,13 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
         "model": _model_words(settings.model),
     }
     return results_of("tune", told, tune_figures(runs, bounded=not quick), runs)
+
+
+def _contest(contenders: Sequence[str], place: str, best: Sequence[str], single: Sequence[str]) -> tuple[str, ...]:
+    """Return who runs in an environment."""
+    if place in CALM:
+        return (*(name for name in contenders if name in (AUTO, GOVERNOR, STILL)), *best)
+    return (*(name for name in contenders if name != GOVERNOR), *dict.fromkeys([*best, *single]))
 
 
 def _model_words(place: Path | None) -> str:
@@ -138,6 +146,8 @@ def _contend(
         contender=contender if contender in CONTENDERS else STILL,
         model="" if model is None else str(model.resolve()),
         fixed=fixed.get(contender),
+        # What saves work is tried one after the other, and judged over five seconds.
+        warm_s=1.5 * length_s if name in CALM else 2.0,
         seconds=length_s * len(stages),
         user=user,
     )

@@ -2,12 +2,13 @@
 
 import pytest
 
+from emlio.receiver.tuning.choice import Joules
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.results import Run, results_of
 from emlio_bench.harness.spread import Value
-from emlio_bench.tuning.contenders import AUTO, CONTENDERS, rule_of
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, rule_of
 from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC
 from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
@@ -51,10 +52,10 @@ def test_settings_of_the_grid_have_different_names() -> None:
     assert len({setting_words(tuning) for tuning in GRID}) == len(GRID)
 
 
-@pytest.mark.parametrize("name", [name for name in CONTENDERS if name != AUTO])
+@pytest.mark.parametrize("name", [name for name in CONTENDERS if name not in (AUTO, GOVERNOR)])
 def test_a_contender_sets_within_the_bounds_whatever_comes(name: str) -> None:
     rule, state = rule_of(name), RuleState(tuning=Tuning(window_bytes=128 * MIB))
-    assert rule is not None
+    assert callable(rule)
     changes = 0
     for number in range(200):
         seen = Snapshot(
@@ -72,7 +73,26 @@ def test_a_contender_sets_within_the_bounds_whatever_comes(name: str) -> None:
         assert state.tuning.lanes <= 64
     if name != "DIAL":  # it does nothing where its model finds nothing likely
         assert (changes == 0) == (name == "at first")
-    assert rule_of(AUTO) is None
+    assert (rule_of(AUTO), rule_of(GOVERNOR)) == (None, Joules(0.98))
+
+
+def test_where_the_user_is_slow_costs_are_those_of_the_fastest_setting_and_waits_are_bounded() -> None:
+    def run(subject: str, number: int, cost: float, wait: float) -> Run:
+        values = {"CPU s/GB": Value(value=cost), "wait": Value(value=wait)}
+        return _run("lan-200MB/s", subject, number, values=values, words={"settings": "some"})
+
+    fastest = setting_words(GRID[0])
+    runs = [
+        run(fastest, 0, 1.0, 0.0),
+        run(fastest, 1, 0.8, 0.0),
+        run(GOVERNOR, 0, 0.7, 0.0),
+        run(GOVERNOR, 1, 0.6, 0.01),
+    ]
+    figures = {each.name: each for each in tune_figures(runs, bounded=True)}
+    saved = figures["CPU s/GB / the fastest setting's, governor, lan-200MB/s"]
+    assert list(saved.values) == pytest.approx([0.7, 0.75])
+    assert saved.at_most == 0.75
+    assert figures["share of waiting, governor, lan-200MB/s"].at_most == 0.005
 
 
 def _took(place: str, subject: str, *rates: float) -> list[Run]:
