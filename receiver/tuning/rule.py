@@ -43,7 +43,9 @@ further back: they try nothing, and a queue of their own must not be taken for t
 
 _FALLS_NS = 10_000_000_000
 _LANES_FACTOR = 1.5
-"""A round trip must change by so much to change the lanes."""
+_SHARED_FACTOR = 2.5
+"""A round trip must change by so much to change the lanes, or become so much longer where several ranks share the path: their
+queue in a router of a usual size doubles it."""
 
 _BEFORE, _AFTER = 3, 3
 """Intervals whose median is compared before a trial, and in it after the first one."""
@@ -118,7 +120,8 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
         return state, None
     if known_ns is None:
         return msgspec.structs.replace(state, lanes_trip_ns=trip_ns), None
-    if max(trip_ns, known_ns) < _LANES_FACTOR * min(trip_ns, known_ns):
+    longer = _LANES_FACTOR if limits.alone else _SHARED_FACTOR
+    if known_ns / _LANES_FACTOR < trip_ns < longer * known_ns:
         return state, None
     if trip_ns > known_ns and interval.wait <= limits.too_long:
         return state, None  # no more is needed

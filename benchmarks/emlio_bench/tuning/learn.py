@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "train a model, and report what models like it predict for environments that they have not seen"
     training = actions.add_parser("train", help=text, description=text)
     training.add_argument("data", metavar="DATA", type=path, nargs="+", help="files of collected data")
+    text = "leave environments out whose words hold this, such as '30 ms,': those in which the model is to be judged"
+    training.add_argument("--without", metavar="WORDS", default="", help=text)
     training.add_argument("--out", metavar="MODEL", type=path, required=True, help="the file of the model")
 
 
@@ -60,7 +62,7 @@ def run(arguments: argparse.Namespace) -> str:
     """Collect or train, and return the report."""
     if arguments.action == "collect":
         return _collect(arguments.out, arguments.minutes, arguments.seed)
-    return _train(arguments.data, arguments.out)
+    return _train(arguments.data, arguments.out, arguments.without)
 
 
 def _place(draws: Random) -> Place:
@@ -101,8 +103,13 @@ def _collect(out: Path, minutes: float, seed: int) -> str:
     return "\n".join([f"{counted(runs, 'run')} appended to {out}, {counted(len(failures), 'failure')}", *failures])
 
 
-def _train(data: Sequence[Path], out: Path) -> str:
-    found = [(each.head.environment, *changes_of(each.lines)) for place in data for each in read_runs(place)]
+def _train(data: Sequence[Path], out: Path, without: str) -> str:
+    found = [
+        (each.head.environment, *changes_of(each.lines))
+        for place in data
+        for each in read_runs(place)
+        if not without or without not in each.head.environment
+    ]
     found = [each for each in found if len(each[2])]
     if not found:
         raise ConfigError("collected data must hold changes made while the user waited, these hold none")

@@ -1,7 +1,7 @@
 """The report of `emlio-bench tune`: regrets against the best of a grid, and how soon a change is made good."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ __all__ = [
     "GRID_SUBJECT",
     "best_of",
     "best_single",
+    "changing_regrets",
     "draw_tune",
     "rates_of",
     "regrets",
@@ -44,6 +45,11 @@ _READING: Final = (
     "seconds after the loader was made, so what a contender must learn first counts."
 )
 
+_CHANGES: Final = (
+    f"A stage lasts {LENGTH_S:g} s; one that was never made good counts as that. Regret under change is that of whole stages, "
+    "with the time that a contender takes to adapt. Decided before any run: learned takes the place of auto as the default if "
+    "its mean here is lower by three points or more, and its worst not higher."
+)
 _CALMLY: Final = (
     "Where the user takes far less than would come, only work can be saved: processor seconds of both processes for a GB. "
     "'fastest setting' is the one of the grid that brings most there to a user who takes all."
@@ -141,6 +147,23 @@ def _oracle(runs: Sequence[Run], place: str, stage: int) -> float:
     return max((statistics.median(rates) for rates in best.values()), default=0.0)
 
 
+def changing_regrets(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Return the regret of each contender in each environment that changes: the mean over its stages, by the median of rounds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        if run.scenario in CHANGING and run.subject in CONTENDERS and run.failure is None:
+            rates, stages = run.series["bytes/s"], len(CHANGING[run.scenario].stages)
+            length = len(rates) // stages
+            shares = [
+                statistics.mean(rates[stage * length : (stage + 1) * length]) / oracle
+                for stage in range(stages)
+                if length and (oracle := _oracle(runs, run.scenario, stage))
+            ]
+            if shares:
+                found.setdefault(run.subject, {}).setdefault(run.scenario, []).append(1 - statistics.mean(shares))
+    return {name: {place: statistics.median(values) for place, values in of.items()} for name, of in found.items()}
+
+
 def _reached(runs: Sequence[Run]) -> dict[tuple[str, str], list[float]]:
     """Return how long after each change a contender had 95 % of the oracle, by contender and change, for each round."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -197,6 +220,10 @@ def tune_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
                     every=True,
                 )
             )
+    changing = changing_regrets(runs)
+    for name, places in changing.items():
+        found.append(figure(f"mean regret under change, {name}", "", [statistics.mean(places.values())]))
+        found.append(figure(f"worst regret under change, {name}", "", [max(places.values())]))
     for (name, change), times in _reached(runs).items():
         if name == AUTO:
             found.append(figure(f"95 % of the oracle after {change}", "s", times, at_most=3.0 if bounded else None))
@@ -219,20 +246,7 @@ def tune_figures(runs: Sequence[Run], *, bounded: bool) -> list[Figure]:
 def tune_parts(results: Results) -> tuple[Part, ...]:
     """Return the report."""
     runs = results.runs
-    missing = regrets(runs)
-    places = list(dict.fromkeys(place for of in missing.values() for place in of))
-    table = Table(
-        header=("regret", *places, "mean", "worst"),
-        rows=tuple(
-            (
-                name,
-                *(f"{of[place]:.1%}" if place in of else "" for place in places),
-                f"{statistics.mean(of.values()):.1%}",
-                f"{max(of.values()):.1%}",
-            )
-            for name, of in sorted(missing.items(), key=lambda item: statistics.mean(item[1].values()))
-        ),
-    )
+    missing, changing = regrets(runs), changing_regrets(runs)
     reached = _reached(runs)
     changes = list(dict.fromkeys(change for _, change in reached))
     subjects = list(dict.fromkeys(name for name, _ in reached))
@@ -274,15 +288,31 @@ def tune_parts(results: Results) -> tuple[Part, ...]:
     failures = tuple(f"{run.scenario}: {run.subject}, round {run.round}: {run.failure}" for run in runs if run.failure)
     return (
         environment,
-        Part(text=_READING, tables=(table,) if missing else ()),
+        Part(text=_READING, tables=(_regret_table("regret", missing),) if missing else ()),
         Part(
-            text=f"A stage lasts {LENGTH_S:g} s; one that was never made good counts as that." if reached else "",
-            tables=(after,) if reached else (),
+            text=_CHANGES if reached else "",
+            tables=(_regret_table("regret under change", changing), after) if reached else (),
         ),
         Part(text=_CALMLY if calm.rows else "", tables=(calm,) if calm.rows else ()),
         Part(tables=(best,)),
         Part(heading="Failed", points=failures),
         *more[:1],
+    )
+
+
+def _regret_table(name: str, regrets: Mapping[str, Mapping[str, float]]) -> Table:
+    places = list(dict.fromkeys(place for of in regrets.values() for place in of))
+    return Table(
+        header=(name, *places, "mean", "worst"),
+        rows=tuple(
+            (
+                subject,
+                *(f"{of[place]:.1%}" if place in of else "" for place in places),
+                f"{statistics.mean(of.values()):.1%}",
+                f"{max(of.values()):.1%}",
+            )
+            for subject, of in sorted(regrets.items(), key=lambda item: statistics.mean(item[1].values()))
+        ),
     )
 
 

@@ -139,6 +139,8 @@ def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle()
     figures = {one.name: one.values for one in tune_figures(runs, bounded=True)}
     assert figures["95 % of the oracle after round-trip, change 1"] == (3.5,)
     assert figures["95 % of the oracle after round-trip, change 2"] == (20.0,)
+    came = (10 / 100, (100 * 35 + 20 * 5) / 40 / 100, 20 / 100)
+    assert figures["mean regret under change, auto"] == pytest.approx((1 - sum(came) / 3,))
     results = results_of("tune", {}, tune_figures(runs, bounded=True), runs)
     assert any("20.0" in table.text() for part in tune_parts(results) for table in part.tables)
     assert draw_tune(results) is not None

@@ -124,6 +124,8 @@ def test_the_command_trains_of_files_and_reports_environments_left_out(
     assert trained.environments == tuple(f"place {place}" for place in range(4))
     (first, *_) = _decided(rule_of("learned", str(model)), 6, 64 * MIB)
     assert first.window_bytes > 64 * MIB
+    assert main(["tune-model", "train", str(data), "--without", "place 3", "--out", str(model)]) == 0
+    assert Model.load(model).environments == tuple(f"place {place}" for place in range(3))
     assert main(["tune-model", "train", str(tmp_path / "none"), "--out", str(model)]) == 2
 
 

@@ -239,10 +239,13 @@ def test_ranks_that_share_a_link_try_nothing_and_all_follow_the_path() -> None:
     path.run(60)
     assert path.told == []
     path.trip_ns = 60_000_000
+    path.run(30)
+    assert path.told == [], "it is a queue of their own"
+    path.trip_ns = 90_000_000
     path.run(8)
-    assert path.told == [], "it may be a queue of their own"
+    assert path.told == [], "it may be one"
     path.run(6)
-    assert path.state.tuning.lanes == 24
+    assert path.state.tuning.lanes == 36
     assert path.state.move is None
 
 
