@@ -31,12 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.log
     first: Snapshot | None = None
     before: Snapshot | None = None
-    looks = decisions = others = 0
-    for line, again in replayed(_begun(read_log(path))):
+    looks = decisions = others = asked = 0
+    for line, again, could in replayed(_begun(read_log(path))):
         seen = line.snapshot
         assert seen is not None
         first = first or seen
         looks += 1
+        asked += could
         decisions += line.tuning is not None
         differs = (again.tuning if again is not None else None) != line.tuning
         others += differs
@@ -46,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not looks:
         raise ConfigError(f"a log of the tuner must hold what was seen, {path} holds nothing")
     told = f"{counted(looks, 'look')}, {counted(decisions, 'decision')}"
-    print(f"{told}; decided again: {'all the same' if not others else f'{others} differ, by this release'}")
+    again_told = "all the same" if not others else f"{others} differ, by this release"
+    print(f"{told}; {f'decided again: {again_told}' if asked else 'decided by a rule or a model that is not here'}")
     return 1 if others else 0
 
 

@@ -308,6 +308,7 @@ class Engine:
         self._stop = True
 
     def _free(self) -> None:
+        self.tuning.close()
         for local in self._local:
             local.close()
         self._network.close()
@@ -353,7 +354,6 @@ class Engine:
         finally:
             self._lanes.close()
             self._control.close()
-            self.tuning.close()
 
     def _turn(self) -> None:
         """Wait, pass all events to the machine, and then tell it that time has passed."""

@@ -121,8 +121,11 @@ def read_log(path: Path) -> Iterator[Line]:
             raise ConfigError(f"{path}, line {number}: must be a line of a tuner's log: {error}") from error
 
 
-def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None]]:
-    """Yield each line that has a snapshot, with what the rule decides on it now; where that is not known, what it decided."""
+def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None, bool]]:
+    """Yield each line that has a snapshot, what the rule decides on it now, and whether that could be asked.
+
+    A rule of the user's, or one with another model, cannot: then it is what was decided.
+    """
     state, limits, rule = None, None, None
     for line in lines:
         if line.state is not None:
@@ -133,10 +136,10 @@ def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None]]:
         if state is None or limits is None:
             raise ConfigError("a log of the tuner must begin with a state, this one does not")
         if rule is None:
-            yield line, None if line.tuning is None else Decision(tuning=line.tuning, reason=line.reason)
+            yield line, None if line.tuning is None else Decision(tuning=line.tuning, reason=line.reason), False
             continue
         state, decision = rule(state, line.snapshot, limits)
-        yield line, decision
+        yield line, decision, True
 
 
 def _rule(line: Line) -> Rule | None:

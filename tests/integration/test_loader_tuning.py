@@ -191,13 +191,14 @@ def test_a_loader_writes_a_log_whose_decisions_can_be_decided_again_and_gets_eve
     (log,) = (tmp_path / "logs").iterdir()
     assert bool(next(read_log(log)).model) == (tune == "learned")
     looks = list(replayed(read_log(log)))
-    assert all((again.tuning if again is not None else None) == line.tuning for line, again in looks)
+    assert all((again.tuning if again is not None else None) == line.tuning for line, again, _ in looks)
+    assert all(asked for _, _, asked in looks)
     last = looks[-1][0].snapshot
     assert last is not None
     assert last.storage_bytes > 0
     assert last.storage_cpu_ns > 0
-    assert last.round_trip_ns is not None or any(line.snapshot and line.snapshot.round_trip_ns for line, _ in looks)
-    assert np.all(np.diff([line.snapshot.at_ns for line, _ in looks if line.snapshot]) >= 400_000_000)
+    assert last.round_trip_ns is not None or any(line.snapshot and line.snapshot.round_trip_ns for line, _, _ in looks)
+    assert np.all(np.diff([line.snapshot.at_ns for line, _, _ in looks if line.snapshot]) >= 400_000_000)
 
 
 def _looks(folder: Path) -> int:

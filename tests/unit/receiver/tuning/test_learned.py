@@ -178,7 +178,7 @@ def test_a_log_is_decided_again_with_the_model_that_decided_and_shown_without_it
     for ships, times in ((model, 20), (tree_model(gain=0.4), 0)):
         monkeypatch.setattr("emlio.receiver.tuning.log.shipped", _shipping(ships))
         asked.clear()
-        again = [decision for _, decision in replayed(read_log(path))]
+        again = [decision for _, decision, _ in replayed(read_log(path))]
         assert [each.tuning if each is not None else None for each in again] == decided
         assert len(asked) == times
 
