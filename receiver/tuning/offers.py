@@ -11,7 +11,7 @@ from emlio.receiver.tuning.snapshot import Interval
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
 
-__all__ = ["HERE_BYTES", "Gains", "Offer", "gaining", "saving"]
+__all__ = ["HERE_BYTES", "Gains", "Offer", "gaining", "saving", "with_lanes"]
 
 HERE_BYTES = 64 << 20
 """Of the window: for the user, and for incomplete batches."""
@@ -55,16 +55,19 @@ def gaining(state: RuleState, interval: Interval, limits: Limits) -> list[Offer]
     ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
     more = _offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready)
     far = limits.lanes and state.trip_ns >= _FAR_NS
-    offers = [_more_of_all(state, limits)] if far else []  # first: whatever is short of work makes the others wait, too
+    most = min(2 * state.lanes, _MOST_TRIED_LANES)
+    offers = (
+        [with_lanes(state, most, limits)] if far else []
+    )  # first: whatever is short of work makes the others wait, too
     if interval.blame in ("storage", "network"):
         return [*offers, more]
     return [*offers, larger] if window > 1.1 * tuning.window_bytes else offers
 
 
-def _more_of_all(state: RuleState, limits: Limits) -> Offer:
+def with_lanes(state: RuleState, lanes: int, limits: Limits) -> Offer:
     """Return more lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
     tuning = state.tuning
-    lanes, message = min(2 * state.lanes, _MOST_TRIED_LANES), max(tuning.message_bytes, _LARGE_BYTES)
+    message = max(tuning.message_bytes, _LARGE_BYTES)
     window = min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
     name = f"{lanes} lanes, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
     return _offer(tuning, "more of all", name, lanes=lanes, message_bytes=message, window_bytes=window)

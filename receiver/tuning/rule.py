@@ -21,7 +21,7 @@ import statistics
 
 import msgspec
 
-from emlio.receiver.tuning.offers import HERE_BYTES, Gains, Offer, gaining, saving
+from emlio.receiver.tuning.offers import HERE_BYTES, Gains, Offer, gaining, saving, with_lanes
 from emlio.receiver.tuning.snapshot import Interval, Snapshot, cost_of
 from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
 from emlio.receiver.tuning.tuning import Tuning
@@ -133,8 +133,10 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
     tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
     if not limits.alone:
         return _changed(state, tuning, f"{told}: {lanes} lanes")
+    if trip_ns > known_ns:
+        return _moved(state, with_lanes(state, lanes, limits), told, (interval,))
     # Fewer are to save work, unless the user waits anyway.
-    saves = trip_ns < known_ns and interval.wait <= limits.too_long
+    saves = interval.wait <= limits.too_long
     offer = Offer("lanes of the round trip", f"{lanes} lanes", tuning)
     return _moved(state, offer, told, (interval,), most=_FAVOURED if saves else None)
 
