@@ -28,7 +28,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP: Final = 'collect data from loaders whose settings change at random, and train a model for tune="learned"'
 
 _TRIPS_MS: Final = (0.2, 1, 5, 10, 20, 30, 60)
-_RATES: Final = (12_500_000, 50_000_000, 125_000_000, 0)
+_RATES: Final = (50_000_000, 125_000_000, 500_000_000, 0)
+"""With less, credit for a large window is used up too slowly: what a smaller one brings would be seen long after it was set."""
 _RECORDS: Final = (10_000, 100_000, 2_000_000)
 _FASTEST: Final = 400_000_000
 _USERS: Final = (0.0, 0.0, 0.0, 0.9)
