@@ -20,7 +20,7 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.thread_times import look
 from emlio.receiver.tuning.learned import Learned
 from emlio.receiver.tuning.log import TuningLog
-from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.snapshot import DaemonWork, Snapshot
 from emlio.receiver.tuning.state import Limits
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import SMALLEST_AUTO_BYTES, Tuning
@@ -68,6 +68,7 @@ class LoaderTuning:
         self._prefetch = prefetch
         self._tuner: Tuner | None = None
         self._looked = False
+        self._work = DaemonWork()
         self._asked_ns = 0
         self._ask_every_ns = max(_ASK_EVERY_NS, config.world_size * _ASK_EVERY_NS // _RANKS)
         self.set(self.now)
@@ -126,8 +127,7 @@ class LoaderTuning:
 
     def _look(self) -> Snapshot:
         figures, sources, cpu = self._machine.figures(), self._machine.pool.sources, look()
-        works = [source.conversation.report.work for source in sources]
-        told = [work for work in works if work is not None]
+        self._work.add({source.number: source.conversation.report.work for source in sources})
         trips = [source.conversation.pings.take_round_trip() for source in sources]
         if not self._looked:  # the lanes were chosen by the best that was known
             self._looked, trips = True, [sources.round_trip_ns()]
@@ -141,8 +141,8 @@ class LoaderTuning:
             starved_ns=figures.storage_starved_ns,
             held_bytes=self._machine.intake.grants.held_bytes,
             cpu_ns=sum(cpu.readers.values()) + sum(cpu.decoders.values()),
-            storage_cpu_ns=sum(work.cpu_ns for work in told),
-            storage_bytes=sum(work.sent_bytes for work in told),
+            storage_cpu_ns=self._work.cpu_ns,
+            storage_bytes=self._work.sent_bytes,
             round_trip_ns=max((trip for trip in trips if trip is not None), default=None),
             senders=self._senders,
             lanes=figures.lanes,

@@ -30,6 +30,8 @@ _TAU: Final = 0.8
 _COST: Final = 0.01
 """The gain that twice the bytes in flight, or twice the lanes, must bring."""
 
+_KIND: Final = "a model's choice"
+
 _CHANGED: Final = {
     "window_bytes": ("larger window", "smaller window"),
     "lanes": ("more lanes", "fewer lanes"),
@@ -116,7 +118,9 @@ class Learned:
             return usual
         costs = rows[:, COLUMNS.index("window_bytes")] + rows[:, COLUMNS.index("lanes")]
         scores = self.score(chances[likely], np.expm1(self.model.gains(rows[likely])), costs[likely])
-        return [*(offers[place] for place in likely[np.argsort(-scores, kind="stable")]), *usual]
+        best = [offers[place] for place in likely[np.argsort(-scores, kind="stable")]]
+        # One kind: a wrong prediction is followed by others.
+        return [*(Offer(_KIND, each.name, each.tuning) for each in best), *usual]
 
 
 def neighbours(state: RuleState, limits: Limits) -> list[Offer]:

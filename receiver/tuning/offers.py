@@ -10,11 +10,16 @@ import msgspec
 from emlio.receiver.tuning.snapshot import Interval
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
+from emlio.units import counted
 
-__all__ = ["HERE_BYTES", "Gains", "Offer", "gaining", "saving", "with_lanes"]
+__all__ = ["BURSTS", "FEWER_LANES", "HERE_BYTES", "Gains", "Offer", "gaining", "saving", "with_lanes"]
 
 HERE_BYTES = 64 << 20
 """Of the window: for the user, and for incomplete batches."""
+
+BURSTS = "bursts"
+FEWER_LANES = "fewer lanes"
+"""The kinds of what is to save work."""
 
 _FAR_NS = 1_000_000
 """From this round trip on, a connection's buffers may be what bounds it."""
@@ -40,10 +45,10 @@ def saving(state: RuleState, limits: Limits) -> list[Offer]:
     tuning = state.tuning
     parts, large = min(tuning.credit_parts, limits.least_parts), 8 << 20
     name = f"credit in {parts} parts, messages of {large >> 20} MiB"
-    offers = [_offer(tuning, "bursts", name, credit_parts=parts, message_bytes=large)]
+    offers = [_offer(tuning, BURSTS, name, credit_parts=parts, message_bytes=large)]
     if limits.governs:
         lanes = max(state.lanes // 2, 1)
-        offers.append(_offer(tuning, "fewer lanes", f"{lanes} lanes", lanes=lanes))
+        offers.append(_offer(tuning, FEWER_LANES, counted(lanes, "lane"), lanes=lanes))
     return offers
 
 
@@ -55,7 +60,7 @@ def gaining(state: RuleState, interval: Interval, limits: Limits) -> list[Offer]
     ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
     more = _offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready)
     far = limits.lanes and state.trip_ns >= _FAR_NS
-    most = min(2 * state.lanes, _MOST_TRIED_LANES)
+    most = max(min(2 * state.lanes, _MOST_TRIED_LANES), state.lanes)
     offers = (
         [with_lanes(state, most, limits)] if far else []
     )  # first: whatever is short of work makes the others wait, too
@@ -69,7 +74,7 @@ def with_lanes(state: RuleState, lanes: int, limits: Limits) -> Offer:
     tuning = state.tuning
     message = max(tuning.message_bytes, _LARGE_BYTES)
     window = min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
-    name = f"{lanes} lanes, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
+    name = f"{counted(lanes, 'lane')}, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
     return _offer(tuning, "more of all", name, lanes=lanes, message_bytes=message, window_bytes=window)
 
 

@@ -21,10 +21,11 @@ import statistics
 
 import msgspec
 
-from emlio.receiver.tuning.offers import HERE_BYTES, Gains, Offer, gaining, saving, with_lanes
+from emlio.receiver.tuning.offers import BURSTS, FEWER_LANES, HERE_BYTES, Gains, Offer, gaining, saving, with_lanes
 from emlio.receiver.tuning.snapshot import Interval, Snapshot, cost_of
 from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
 from emlio.receiver.tuning.tuning import Tuning
+from emlio.units import counted
 
 __all__ = ["decide"]
 
@@ -57,7 +58,9 @@ _GAIN = 1.03
 _FAVOURED = 1.03
 """A trial must bring so much more, or cost so much less; larger bursts stay unless they cost so much more."""
 
-_USUAL_PARTS = 16
+_PATIENCE = 4
+"""A trial whose cost is not known is undone after so many times the usual intervals."""
+
 _BANNED_NS = 30_000_000_000
 _MOST_BANNED_NS = 960_000_000_000
 
@@ -75,7 +78,7 @@ def decide(
     if now.at_ns - state.last.at_ns < max(_LEAST_NS, _ROUND_TRIPS * state.trip_ns):
         return state, None
     interval = Interval.between(state.last, now)
-    if not interval.rate and not interval.wait:
+    if not interval.rate and not interval.wait and now.batches == state.last.batches:
         return msgspec.structs.replace(state, last=now, recent=(), calm=0), None  # between epochs, or at the end
     state = msgspec.structs.replace(
         state,
@@ -126,18 +129,22 @@ def _follow_trip(state: RuleState, interval: Interval, limits: Limits) -> tuple[
     if trip_ns > known_ns and interval.wait <= limits.too_long:
         return state, None  # no more is needed
     before, lanes = _lanes(known_ns, limits), _lanes(trip_ns, limits)
-    state = msgspec.structs.replace(state, lanes_trip_ns=trip_ns)
+    kind = f"{lanes} lanes of a round trip"
     if before == lanes or state.tuning.lanes == lanes:
+        return msgspec.structs.replace(state, lanes_trip_ns=trip_ns), None
+    if limits.alone and _is_banned(state, kind):
         return state, None
+    rested = None if state.rested is None else msgspec.structs.replace(state.rested, lanes=lanes)
+    state = msgspec.structs.replace(state, lanes_trip_ns=trip_ns, floor_bytes=0, rested=rested)
     told = f"the round trip went from {known_ns / 1e6:.3g} to {trip_ns / 1e6:.3g} ms"
-    tuning = msgspec.structs.replace(state.tuning, lanes=lanes)
+    offer = Offer(kind, counted(lanes, "lane"), msgspec.structs.replace(state.tuning, lanes=lanes))
     if not limits.alone:
-        return _changed(state, tuning, f"{told}: {lanes} lanes")
+        return _changed(state, offer.tuning, f"{told}: {offer.name}")
     if trip_ns > known_ns:
-        return _moved(state, with_lanes(state, lanes, limits), told, (interval,))
+        more = with_lanes(state, lanes, limits)
+        return _moved(state, Offer(kind, more.name, more.tuning), told, (interval,))
     # Fewer are to save work, unless the user waits anyway.
     saves = interval.wait <= limits.too_long
-    offer = Offer("lanes of the round trip", f"{lanes} lanes", tuning)
     return _moved(state, offer, told, (interval,), most=_FAVOURED if saves else None)
 
 
@@ -150,8 +157,8 @@ def _lanes(trip_ns: int, limits: Limits) -> int:
 def _follow_path(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleState, Decision | None]:
     """Have the window that the path needs."""
     needed = HERE_BYTES + round(_SPARE * max(state.rates) * state.trip_ns / 1e9)
-    wanted = min(max(needed, limits.least_window_bytes), limits.most_window_bytes)
-    have, now_ns = state.tuning.window_bytes, state.last.at_ns if state.last is not None else 0
+    wanted = min(max(needed, limits.least_window_bytes, state.floor_bytes), limits.most_window_bytes)
+    have, now_ns = state.tuning.window_bytes, _now_ns(state)
     told = f"{max(state.rates) / 1e6:.0f} MB/s over {state.trip_ns / 1e6:.3g} ms need a window of {wanted >> 20} MiB"
     if wanted > have:
         return _changed(state, msgspec.structs.replace(state.tuning, window_bytes=wanted), told, state.move)
@@ -178,7 +185,10 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
         return state, None
     if move.saves:
         cost = cost_of(seen)
-        if cost is not None and move.cost is not None and cost > move.cost * move.most:
+        if cost is None or move.cost is None:
+            patient = len(seen) < _PATIENCE * _SAVED
+            return (state, None) if patient else _undone(state, move, "its cost is not known")
+        if cost > move.cost * move.most:
             return _undone(state, move, f"a GB takes {cost:.2f} processor seconds in place of {move.cost:.2f}")
         return _kept(state), None
     rate = statistics.median(each.rate for each in seen)
@@ -188,22 +198,33 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
 
 
 def _kept(state: RuleState) -> RuleState:
-    bans = dict(state.bans)
-    if state.move is not None:
-        bans.pop(state.move.kind, None)
-    return msgspec.structs.replace(state, move=None, bans=bans, recent=(), calm=0)
+    bans, floor, move = dict(state.bans), state.floor_bytes, state.move
+    if move is not None:
+        bans.pop(move.kind, None)
+        floor = state.tuning.window_bytes if move.tried.window_bytes > move.before.window_bytes else floor
+    return msgspec.structs.replace(state, move=None, bans=bans, recent=(), calm=0, floor_bytes=floor)
 
 
 def _undone(state: RuleState, move: Move, why: str) -> tuple[RuleState, Decision]:
-    now_ns = state.last.at_ns if state.last is not None else 0
-    _, before_ns = state.bans.get(move.kind, (0, _BANNED_NS // 2))
-    banned_ns = min(2 * before_ns, _MOST_BANNED_NS)
-    bans = {**state.bans, move.kind: (now_ns + banned_ns, banned_ns)}
     tuning = move.before
     if state.tuning.window_bytes != move.tried.window_bytes:  # what the path asked for meanwhile stays
-        tuning = msgspec.structs.replace(tuning, window_bytes=state.tuning.window_bytes)
-    state = msgspec.structs.replace(state, bans=bans)
-    return _changed(state, tuning, f"back from {move.name}: {why}")
+        window = max(state.tuning.window_bytes, tuning.window_bytes)
+        tuning = msgspec.structs.replace(tuning, window_bytes=window)
+    return _changed(_banned(state, move.kind), tuning, f"back from {move.name}: {why}")
+
+
+def _banned(state: RuleState, kind: str) -> RuleState:
+    _, before_ns = state.bans.get(kind, (0, _BANNED_NS // 2))
+    banned_ns = min(2 * before_ns, _MOST_BANNED_NS)
+    return msgspec.structs.replace(state, bans={**state.bans, kind: (_now_ns(state) + banned_ns, banned_ns)})
+
+
+def _is_banned(state: RuleState, kind: str) -> bool:
+    return _now_ns(state) < state.bans.get(kind, (0, 0))[0]
+
+
+def _now_ns(state: RuleState) -> int:
+    return state.last.at_ns if state.last is not None else 0
 
 
 def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> tuple[RuleState, Decision | None]:
@@ -212,24 +233,39 @@ def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> 
         return state, None
     recent = state.recent[-_BEFORE:]
     wait = statistics.median(each.wait for each in recent)
-    saves = state.calm >= _CALM
+    saves, waits = state.calm >= _CALM and cost_of(state.recent) is not None, wait > limits.too_long
     if saves:
         offers = saving(state, limits)
         why = "the user never waits: less work"
-    elif wait > limits.too_long and state.tuning.credit_parts < _USUAL_PARTS:
-        tuning = msgspec.structs.replace(state.tuning, credit_parts=_USUAL_PARTS)
-        return _changed(state, tuning, f"the user waits for {wait:.0%} of the time: credit in {_USUAL_PARTS} parts")
-    elif wait > limits.too_long and limits.alone:
+    elif waits and state.rested is not None:
+        return _rested(state, state.rested, f"the user waits for {wait:.0%} of the time")
+    elif waits and limits.alone:
         offers = gains(state, interval, limits)
         why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
     else:
         return state, None
-    now_ns = state.last.at_ns if state.last is not None else 0
     for offer in offers:
-        until_ns, _ = state.bans.get(offer.kind, (0, 0))
-        if offer.tuning == state.tuning or now_ns < until_ns:
+        if offer.tuning == state.tuning or _is_banned(state, offer.kind):
             continue
-        parts = offer.tuning.credit_parts < state.tuning.credit_parts
-        most = None if not saves else _FAVOURED if parts else SAVING
-        return _moved(state, offer, why, state.recent if saves else recent, most=most)
+        if saves:
+            parts = offer.tuning.credit_parts < state.tuning.credit_parts
+            after, decision = _moved(state, offer, why, state.recent, most=_FAVOURED if parts else SAVING)
+            return msgspec.structs.replace(after, rested=state.rested or state.tuning), decision
+        return _moved(state, offer, why, recent)
     return state, None
+
+
+def _rested(state: RuleState, before: Tuning, why: str) -> tuple[RuleState, Decision | None]:
+    """Go back to the settings before any that are to save work, and try these no more for a while."""
+    now = state.tuning
+    tuning = msgspec.structs.replace(
+        now, credit_parts=before.credit_parts, message_bytes=before.message_bytes, lanes=before.lanes
+    )
+    state = msgspec.structs.replace(state, rested=None)
+    if tuning == now:
+        return state, None
+    if now.credit_parts < before.credit_parts:
+        state = _banned(state, BURSTS)
+    if now.lanes != before.lanes:
+        state = _banned(state, FEWER_LANES)
+    return _changed(state, tuning, f"{why}: back to credit in {tuning.credit_parts} parts")

@@ -3,11 +3,13 @@
 Covers: the totals at one moment, the rates between two. Pure. Does not cover: reading them (emlio.receiver.tuning.tuner).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-__all__ = ["Interval", "Snapshot", "cost_of"]
+from emlio.wire.tuning import StreamWork
+
+__all__ = ["DaemonWork", "Interval", "Snapshot", "cost_of"]
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +24,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             for their disks. See `LoaderStats`.
         held_bytes: of the window, at this moment.
         cpu_ns: processor time of the threads that receive and make batches.
-        storage_cpu_ns: processor time of all daemons that told it.
-        storage_bytes: bytes that these have sent, to any rank.
+        storage_cpu_ns: processor time of daemons between their reports.
+        storage_bytes: bytes that they sent meanwhile, to any rank; 0 if none has reported twice.
         round_trip_ns: the shortest one measured since the last snapshot, of the farthest daemon; None if none was.
         senders: daemons that send.
         lanes: data connections that are up.
@@ -45,6 +47,31 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 0
 
 
+class DaemonWork:
+    """Totals of what daemons did between two reports of each.
+
+    A first report, or that of a daemon that was started again, is only where the next one begins.
+
+    Attributes:
+        sent_bytes: bytes sent, to any rank.
+        cpu_ns: processor time.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a report."""
+        self.sent_bytes = self.cpu_ns = 0
+        self._last: dict[int, StreamWork | None] = {}
+
+    def add(self, works: Mapping[int, StreamWork | None]) -> None:
+        """Add the latest report of each daemon; None for one that has not told since its stream was opened."""
+        for number, work in works.items():
+            before = self._last.get(number)
+            if work is not None and before is not None and work.sent_bytes >= before.sent_bytes:
+                self.sent_bytes += work.sent_bytes - before.sent_bytes
+                self.cpu_ns += max(work.cpu_ns - before.cpu_ns, 0)
+        self._last = {number: work or self._last.get(number) for number, work in works.items()}
+
+
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """The change between two snapshots.
 
@@ -55,7 +82,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         blame: the cause of the largest part of it, "network", "window" or "storage"; "" if none is known.
         network, window, storage: the share of the time for which daemons' streams waited for each.
         busy, storage_busy: processor seconds a second of this side's threads, and of the daemons' processes.
-        sent: bytes that daemons sent in a second, to any rank; 0 if one did not tell.
+        sent: bytes that daemons sent in a second, to any rank; None if that is not known.
     """
 
     elapsed_ns: int
@@ -67,7 +94,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     storage: float = 0.0
     busy: float = 0.0
     storage_busy: float = 0.0
-    sent: float = 0.0
+    sent: float | None = None
 
     @property
     def cost(self) -> float | None:
@@ -87,26 +114,25 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         blame = max(waits, key=lambda name: waits[name])
         sent = now.storage_bytes - before.storage_bytes
         storage_ns = now.storage_cpu_ns - before.storage_cpu_ns
-        told = sent > 0 and storage_ns >= 0  # a daemon that was started again counts from 0
         return cls(
             elapsed_ns=elapsed_ns,
             rate=came * 1e9 / elapsed_ns,
             wait=min(max((now.wait_ns - before.wait_ns) / elapsed_ns, 0.0), 1.0),
             blame=blame if waits[blame] > 0 else "",
             busy=(now.cpu_ns - before.cpu_ns) / elapsed_ns,
-            storage_busy=max(storage_ns, 0) / elapsed_ns,
+            storage_busy=storage_ns / elapsed_ns,
             **{name: waited / elapsed_ns for name, waited in waits.items()},
-            sent=sent * 1e9 / elapsed_ns if told else 0.0,
+            sent=sent * 1e9 / elapsed_ns if now.storage_bytes else None,
         )
 
 
 def cost_of(intervals: Iterable[Interval]) -> float | None:
     """Return the processor seconds of both sides for a GB, over intervals together: bytes come later than they are sent."""
-    told = [each for each in intervals if each.sent]
-    came = sum(each.rate * each.elapsed_ns for each in told)
-    if not came:
+    known = [(each, each.sent) for each in intervals if each.sent is not None]
+    came = sum(each.rate * each.elapsed_ns for each, _ in known)
+    sent = sum(of * each.elapsed_ns for each, of in known)
+    if not came or not sent:
         return None
-    sent = sum(each.sent * each.elapsed_ns for each in told)
-    here = sum(each.busy * each.elapsed_ns for each in told)
-    there = sum(each.storage_busy * each.elapsed_ns for each in told)
+    here = sum(each.busy * each.elapsed_ns for each, _ in known)
+    there = sum(each.storage_busy * each.elapsed_ns for each, _ in known)
     return 1e9 * (here / came + there / sent)

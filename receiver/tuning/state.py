@@ -6,7 +6,7 @@ Covers: the values. Does not cover: the rule (emlio.receiver.tuning.rule).
 import msgspec
 
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
-from emlio.receiver.tuning.tuning import Tuning
+from emlio.receiver.tuning.tuning import BOUNDS, Tuning
 
 __all__ = ["SAVING", "Decision", "Limits", "Move", "RuleState"]
 
@@ -14,7 +14,7 @@ SAVING = 0.97
 """A trial that is to save work must cost so much less."""
 
 _WAITS = 0.01
-"""From this share of waiting on, or twice what the user allows, something is tried that may bring more."""
+"""Above this share of waiting, or what the user allows, something is tried that may bring more."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def too_long(self) -> float:
         """The share of waiting from which on more must come."""
-        return max(_WAITS, 2 * self.waits)
+        return max(_WAITS, self.waits)
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,8 @@ class RuleState(msgspec.Struct, frozen=True, kw_only=True):
         move: the setting that is being tried.
         bans: until when a move is not tried again, and for how long it was banned.
         calm: intervals without a wait, in a row.
+        floor_bytes: of the window: a larger one than the path needs brought more.
+        rested: the settings before any that are to save work, to which a wait leads back.
     """
 
     tuning: Tuning
@@ -97,12 +99,14 @@ class RuleState(msgspec.Struct, frozen=True, kw_only=True):
     move: Move | None = None
     bans: dict[str, tuple[int, int]] = {}
     calm: int = 0
+    floor_bytes: int = 0
+    rested: Tuning | None = None
 
     @property
     def lanes(self) -> int:
         """The lanes to each daemon now."""
         up = self.last.lanes // max(self.last.senders, 1) if self.last is not None else 0
-        return max(self.tuning.lanes or up, 1)
+        return min(max(self.tuning.lanes or up, 1), BOUNDS["lanes"][1])
 
     @property
     def trip_ns(self) -> int:

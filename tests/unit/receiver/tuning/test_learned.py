@@ -43,13 +43,14 @@ def test_likely_changes_come_first_the_one_that_costs_least_before_all_and_then_
     assert offers[-len(usual) :] == usual
     chosen = offers[: -len(usual)]
     assert {each.tuning.message_bytes for each in chosen} == {4 * MIB, 8 * MIB}, "2 MiB are what several lanes have"
-    assert chosen[0].kind == "larger messages"
-    assert chosen[-1].kind == "more of all", "the rule's own change takes twice the window and the lanes"
+    assert {each.kind for each in chosen} == {"a model's choice"}, "a wrong one bans all"
+    assert chosen[0].name == "messages of 4 MiB"
+    assert chosen[-1].name == usual[0].name, "the rule's own change takes twice the window and the lanes"
 
 
 def test_another_score_orders_otherwise() -> None:
     dear = Learned(model=tree_model(), score=lambda chances, gains, costs: costs)
-    assert dear.gains(STATE, INTERVAL, LIMITS)[0].kind == "more of all"
+    assert dear.gains(STATE, INTERVAL, LIMITS)[0].name == gaining(STATE, INTERVAL, LIMITS)[0].name
 
 
 @pytest.mark.parametrize(

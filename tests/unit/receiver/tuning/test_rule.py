@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from emlio.receiver.tuning.offers import Gains, Offer, gaining
 from emlio.receiver.tuning.rule import decide
-from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.snapshot import DaemonWork, Interval, Snapshot, cost_of
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
+from emlio.wire.tuning import StreamWork
 
 MIB = 1 << 20
 S = 1_000_000_000
@@ -25,6 +27,9 @@ class Path:
         of_lane: bytes in flight that a lane carries.
         user: bytes in a second that the user takes at most.
         burst_cost: processor seconds for a GB that each part of the window costs.
+        lane_cost: likewise each lane.
+        needs: the window below which the user waits.
+        tells: whether daemons tell of their work.
         opened: lanes that the daemon uses as long as it is told of no number.
     """
 
@@ -33,23 +38,28 @@ class Path:
     of_lane: float = 3e6
     user: float = 1e12
     burst_cost: float = 0.02
+    lane_cost: float = 0.0
+    needs: int = 0
+    tells: bool = True
     opened: int = 12
     blame: str = "lane_ns"
     state: RuleState = field(default_factory=lambda: RuleState(tuning=Tuning(window_bytes=128 * MIB)))
     limits: Limits = LIMITS
     now: Snapshot = field(default_factory=lambda: Snapshot(at_ns=0))
     told: list[str] = field(default_factory=list)
+    lanes: list[int] = field(default_factory=list)
 
     def rate(self) -> float:
         tuning = self.state.tuning
         lanes = tuning.lanes or self.opened
         trip_s = self.trip_ns / 1e9
-        return min(self.link, lanes * self.of_lane / trip_s, tuning.window_bytes / trip_s, self.user)
+        short = 0.8 if tuning.window_bytes < self.needs else 1
+        return short * min(self.link, lanes * self.of_lane / trip_s, tuning.window_bytes / trip_s, self.user)
 
-    def step(self, elapsed_ns: int = S // 2) -> Decision | None:
+    def step(self, elapsed_ns: int = S // 2, gains: Gains = gaining) -> Decision | None:
         """Let time pass."""
         rate, tuning = self.rate(), self.state.tuning
-        came, s = round(rate * elapsed_ns / 1e9), elapsed_ns / 1e9
+        came, lanes = round(rate * elapsed_ns / 1e9), tuning.lanes or self.opened
         wait_ns = 0 if rate >= self.user else round(elapsed_ns * 0.9)
         seen = self.now
         self.now = msgspec.structs.replace(
@@ -58,18 +68,18 @@ class Path:
             received_bytes=seen.received_bytes + came,
             batches=seen.batches + 1,
             wait_ns=seen.wait_ns + wait_ns,
-            cpu_ns=seen.cpu_ns + round(came * (0.3 + self.burst_cost * tuning.credit_parts)),
-            storage_cpu_ns=seen.storage_cpu_ns + round(came * 0.4),
-            storage_bytes=seen.storage_bytes + came,
+            cpu_ns=seen.cpu_ns + round(came * (0.3 + self.burst_cost * tuning.credit_parts + self.lane_cost * lanes)),
+            storage_cpu_ns=seen.storage_cpu_ns + round(came * 0.4) * self.tells,
+            storage_bytes=seen.storage_bytes + came * self.tells,
             round_trip_ns=self.trip_ns,
-            lanes=tuning.lanes or self.opened,
+            lanes=lanes,
             **{self.blame: getattr(seen, self.blame) + wait_ns},
         )
-        assert s > 0
-        self.state, decision = decide(self.state, self.now, self.limits)
+        self.state, decision = decide(self.state, self.now, self.limits, gains)
         if decision is not None:
             assert decision.tuning == self.state.tuning
             self.told.append(decision.reason)
+            self.lanes.append(decision.tuning.lanes or self.opened)
         return decision
 
     def run(self, seconds: float) -> float:
@@ -207,12 +217,103 @@ def test_whatever_is_decided_is_within_the_bounds_and_what_a_state_says_again(bl
         assert again == decision
 
 
-def test_a_daemon_that_was_started_again_costs_nothing_that_is_known() -> None:
-    before = Snapshot(at_ns=0, received_bytes=0, storage_cpu_ns=9 * S, storage_bytes=10**9)
-    now = Snapshot(at_ns=S, received_bytes=10**9, cpu_ns=S // 2, storage_cpu_ns=S, storage_bytes=2 * 10**9)
+def test_a_first_report_and_that_of_a_daemon_that_was_started_again_say_nothing() -> None:
+    def told(sent: int, cpu: int) -> StreamWork:
+        return StreamWork(tuning=0, lanes=1, idle=(), cpu_ns=cpu, sent_bytes=sent)
+
+    work, totals = DaemonWork(), []
+    for one, other in [
+        (told(500, 900), None),
+        (told(600, 1000), told(70, 7)),
+        (None, told(80, 9)),  # a stream was opened again
+        (told(900, 1300), told(5, 1)),  # the other daemon, too
+        (told(1000, 1400), told(15, 2)),
+    ]:
+        work.add({0: one, 1: other})
+        totals.append((work.sent_bytes, work.cpu_ns))
+    assert totals == [(0, 0), (100, 100), (110, 102), (410, 402), (520, 503)]
+    before = Snapshot(at_ns=0)
+    now = Snapshot(at_ns=S, received_bytes=10**9, cpu_ns=S // 2)
     assert Interval.between(before, now).cost is None
-    told = msgspec.structs.replace(before, storage_cpu_ns=0)
-    assert Interval.between(told, now).cost == pytest.approx(1.5)
+    assert Interval.between(before, msgspec.structs.replace(now, storage_bytes=2, storage_cpu_ns=2)).cost == pytest.approx(1.5)
+
+
+def test_a_cost_is_that_of_bytes_whenever_they_come() -> None:
+    sent = Interval(elapsed_ns=S, rate=0.0, wait=0.0, busy=0.1, storage_busy=0.4, sent=1e9)
+    came = Interval(elapsed_ns=S, rate=1e9, wait=0.0, busy=0.3, storage_busy=0.1, sent=0.0)
+    assert cost_of((sent,)) is None
+    assert cost_of((sent, came)) == pytest.approx(0.9)
+
+
+def test_lanes_that_were_taken_away_come_back_when_ranks_that_share_a_path_wait() -> None:
+    shared = msgspec.structs.replace(LIMITS, alone=False, governs=True, waits=0.02, least_parts=2)
+    path = Path(user=1e7, opened=8, limits=shared, lane_cost=0.05)
+    path.run(200)
+    assert path.state.tuning.lanes == 1
+    assert path.state.tuning.message_bytes == 8 * MIB
+    path.user = 8e8
+    path.run(3)
+    assert path.state.tuning == Tuning(window_bytes=128 * MIB)
+    assert path.rate() == 8e8
+
+
+def test_what_a_wait_ended_is_not_tried_again_at_once() -> None:
+    path = Path(user=2e8)
+    path.run(30)
+    assert path.state.tuning.credit_parts == 4
+    path.user = 1e12
+    path.run(3)
+    path.user = 2e8
+    path.run(20)
+    assert path.state.tuning.credit_parts == 16
+    path.run(30)
+    assert path.state.tuning.credit_parts == 4
+
+
+def test_what_costs_nothing_that_is_known_is_undone() -> None:
+    path = Path(user=2e8)
+    path.run(6)
+    assert path.state.move is not None
+    path.tells = False
+    path.run(25)
+    assert path.told[-1].endswith("its cost is not known")
+    path.run(100)
+    assert path.state.move is None, "none begins"
+
+
+def test_a_window_that_brought_more_stays_until_the_path_is_another_one() -> None:
+    path = Path(trip_ns=500_000, opened=1, blame="credit_ns", user=1e8)
+    path.needs = 160 * MIB
+    path.run(120)
+    assert path.state.tuning.window_bytes == 160 * MIB
+    assert len(path.told) == 1 or all("credit in" in told or "parts" in told for told in path.told[1:])
+
+
+def test_an_undone_trial_leaves_the_larger_of_both_windows() -> None:
+    smaller = Offer("smaller window", "a window of 128 MiB", Tuning(window_bytes=128 * MIB))
+    path = Path(trip_ns=100_000_000, opened=64, state=RuleState(tuning=Tuning(window_bytes=230 * MIB)))
+    for _ in range(30):
+        path.step(gains=lambda *_: [smaller])
+    assert "a window of 128 MiB" in path.told[0]
+    assert any(told.startswith("back from a window of 128 MiB") for told in path.told)
+    assert path.state.tuning.window_bytes >= 214 * MIB
+
+
+def test_lanes_of_a_round_trip_that_brought_nothing_are_not_tried_each_time() -> None:
+    path = Path(link=1e8)
+    for number in range(60):
+        path.trip_ns = (30_000_000, 60_000_000)[number % 2]
+        path.run(10)
+    assert sum("the round trip went" in told for told in path.told) <= 14
+
+
+def test_more_of_all_never_takes_lanes_away() -> None:
+    path = Path(trip_ns=100_000_000, opened=40, link=8e9)
+    path.run(60)
+    assert all(decided >= 40 for decided in path.lanes)
+    many = Path(opened=200, blame="starved_ns")  # to daemons of which some send no more
+    many.run(60)
+    assert 64 in many.lanes
 
 
 def test_a_governor_keeps_what_costs_less_and_undoes_the_rest() -> None:
