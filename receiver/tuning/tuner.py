@@ -81,7 +81,8 @@ class Tuner:
             raise EmlioError(
                 f"the rule that tune= gave must return a state and a decision, it failed: {error!r}"
             ) from error
-        after, decision = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
+        is_pair = isinstance(found, tuple) and len(cast("tuple[object, ...]", found)) == 2
+        after, decision = cast("tuple[object, object]", found) if is_pair else (None, None)
         if not isinstance(after, RuleState) or not isinstance(decision, Decision | None):
             raise EmlioError(f"the rule that tune= gave must return a RuleState and a Decision or None, got {found!r}")
         if decision is None:
