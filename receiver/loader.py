@@ -104,7 +104,7 @@ class EmlioLoader:
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "auto",
-        tune: "str | os.PathLike[str] | Joules | Rule" = "auto",
+        tune: "str | os.PathLike[str] | Joules | Tuning | Rule" = "auto",
         epochs: int | None = None,
         recovery: Recovery = Recovery(),
         security: Security = Security(),
@@ -148,8 +148,9 @@ class EmlioLoader:
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
             tune: who decides about window, lanes and messages while it runs: "auto" (by rule), "learned" (by the
                 same rule, with a trained model that chooses what is tried), `Joules(0.98)` (by the same rule, with the least
-                work of both hosts as long as the loop waits for at most 2 % of the time), "off" (nothing changes), or a file
-                with settings or a log of decisions, whose last settings hold. See docs/guide/tuning.md.
+                work of both hosts as long as the loop waits for at most 2 % of the time), a rule of your own, "off" (nothing
+                changes), or `loader.tuning` of another loader, or a file with settings or a log of decisions, whose last
+                settings hold. See docs/guide/tuning.md.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.

@@ -308,7 +308,8 @@ class Engine:
         self._stop = True
 
     def _free(self) -> None:
-        self.tuning.close()
+        if hasattr(self, "tuning"):  # it may be what could not be made
+            self.tuning.close()
         for local in self._local:
             local.close()
         self._network.close()

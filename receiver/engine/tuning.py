@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from emlio.errors import ConfigError
 from emlio.receiver.addresses.lane_count import lanes_per_ms
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.machine.events import Event, ReportsWanted, Tuned
@@ -154,10 +155,13 @@ def _log(config: LoaderConfig, folder: str) -> TuningLog | None:
     if not folder:
         return None
     job = _UNSAFE.sub("-", config.job or "job")
+    rule = config.tune.rule
     for number in count():
-        with suppress(FileExistsError):
-            path = Path(folder) / f"tune-{job}-rank{config.rank}-{os.getpid()}-{number}.jsonl"
-            rule = config.tune.rule
-            model = rule.words if isinstance(rule, Learned) and config.tune.way == "learned" else ""
-            return TuningLog(path, own=config.tune.way == "own", model=model)
+        path = Path(folder) / f"tune-{job}-rank{config.rank}-{os.getpid()}-{number}.jsonl"
+        try:
+            with suppress(FileExistsError):
+                model = rule.words if isinstance(rule, Learned) else ""
+                return TuningLog(path, own=config.tune.way == "own", model=model)
+        except ConfigError as error:
+            raise ConfigError(f"{_FOLDER} must name a folder for logs, got {folder!r}: {error}") from error
     return None

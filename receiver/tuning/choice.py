@@ -11,13 +11,14 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from emlio.arguments import like
 from emlio.errors import ConfigError
 from emlio.learned.model import Model
 from emlio.receiver.tuning.learned import Learned
 from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
-from emlio.receiver.tuning.tuning import Tuning
+from emlio.receiver.tuning.tuning import BOUNDS, SMALLEST_WINDOW_BYTES, Tuning
 
 __all__ = ["Joules", "Rule", "TuneChoice", "shipped"]
 
@@ -26,7 +27,9 @@ Rule = Callable[[RuleState, Snapshot, Limits], tuple[RuleState, Decision | None]
 
 _WORDS: Final = ("off", "auto", "learned")
 _LEAST: Final = 0.5
-_MUST_BE: Final = 'must be "off", "auto", "learned", Joules(...), a rule, or the path of a file with settings'
+_MUST_BE: Final = 'must be "off", "auto", "learned", Joules(...), a rule, settings, or the path of a file with settings'
+_ZIP: Final = b"PK\x03\x04"
+"""A model's file begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Joules:
     def __post_init__(self) -> None:
         value: Any = self.utilisation
         if isinstance(value, bool) or not isinstance(value, float | int) or not _LEAST <= value <= 1:
-            raise ConfigError(f"utilisation must be a number in [{_LEAST}, 1], got {value!r}")
+            percent = isinstance(value, float | int) and 100 * _LEAST <= value <= 100
+            hint = f"; it is a share: {value:g} % is Joules({value / 100:g})" if percent else ""
+            raise ConfigError(f"utilisation must be a number in [{_LEAST}, 1], got {value!r}{hint}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ class TuneChoice:
     Attributes:
         way: "off" (nothing changes), "auto" (a rule), "learned" (the rule with a model), "joules" (a rule that saves
             work), "own" (the user's rule), or "frozen".
-        frozen: the settings of a file, with "frozen".
+        frozen: the settings that were given, or those of a file, with "frozen".
         waits: the share of the time for which the user may wait, with "joules".
         rule: decides, unless settings are fixed.
     """
@@ -69,9 +74,14 @@ class TuneChoice:
 
     @classmethod
     def parse(cls, given: Any) -> Self:
-        """Return the choice that the user gave: a word, or the path of a file with settings or of a log of decisions."""
+        """Return the choice that the user gave: a word, settings, or the path of a file with settings or of a log."""
         if isinstance(given, Joules):
             return cls(way="joules", waits=1 - given.utilisation)
+        if isinstance(given, Tuning):
+            return cls(way="frozen", frozen=given)
+        if isinstance(given, Learned):  # with another threshold or score it cannot be asked again from a log
+            usual = given == Learned(model=given.model)
+            return cls(way="learned" if usual else "own", rule=given)
         if isinstance(given, type):
             raise ConfigError(f"{_MUST_BE}, got the class {given.__name__}")
         if callable(given):
@@ -94,11 +104,6 @@ def shipped() -> Learned:
     return Learned(model=Model.load("read"))
 
 
-class _Settings(msgspec.Struct):
-    tuning: msgspec.Raw = msgspec.Raw()
-    window_bytes: int | None = None
-
-
 def _last(path: Path) -> Tuning:
     """Return the settings of a file: those of its last line that has any."""
     told = f"{_MUST_BE}, got {str(path)!r}"
@@ -106,16 +111,45 @@ def _last(path: Path) -> Tuning:
         text = path.read_bytes()
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{told}, a file that cannot be read: {words}") from error
+        meant = like(str(path), _WORDS) if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"{told}, a file that cannot be read: {words}{meant}") from error
+    if text.startswith(_ZIP):
+        raise ConfigError(
+            f"{told}, which is like a model: give Learned(model=Model.load(Path({str(path)!r}))) "
+            "of emlio.receiver.tuning.learned and emlio.learned.model"
+        )
     lines = text.splitlines()
     is_whole = text.endswith(b"\n") or len(lines) == 1  # a log that is being written may end within a line
     for number in range(len(lines), 0, -1):
-        line = lines[number - 1]
         try:
-            found = msgspec.json.decode(line, type=_Settings)
-            if bytes(found.tuning) or found.window_bytes is not None:
-                return msgspec.json.decode(bytes(found.tuning) or line, type=Tuning)
+            if (found := _settings(lines[number - 1])) is not None:
+                return found
         except (msgspec.DecodeError, ConfigError) as error:
+            if _is_json(text) and len(lines) > 1:
+                raise ConfigError(f"{told}: settings must be on one line, these are on {len(lines)}") from error
             if number < len(lines) or is_whole:
                 raise ConfigError(f"{told}, line {number}: {error}") from error
     raise ConfigError(f'{told}, a file without a line of JSON that has "window_bytes"')
+
+
+def _settings(line: bytes) -> Tuning | None:
+    """Return the settings of a line; None if it has none."""
+    if not line.strip():
+        return None
+    found = msgspec.json.decode(line, type=dict[str, Any])
+    if "tuning" in found:
+        return msgspec.convert(found["tuning"], Tuning)
+    if not found.keys() & BOUNDS.keys():
+        return None
+    known = msgspec.convert({"window_bytes": SMALLEST_WINDOW_BYTES, **found}, Tuning)
+    if "window_bytes" not in found:
+        raise ConfigError(f"window_bytes is required beside {', '.join(found)}")
+    return known
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True

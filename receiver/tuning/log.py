@@ -114,11 +114,21 @@ def read_log(path: Path) -> Iterator[Line]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ConfigError(f"a log of the tuner must be readable: {path}: {error.strerror}") from error
+    if _is_settings(lines[0]):
+        raise ConfigError(f"a log of the tuner must hold what was seen: {path} has settings alone, for tune=")
     for number, line in enumerate(lines[:-1], 1):
         try:
             yield decoder.decode(line)
         except (msgspec.DecodeError, ConfigError) as error:
             raise ConfigError(f"{path}, line {number}: must be a line of a tuner's log: {error}") from error
+
+
+def _is_settings(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=Tuning)
+    except (msgspec.DecodeError, ConfigError):
+        return False
+    return True
 
 
 def replayed(lines: Iterator[Line]) -> Iterator[tuple[Line, Decision | None, bool]]:

@@ -6,7 +6,7 @@ seen (`look`), carrying a decision out (emlio.receiver.engine.engine).
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from emlio.errors import EmlioError
 from emlio.receiver.tuning.choice import Rule
@@ -55,29 +55,48 @@ class Tuner:
             last.wait_ns,
         ):
             self._due_ns = None  # until something happens
+        decision = None
         before = self._state
-        self._state, decision = self._decide(before, seen, limits)
+        try:
+            self._state, decision = self._decide(before, seen, limits)
+        finally:  # what a rule fails on is in the log
+            self._note(before, limits, seen, decision)
+        if decision is None:
+            return None
+        _LOG.debug("tuned: %s", decision.reason)
+        return decision.tuning
+
+    def _note(self, before: RuleState, limits: Limits, seen: Snapshot, decision: Decision | None) -> None:
         try:
             if self._log is not None:
                 self._log.add(before, limits, seen, decision)
         except OSError as error:
             _LOG.warning("the log of the tuner cannot be written any more: %s", error.strerror or error)
             self.close()
-        if decision is None:
-            return None
-        _LOG.debug("tuned: %s", decision.reason)
-        return decision.tuning
 
     def _decide(self, state: RuleState, seen: Snapshot, limits: Limits) -> tuple[RuleState, Decision | None]:
         try:
             found: Any = self._rule(state, seen, limits)
-            after, decision = found
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: it would end this thread alone, and the user would wait
             raise EmlioError(
                 f"the rule that tune= gave must return a state and a decision, it failed: {error!r}"
             ) from error
+        is_pair = isinstance(found, tuple) and len(cast("tuple[object, ...]", found)) == 2
+        after, decision = cast("tuple[object, object]", found) if is_pair else (None, None)
         if not isinstance(after, RuleState) or not isinstance(decision, Decision | None):
             raise EmlioError(f"the rule that tune= gave must return a RuleState and a Decision or None, got {found!r}")
+        if decision is None:
+            return after, None
+        tuning, reason = cast("tuple[object, object]", (decision.tuning, decision.reason))
+        if not isinstance(tuning, Tuning) or not isinstance(reason, str):
+            raise EmlioError(
+                f"the rule that tune= gave must return a Decision of a Tuning and a reason in words, got {decision!r}"
+            )
+        if tuning.window_bytes > limits.most_window_bytes:
+            raise EmlioError(
+                "the rule that tune= gave must keep window_bytes within limits.most_window_bytes, "
+                f"{limits.most_window_bytes:,}, got {tuning.window_bytes:,}"
+            )
         return after, decision
 
     def close(self) -> None:

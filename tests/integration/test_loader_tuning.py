@@ -11,6 +11,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.machine.instructions import ConnectLane
 from emlio.receiver.tuning.log import read_log, replayed
 from emlio.receiver.tuning.state import RuleState
@@ -199,6 +200,23 @@ def test_a_loader_writes_a_log_whose_decisions_can_be_decided_again_and_gets_eve
     assert last.storage_cpu_ns > 0
     assert last.round_trip_ns is not None or any(line.snapshot and line.snapshot.round_trip_ns for line, _, _ in looks)
     assert np.all(np.diff([line.snapshot.at_ns for line, _, _ in looks if line.snapshot]) >= 400_000_000)
+
+
+def test_a_log_that_cannot_be_written_names_the_variable(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EMLIO_TUNE_LOG", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match=r"EMLIO_TUNE_LOG must name a folder for logs, got '.*file': .*is no folder"):
+        _loader(daemon)
+
+
+def test_a_rule_that_ends_its_thread_is_the_loaders_error_at_once(daemon: Daemon) -> None:
+    def rule(*_: object) -> Any:
+        raise SystemExit(3)
+
+    with _loader(daemon, tune=rule) as loader, pytest.raises(EmlioError, match=r"it failed: SystemExit\(3\)"):
+        [ids for _ in range(1000) for ids in _ids(loader)]
 
 
 def _looks(folder: Path) -> int:

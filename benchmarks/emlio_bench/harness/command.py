@@ -1,14 +1,15 @@
 """A command of `emlio-bench`, and what it gets from its surroundings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emlio.errors import ConfigError
 from emlio_bench.harness.options import flag, folder
 from emlio_bench.harness.report import Part, result_parts
-from emlio_bench.harness.results import Results
+from emlio_bench.harness.results import QUICK, Results
 
 __all__ = ["Command", "CommonSettings", "World"]
 
@@ -63,3 +64,15 @@ class Command:
     parts: Callable[[Results], Sequence[Part]] = result_parts
     draw: Callable[[Results], Any] | None = None
     keeps: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.keeps:  # such a one marks its results itself, and goes on with those that are alike
+            object.__setattr__(self, "run", partial(_marked, self.run))
+
+
+def _marked(run: Callable[[Any, World], Results], settings: Any, world: World) -> Results:
+    """Run a benchmark; its results say so if they mean nothing."""
+    results = run(settings, world)
+    if not getattr(settings, "quick", False) or QUICK in results.settings:
+        return results
+    return replace(results, settings=(*results.settings, QUICK))

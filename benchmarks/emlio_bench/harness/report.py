@@ -8,7 +8,7 @@ from typing import Any, Final
 from emlio.errors import ConfigError
 from emlio.units import format_size
 from emlio_bench.harness.plot import png_bytes
-from emlio_bench.harness.results import RESULTS, Figure, Results, write_results
+from emlio_bench.harness.results import QUICK, RESULTS, Figure, Results, write_results
 from emlio_bench.harness.spread import spread
 
 __all__ = [
@@ -75,6 +75,7 @@ def escaped(words: str) -> str:
 
 REPORT: Final = "report.md"
 PICTURE: Final = "figures.png"
+_QUICK: Final = "--quick shows that all works. Its figures mean nothing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,7 @@ def _markdown(title: str, picture: Sequence[str], parts: Sequence[Part]) -> str:
 def result_parts(results: Results) -> tuple[Part, ...]:
     """Return the report of a run that has figures alone. The environment comes first."""
     return (
-        Part(tables=(environment_table(results),)),
+        Part(text=_QUICK if QUICK in results.settings else "", tables=(environment_table(results),)),
         Part(tables=(_figure_table(results.figures),) if results.figures else ()),
         Part(text="\n".join(dict.fromkeys(figure.note for figure in results.figures if figure.note))),
     )

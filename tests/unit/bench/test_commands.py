@@ -97,3 +97,14 @@ def test_a_defect_exits_with_70_also_after_the_results_were_written(
     assert main(["decode", "--json", str(path)]) == 70
     assert read_results(path) == made
     assert capsys.readouterr().err.endswith("ZeroDivisionError: no width\n")
+
+
+@pytest.mark.parametrize("name", ["tune", "dial"])
+def test_a_quick_run_says_that_its_figures_mean_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made = Results(benchmark=name, environment=read_environment(None), settings=())
+    monkeypatch.setitem(COMMANDS, name, replace(COMMANDS[name], run=lambda settings, world: made))
+    for options, said in (([], False), (["--quick"], True)):
+        assert main([name, *options]) == 0
+        assert ("Its figures mean nothing." in capsys.readouterr().out) is said

@@ -235,7 +235,9 @@ def test_a_first_report_and_that_of_a_daemon_that_was_started_again_say_nothing(
     before = Snapshot(at_ns=0)
     now = Snapshot(at_ns=S, received_bytes=10**9, cpu_ns=S // 2)
     assert Interval.between(before, now).cost is None
-    assert Interval.between(before, msgspec.structs.replace(now, storage_bytes=2, storage_cpu_ns=2)).cost == pytest.approx(1.5)
+    assert Interval.between(
+        before, msgspec.structs.replace(now, storage_bytes=2, storage_cpu_ns=2)
+    ).cost == pytest.approx(1.5)
 
 
 def test_a_cost_is_that_of_bytes_whenever_they_come() -> None:

@@ -1,5 +1,6 @@
 """Settings as a value, the `tune` argument, and the log with its replay."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.tuning import log
-from emlio.receiver.tuning.choice import Joules, TuneChoice
+from emlio.receiver.tuning.choice import Joules, TuneChoice, shipped
 from emlio.receiver.tuning.log import TuningLog, read_log, replayed
 from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Snapshot
@@ -63,7 +64,12 @@ def test_words_and_files_are_choices(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("", "without a line of JSON"),
-        ('{"lanes": 2}', "without a line of JSON"),
+        ("\n\n", "without a line of JSON"),
+        ('{"lanes": 2}', "line 1: window_bytes is required beside lanes"),
+        ('{"credit_parts": 1, "lanes": 2}', "line 1: credit_parts of a tuning must be"),
+        ('{\n  "window_bytes": 1048576,\n  "lanes": 2\n}\n', "settings must be on one line, these are on 4"),
+        ('{"window_bytes": "1GiB"}', "line 1: Expected `int`, got `str`"),
+        ("[1]", "line 1: Expected `object`"),
         ('{"window_bytes": 1}', "window_bytes of a tuning must be"),
         ('{"window_bytes": 1048576, "lane": 3}', "unknown field `lane`"),
         ("lanes=3", "line 1: JSON is malformed"),
@@ -76,6 +82,26 @@ def test_a_file_without_settings_is_refused(tmp_path: Path, text: str, told: str
     (tmp_path / "file").write_text(text)
     with pytest.raises(ConfigError, match=told):
         TuneChoice.parse(tmp_path / "file")
+
+
+def test_settings_and_learned_rules_are_choices() -> None:
+    assert TuneChoice.parse(TUNING) == TuneChoice(way="frozen", frozen=TUNING)
+    rule = shipped()
+    assert TuneChoice.parse(rule) == TuneChoice(way="learned", rule=rule)
+    assert TuneChoice.parse(replace(rule, tau=0.5)).way == "own", "a log could not be decided again with 0.8"
+
+
+def test_likely_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No such file or directory; did you mean 'auto'\?"):
+        TuneChoice.parse("atuo")
+    with pytest.raises(ConfigError, match=r"got 98; it is a share: 98 % is Joules\(0.98\)"):
+        Joules(98)
+    path = tmp_path / "read.npz"
+    shipped().model.save(path)
+    with pytest.raises(
+        ConfigError, match=r"which is like a model: give Learned\(model=Model.load\(Path\('.*read.npz'\)\)\)"
+    ):
+        TuneChoice.parse(path)
 
 
 class _Looks:
@@ -179,11 +205,47 @@ def test_what_is_no_choice_is_refused() -> None:
             TuneChoice.parse(value)
 
 
-@pytest.mark.parametrize("returned", [None, (None, None), (RuleState(tuning=TUNING), 3), (1, 2, 3)])
+@pytest.mark.parametrize("returned", [None, 3, "ab", (None, None), (RuleState(tuning=TUNING), 3), (1, 2, 3)])
 def test_a_rule_of_ones_own_that_returns_something_else_is_named(returned: Any) -> None:
     tuner = Tuner(TUNING, _Looks(), rule=lambda *_: returned)
-    with pytest.raises(EmlioError, match="the rule that tune= gave must return"):
+    with pytest.raises(EmlioError, match="must return a RuleState and a Decision or None, got"):
         tuner.turn(0, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "reason", "told"),
+    [
+        (TUNING, None, "a Decision of a Tuning and a reason in words"),
+        (None, "more", "a Decision of a Tuning and a reason in words"),
+        (Tuning(window_bytes=512 * MIB), "more", "limits.most_window_bytes, 268,435,456, got 536,870,912"),
+    ],
+)
+def test_a_decision_that_cannot_be_is_refused_and_what_the_rule_saw_is_in_the_log(
+    tmp_path: Path, tuning: Any, reason: Any, told: str
+) -> None:
+    def rule(state: RuleState, *_: object) -> tuple[RuleState, Decision]:
+        return state, Decision(tuning=tuning, reason=reason)
+
+    tuner = Tuner(TUNING, _Looks(), TuningLog(tmp_path / "log", own=True), rule)
+    with pytest.raises(EmlioError, match=told):
+        tuner.turn(0, LIMITS)
+    assert [line.snapshot for line in read_log(tmp_path / "log")] == [None, Snapshot(at_ns=0)]
+    tuner.close()
+
+
+@pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3)])
+def test_whatever_a_rule_raises_is_the_loaders_error_and_what_it_saw_is_in_the_log(
+    tmp_path: Path, raised: BaseException
+) -> None:
+    def rule(*_: object) -> Any:
+        raise raised
+
+    tuner = Tuner(TUNING, _Looks(), TuningLog(tmp_path / "log", own=True), rule)
+    with pytest.raises(EmlioError, match=f"it failed: {type(raised).__name__}") as caught:
+        tuner.turn(0, LIMITS)
+    assert caught.value.__cause__ is raised
+    assert [line.snapshot for line in read_log(tmp_path / "log")] == [None, Snapshot(at_ns=0)]
+    tuner.close()
 
 
 def test_limits_that_change_are_in_the_log_and_a_rule_of_ones_own_is_not_asked_again(tmp_path: Path) -> None:
