@@ -20,6 +20,9 @@ A message says what must hold, what came, and where. Facts that a program may ne
 Does not cover: wording, which belongs to the code that raises.
 """
 
+from functools import partial
+from typing import Any
+
 __all__ = [
     "ClosedError",
     "ConfigError",
@@ -92,6 +95,10 @@ class FileError(EmlioError, OSError):
     def __init__(self, message: str, *, errno: int, path: str, offset: int) -> None:
         super().__init__(errno, message, path)
         self.offset = offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and errors that cross processes, are made of what `OSError` does not know of."""
+        return partial(FileError, errno=self.errno, path=self.filename, offset=self.offset), (self.strerror,)
 
     def __str__(self) -> str:
         return str(self.strerror)
