@@ -97,7 +97,7 @@ class AioHandle:
         *,
         direct: bool = True,
         kind: str | None = None,
-        tune: str | Tune = "off",
+        tune: str | os.PathLike[str] | Tune = "off",
     ) -> None:
         """Open the handle.
 
@@ -106,7 +106,8 @@ class AioHandle:
             queue_depth: see the class.
             direct: False to use the page cache for all files.
             kind: see the class; by default the first that this system allows.
-            tune: "learned" to let a model change block size and depth between calls; or a decider of your own.
+            tune: "learned" to let models change block size and depth between calls; the folder of models of your own, read.npz
+                and write.npz; or a decider of your own.
 
         Raises:
             ConfigError: an argument cannot be used, or this system has no such queue.
