@@ -69,7 +69,7 @@ def test_what_a_file_system_tells_at_close_is_the_error_of_the_file_and_told_onc
         patched.setattr(opened_file.os, "close", close_late)
         handle.submit([Request(buffer=data, file=tmp_path / name, write=True) for name in ("good", "bad")])
         with pytest.raises(
-            FileError, match="bad: cannot write 8,192 bytes at offset 0: .*quota must have room"
+            FileError, match=r"bad: cannot write 8,192 bytes at offset 0: .*quota must have room"
         ) as told:
             handle.wait()
         assert told.value.errno == errno.EDQUOT
