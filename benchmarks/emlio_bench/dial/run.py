@@ -77,6 +77,8 @@ class DialSettings(CommonSettings):
         super(DialSettings, self).__post_init__()  # a class with slots is not the one that super() knows
         if self.train is not None and self.models is None:
             raise ConfigError("--train needs --models, the folder for the models")
+        if self.within < 1:
+            raise ConfigError("--within must be above 0")
         if self.size < 64 * _MIB:
             raise ConfigError(f"--size must be at least 64 MiB, got {format_size(self.size)}")
 
