@@ -20,9 +20,6 @@ A message says what must hold, what came, and where. Facts that a program may ne
 Does not cover: wording, which belongs to the code that raises.
 """
 
-from functools import partial
-from typing import Any
-
 __all__ = [
     "ClosedError",
     "ConfigError",
@@ -96,12 +93,16 @@ class FileError(EmlioError, OSError):
         super().__init__(errno, message, path)
         self.offset = offset
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, and errors that cross processes, are made of what `OSError` does not know of."""
-        return partial(FileError, errno=self.errno, path=self.filename, offset=self.offset), (self.strerror,)
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles are made of what `OSError` does not know of."""
+        return _file_error, (*self.args, self.filename, self.offset)
 
     def __str__(self) -> str:
         return str(self.strerror)
+
+
+def _file_error(errno: int, message: str, path: str, offset: int) -> FileError:
+    return FileError(message, errno=errno, path=path, offset=offset)
 
 
 class PlanError(EmlioError):

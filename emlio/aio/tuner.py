@@ -60,12 +60,13 @@ class Tune:
         """Return the choice of a user, a word or the folder of models; None for "off"."""
         if isinstance(given, cls):
             return given
+        folder: Any = given
         if isinstance(given, str) and given == "off":
             return None
         if isinstance(given, str) and given == "learned":
             models = shipped_models()
-        elif isinstance(given, str | os.PathLike) and os.path.isdir(given):  # False for text that is no path
-            models = load_models(Path(os.fsdecode(given)))
+        elif isinstance(given, str | os.PathLike) and os.path.isdir(folder):  # False for text that is no path
+            models = load_models(Path(os.fsdecode(folder)))
         else:
             raise ConfigError(f'tune must be "off", "learned" or a folder with read.npz and write.npz, got {given!r}')
         return cls(decide=lambda memory, now: decide(models[now.write], memory, now))
