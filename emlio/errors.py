@@ -93,8 +93,16 @@ class FileError(EmlioError, OSError):
         super().__init__(errno, message, path)
         self.offset = offset
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles are made of what `OSError` does not know of."""
+        return _file_error, (*self.args, self.filename, self.offset)
+
     def __str__(self) -> str:
         return str(self.strerror)
+
+
+def _file_error(errno: int, message: str, path: str, offset: int) -> FileError:
+    return FileError(message, errno=errno, path=path, offset=offset)
 
 
 class PlanError(EmlioError):

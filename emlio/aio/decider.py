@@ -4,8 +4,8 @@
 probability above 0.8 it takes the one with the largest score, at once, and never goes back. The weights of its scores are not
 printed; they are 1 here.
 
-`decide` tries what the model expects to bring most. A trial in which 5 % less comes is undone, and not repeated for a while,
-each time for twice as long. Where the model was not trained nothing changes.
+`decide` tries what the model expects to bring most. A trial that does not bring 3 % more is undone and not repeated for a
+while, and no setting is tried for a shorter while, each time for twice as long. Where the model was not trained nothing changes.
 """
 
 import statistics
@@ -34,12 +34,16 @@ _BEFORE: Final = 2
 _AFTER: Final = 2
 """Intervals before a trial, and in it after the first one, whose medians are compared."""
 
-_WORSE: Final = 0.95
+_KEPT: Final = 1.03
+"""The least gain of a trial that is kept: without one, many trials could lose a little each."""
+
 _COST: Final = 0.01
 """Twice as many bytes at the disk must bring so much more."""
 
+_PAUSE_NS: Final = 5_000_000_000
 _BANNED_NS: Final = 30_000_000_000
-_MOST_BANNED_NS: Final = 960_000_000_000
+_MOST_NS: Final = 960_000_000_000
+"""The first pause after a trial that failed, the first ban of its setting, and the longest of both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class Memory:
         steady: how many intervals the setting has held without a trial.
         trial: under way.
         bans: until when a setting is not tried again, and for how long it was banned.
+        pause: the same for all settings, since a trial failed.
+        reason: of what was decided last, in words.
     """
 
     setting: Setting
@@ -76,10 +82,18 @@ class Memory:
     steady: int = 0
     trial: Trial | None = None
     bans: Mapping[Setting, tuple[int, int]] = field(default_factory=dict[Setting, tuple[int, int]])
+    pause: tuple[int, int] = (0, 0)
+    reason: str = ""
 
     def seen(self, now: Interval) -> "Memory":
         """Return the memory with an interval more."""
         return replace(self, last=now, rates=(*self.rates, now.rate)[-_RATES:], steady=self.steady + 1)
+
+    def undone(self, before: Setting, at_ns: int, reason: str) -> "Memory":
+        """Return the memory after a trial that failed, with the setting before it."""
+        bans = {**self.bans, self.setting: _longer(self.bans.get(self.setting, (0, 0)), _BANNED_NS, at_ns)}
+        pause = _longer(self.pause, _PAUSE_NS, at_ns)
+        return replace(self, setting=before, trial=None, steady=0, bans=bans, pause=pause, reason=reason)
 
 
 Decide = Callable[[Memory, Interval], Memory]
@@ -123,32 +137,36 @@ def decide(model: Model, memory: Memory, now: Interval) -> Memory:
     if after.trial is not None:
         return _judged(after, after.trial, now)
     if after.steady < _BEFORE:
-        return after
+        return replace(after, reason="the rate with this setting is not known yet")
+    if now.at_ns < after.pause[0]:
+        return replace(after, reason="the last trial failed a short while ago")
     rows = rows_of(now, memory.last, after.rates)
     chances = model.chances(rows)
-    allowed = [
-        setting != now.setting and after.bans.get(setting, (0, 0))[0] <= now.at_ns  # a ban that ended
-        for setting in SETTINGS
-    ]
-    possible = (chances > TAU) & model.covers(rows) & np.array(allowed)
+    covered = model.covers(rows)
+    likely = covered & (chances > TAU) & np.array([setting != now.setting for setting in SETTINGS])
+    possible = likely & np.array([after.bans.get(setting, (0, 0))[0] <= now.at_ns for setting in SETTINGS])
     if not possible.any():
-        return after
+        reason = "all settings that may bring more failed" if likely.any() else "no setting is likely to bring more"
+        return replace(after, reason=reason if covered.any() else "the model was not trained for such requests")
     windows = np.array([setting.window_bytes / now.setting.window_bytes for setting in SETTINGS])
     value = chances * np.expm1(model.gains(rows)) - _COST * np.log2(windows)
     best = SETTINGS[int(np.argmax(np.where(possible, value, -np.inf)))]
     trial = Trial(before=now.setting, rate=statistics.median(after.rates[-_BEFORE:]))
-    return replace(after, setting=best, trial=trial)
+    return replace(after, setting=best, trial=trial, reason="a trial of what may bring more")
 
 
 def _judged(memory: Memory, trial: Trial, now: Interval) -> Memory:
     """End a trial, if enough was seen of it."""
     trial = replace(trial, seen=(*trial.seen, now.rate))
     if len(trial.seen) <= _AFTER:
-        return replace(memory, trial=trial)
-    after = replace(memory, trial=None, steady=0)
-    if statistics.median(trial.seen[1:]) >= _WORSE * trial.rate:
-        return after
-    _, before_ns = memory.bans.get(memory.setting, (0, _BANNED_NS // 2))
-    banned_ns = min(2 * before_ns, _MOST_BANNED_NS)
-    bans = {**memory.bans, memory.setting: (now.at_ns + banned_ns, banned_ns)}
-    return replace(after, setting=trial.before, bans=bans)
+        return replace(memory, trial=trial, reason="the trial goes on")
+    gain = statistics.median(trial.seen[1:]) / max(trial.rate, 1.0)
+    if gain >= _KEPT:
+        return replace(memory, trial=None, steady=0, pause=(0, 0), reason=f"the trial brings {gain:.2f} times as much")
+    return memory.undone(trial.before, now.at_ns, f"the trial brought {gain:.2f} times as much only")
+
+
+def _longer(before: tuple[int, int], first_ns: int, at_ns: int) -> tuple[int, int]:
+    """Return the end and the length of what follows a ban or a pause."""
+    length_ns = min(2 * before[1] or first_ns, _MOST_NS)
+    return at_ns + length_ns, length_ns

@@ -4,6 +4,7 @@ import os
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from operator import index
 from threading import Condition, Thread, current_thread
@@ -49,16 +50,27 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """The requests of one call, what closes their files, and the thread that asked."""
+    """The requests of one call, and the thread that asked."""
 
     tasks: list[Task]
-    files: ExitStack
     asked: Thread = field(default_factory=current_thread)
 
     @property
     def error(self) -> Exception | None:
         """The first error."""
         return next((task.error for task in self.tasks if task.error is not None), None)
+
+    def close(self) -> None:
+        """Close the files. What a file system tells only then is the error of all requests of the file."""
+        for file in {task.file for task in self.tasks}:
+            try:
+                file.close()
+            except OSError as error:
+                if error.errno is None:  # not the system's: a signal handler raised it
+                    raise
+                for task in self.tasks:
+                    if task.file is file and task.error is None:
+                        task.fail(error)
 
 
 class AioHandle:
@@ -85,7 +97,7 @@ class AioHandle:
         *,
         direct: bool = True,
         kind: str | None = None,
-        tune: str | Tune = "off",
+        tune: str | os.PathLike[str] | Tune = "off",
     ) -> None:
         """Open the handle.
 
@@ -94,7 +106,8 @@ class AioHandle:
             queue_depth: see the class.
             direct: False to use the page cache for all files.
             kind: see the class; by default the first that this system allows.
-            tune: "learned" to let a model change block size and depth between calls; or a decider of your own.
+            tune: "learned" to let models change block size and depth between calls; the folder of models of your own, read.npz
+                and write.npz; or a decider of your own.
 
         Raises:
             ConfigError: an argument cannot be used, or this system has no such queue.
@@ -170,15 +183,20 @@ class AioHandle:
 
         Raises:
             FileError: a file cannot be opened.
-            ConfigError: a request cannot be carried out.
+            ConfigError: a request cannot be carried out, or the system gives no thread for it.
             ClosedError: the handle was closed.
         """
         with self._used():
             job = self._opened(requests)
             with self._changed:
                 self._pending.append(job)
+                try:
+                    self._turns.append(self._threads.submit(self._take_turn))
+                except RuntimeError as error:
+                    self._pending.remove(job)
+                    job.close()
+                    raise ConfigError(f"the system gives no thread for requests: {error}") from error
                 self._begun.append(job)
-                self._turns.append(self._threads.submit(self._take_turn))
 
     def wait(self) -> int:
         """Wait for all requests that were begun, and return how many were completed since the last call.
@@ -200,7 +218,8 @@ class AioHandle:
                 self._begun = [job for job in self._begun if job in left]
                 for job in ended:
                     if job.error is not None and job.asked is not current_thread():
-                        self._untold.setdefault(job.asked, job.error)
+                        # Without its traceback, whose frames would keep the jobs, and so the threads that asked.
+                        self._untold.setdefault(job.asked, copy(job.error))
                 errors = (self._untold.pop(current_thread(), None), *(job.error for job in seen))
         for error in errors:
             if error is not None:
@@ -259,15 +278,18 @@ class AioHandle:
                 if key not in files:
                     files[key] = stack.enter_context(open_file(request.file, write=request.write, direct=self._direct))
                 tasks.append(Task(memory=memory, file=files[key], offset=offset, write=request.write))
-            return _Job(tasks=tasks, files=stack.pop_all())
+            stack.pop_all()  # the job closes them
+            return _Job(tasks=tasks)
 
     # ---- carrying out ---------------------------------------------------------------------------------------------
 
     def _now(self, request: Request) -> int:
         with self._used():
             job = self._opened([request])
-            with job.files:
+            try:
                 self._transfers.carry_out(job.tasks)
+            finally:
+                job.close()
         task = job.tasks[0]
         if task.error is not None:
             raise task.error
@@ -277,15 +299,15 @@ class AioHandle:
         """Carry out all that was asked for and not begun."""
         with self._changed:
             jobs, self._pending = self._pending, []
-        with ExitStack() as stack:
+        tasks = [task for job in jobs for task in job.tasks]
+        try:
+            self._transfers.carry_out(tasks)
+        except Exception as error:  # noqa: BLE001  # `wait` raises it
+            for task in tasks:
+                task.error = task.error or error
+        finally:
             for job in jobs:
-                stack.enter_context(job.files)
-            tasks = [task for job in jobs for task in job.tasks]
-            try:
-                self._transfers.carry_out(tasks)
-            except Exception as error:  # noqa: BLE001  # `wait` raises it
-                for task in tasks:
-                    task.error = task.error or error
+                job.close()
 
 
 def _checked_offset(offset: SupportsIndex, size_bytes: int) -> int:

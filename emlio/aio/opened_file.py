@@ -4,11 +4,10 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from fcntl import F_GETFL, F_SETFL, fcntl
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from emlio.errors import ConfigError, FileError
 from emlio.native.disk import ALIGNMENT, direct_alignment
@@ -29,7 +28,7 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
-    """An open file.
+    """An open file, until `close` or the end of `with`.
 
     Attributes:
         path: its path, or that of the caller's descriptor.
@@ -40,6 +39,23 @@ class OpenedFile:
     path: str
     plain: int
     direct: int
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close both descriptors.
+
+        Raises:
+            OSError: some file systems tell only here that bytes were not written.
+        """
+        with ExitStack() as stack:
+            for descriptor in (self.plain, self.direct):
+                if descriptor >= 0:
+                    stack.callback(os.close, descriptor)
 
     def allocate(self, start: int, end: int) -> None:
         """Make room for bytes beyond the end of the file, which then ends at `end`.
@@ -77,9 +93,8 @@ class OpenedFile:
         return FileError(f"{what}: {why}", errno=number, path=self.path, offset=offset)
 
 
-@contextmanager
-def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) -> Generator[OpenedFile]:
-    """Open a file while the block lasts.
+def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) -> OpenedFile:
+    """Open a file.
 
     Args:
         file: a path; or a descriptor, whose file is opened once more.
@@ -91,7 +106,7 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
         ConfigError: it is neither a path nor a descriptor.
     """
     path = _name(file)
-    opened: list[int] = []
+    plain = past = -1
     try:
         if isinstance(file, int):
             allowed = fcntl(file, F_GETFL) & os.O_ACCMODE
@@ -102,32 +117,25 @@ def open_file(file: str | os.PathLike[str] | int, *, write: bool, direct: bool) 
             way = path
         # Without O_NONBLOCK the opening of a pipe waits for its other end.
         plain = os.open(way, (os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY) | os.O_NONBLOCK, 0o666)
-        opened.append(plain)
         mode = os.fstat(plain).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
             raise OSError(errno.ESPIPE, "it must be a regular file or a disk, and is a pipe or another device")
         fcntl(plain, F_SETFL, 0)  # transfers wait
-        past = -1
         if direct and 0 < direct_alignment(plain) <= ALIGNMENT:
             with suppress(OSError):  # what cannot be opened so is read and written through the page cache
                 past = os.open(f"/proc/self/fd/{plain}", (os.O_WRONLY if write else os.O_RDONLY) | os.O_DIRECT)
-                opened.append(past)
     except OSError as error:
-        for descriptor in opened:
-            os.close(descriptor)
+        if plain >= 0:
+            os.close(plain)
         raise FileError(
             f"{path}: cannot be opened for {'writing' if write else 'reading'}: {error.strerror}",
             errno=error.errno or errno.EIO,
             path=path,
             offset=0,
         ) from error
-    try:
-        yield OpenedFile(path=path, plain=plain, direct=past)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+    return OpenedFile(path=path, plain=plain, direct=past)
 
 
 def _name(file: object) -> str:

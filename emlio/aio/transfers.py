@@ -26,6 +26,13 @@ class Task:
     write: bool
     error: Exception | None = None
 
+    def fail(self, error: OSError, begin: int = 0) -> None:
+        """Keep the system's error, for the bytes of the file from `begin` on."""
+        begin = max(self.offset, begin)
+        left_bytes = self.offset + self.memory.size_bytes - begin
+        self.error = self.file.failure(error.errno or 0, begin, left_bytes, write=self.write)
+        self.error.__cause__ = error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Stage:
@@ -72,15 +79,13 @@ class Transfers:
         try:
             self._transfer(tasks)
         except OSError as error:
+            if error.errno is None:  # not the system's: a signal handler raised it
+                raise
             if len(tasks) > 1:
                 self._try(tasks[: len(tasks) // 2])
                 self._try(tasks[len(tasks) // 2 :])
-                return
-            task = tasks[0]
-            begin = max(task.offset, error.place if isinstance(error, TransferError) else 0)
-            left_bytes = task.offset + task.memory.size_bytes - begin
-            task.error = task.file.failure(error.errno or 0, begin, left_bytes, write=task.write)
-            task.error.__cause__ = error
+            else:
+                tasks[0].fail(error, error.place if isinstance(error, TransferError) else 0)
 
     def _by_host(self, task: Task, memory: DeviceMemory) -> None:
         """Transfer by way of memory of the host, part by part."""
@@ -110,12 +115,14 @@ class Transfers:
             for stage in blocks.stages(self._bounce_bytes):
                 begun.append(self._begin(stage, write=write))
                 if len(begun) > 1:
-                    begun.pop(0).finish(self._queue)
+                    begun[0].finish(self._queue)
+                    del begun[0]
             if begun:
-                begun.pop(0).finish(self._queue)
+                begun[0].finish(self._queue)
+                del begun[0]
         finally:
             for left in begun:
-                with suppress(OSError):  # an earlier one is being raised
+                with suppress(OSError, ValueError):  # an earlier one is being raised, whose stage may be finished
                     left.finish(self._queue)
 
     def _begin(self, blocks: Blocks, *, write: bool) -> _Stage:

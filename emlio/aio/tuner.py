@@ -1,6 +1,7 @@
 """Transfers whose block size and depth follow a decider, reads and writes each by themselves."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from threading import Lock
 from typing import Any, Final, Self
 
 from emlio.aio.decider import Decide, Memory, decide
-from emlio.aio.interval import Interval, Setting
+from emlio.aio.interval import NAMES, Interval, Setting
 from emlio.aio.transfers import Task, Transfers
 from emlio.errors import ConfigError
 from emlio.learned.model import Model
 from emlio.native.disk import DiskQueue
 
-__all__ = ["Tune", "TunedTransfers", "shipped_models"]
+__all__ = ["Tune", "TunedTransfers", "load_models", "shipped_models"]
 
 _LOG: Final = logging.getLogger("emlio.aio")
 _MODELS: Final = Path(__file__).parent / "models"
@@ -27,7 +28,24 @@ def shipped_models() -> dict[bool, Model]:
     Raises:
         ConfigError: one is damaged.
     """
-    return {write: Model.load(_MODELS / f"{'write' if write else 'read'}.npz") for write in (False, True)}
+    return load_models(_MODELS)
+
+
+def load_models(folder: Path) -> dict[bool, Model]:
+    """Return the models of a folder, write.npz (True) and read.npz.
+
+    Raises:
+        ConfigError: one cannot be read, or is not a handle's.
+    """
+    found: dict[bool, Model] = {}
+    for write, name in ((False, "read.npz"), (True, "write.npz")):
+        found[write] = Model.load(folder / name)
+        if found[write].names != NAMES:
+            raise ConfigError(
+                f"{folder / name} must be a model of this release for AioHandle, has other columns: train it again by "
+                "`emlio-bench dial --train`"
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +57,19 @@ class Tune:
 
     @classmethod
     def parse(cls, given: Any) -> Self | None:
-        """Return the choice of a user; None for "off"."""
-        if given is None or isinstance(given, cls):
+        """Return the choice of a user, a word or the folder of models; None for "off"."""
+        if isinstance(given, cls):
             return given
-        if given == "learned":
+        folder: Any = given
+        if isinstance(given, str) and given == "off":
+            return None
+        if isinstance(given, str) and given == "learned":
             models = shipped_models()
-            return cls(decide=lambda memory, now: decide(models[now.write], memory, now))
-        if given != "off":
-            raise ConfigError(f'tune must be "off" or "learned", got {given!r}')
-        return None
+        elif isinstance(given, str | os.PathLike) and os.path.isdir(folder):  # False for text that is no path
+            models = load_models(Path(os.fsdecode(folder)))
+        else:
+            raise ConfigError(f'tune must be "off", "learned" or a folder with read.npz and write.npz, got {given!r}')
+        return cls(decide=lambda memory, now: decide(models[now.write], memory, now))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,6 +133,8 @@ class TunedTransfers:
         self._kind = queue.kind
         self._queues = {setting.depth: queue}
         self._opened: list[DiskQueue] = []
+        self._refused: set[int] = set()
+        self._first = setting
         self._tune: Tune | None = tune
         self._lock = Lock()
         self._directions = [
@@ -154,18 +178,30 @@ class TunedTransfers:
                     self._look(direction, self._tune, now_ns)
 
     def _look(self, direction: _Direction, tune: Tune, now_ns: int) -> None:
-        before = direction.memory.setting
-        memory = tune.decide(direction.memory, direction.interval(now_ns))
-        setting = memory.setting
-        if setting != before:
-            try:
-                queue = self._queue(setting.depth)
-            except OSError as error:
+        before, now = direction.memory.setting, direction.interval(now_ns)
+        try:
+            memory = tune.decide(direction.memory, now)
+            setting = memory.setting
+        except Exception:  # noqa: BLE001  # the decider may be the user's; transfers go on without it
+            _LOG.exception("the decider failed: block size and depth are those at first again, and stay")
+            self._tune = None
+            for each in self._directions:
+                self._use(each, Memory(setting=self._first))
+            return
+        try:
+            self._use(direction, memory)
+        except OSError as error:
+            if setting.depth not in self._refused:
+                self._refused.add(setting.depth)
                 _LOG.warning("block size and depth stay as they are: no queue of depth %d: %s", setting.depth, error)
-                self._tune = None
-                return
-            direction.transfers = Transfers(queue, setting.block_bytes, setting.depth)
-            _LOG.debug("%s: %s in place of %s", "writes" if direction.write else "reads", setting, before)
+            direction.memory = memory.undone(before, now_ns, "the system gave no queue")
+        words, then = "writes" if now.write else "reads", direction.memory
+        _LOG.debug("%s: %.0f MB/s with %s, then %s: %s", words, now.rate / 1e6, before, then.setting, then.reason)
+
+    def _use(self, direction: _Direction, memory: Memory) -> None:
+        setting = memory.setting
+        if setting != direction.memory.setting:
+            direction.transfers = Transfers(self._queue(setting.depth), setting.block_bytes, setting.depth)
         direction.memory = memory
 
     def _queue(self, depth: int) -> DiskQueue:

@@ -24,6 +24,10 @@ FOREST_ARRAYS: Final = {
 }
 """The arrays of a forest, and their types in a file."""
 
+_MOST_TREES: Final = 1000
+_MOST_DEPTH: Final = 64
+"""With more a decision would take too long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forest:
@@ -50,7 +54,7 @@ class Forest:
     _next: npt.NDArray[np.intp] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        nodes = np.arange(len(self.value))
+        nodes = np.arange(self.value.size)
         for name, kind in FOREST_ARRAYS.items():
             array = getattr(self, name)
             if array.dtype != np.dtype(kind) or array.ndim != 1:
@@ -67,7 +71,16 @@ class Forest:
         behind = (self.left > nodes) & (self.right > nodes) & (self.left < len(nodes)) & (self.right < len(nodes))
         if not (leaf | behind).all():
             raise ConfigError("the nodes of a forest must name two nodes behind them, or themselves")
-        object.__setattr__(self, "_next", np.stack((self.right, self.left), axis=1).ravel().astype(np.intp))
+        following = np.stack((self.right, self.left), axis=1)
+        level = np.unique(self.roots)
+        for _ in range(_MOST_DEPTH + 1):
+            level = level[~leaf[level]]
+            if not len(level):
+                break
+            level = np.unique(following[level])
+        if len(level) or len(self.roots) > _MOST_TREES:
+            raise ConfigError(f"a forest must have {_MOST_TREES} trees at most, of a depth of at most {_MOST_DEPTH}")
+        object.__setattr__(self, "_next", following.ravel().astype(np.intp))
 
     @property
     def columns(self) -> int:

@@ -2,8 +2,8 @@
 
 import hashlib
 import io
+import os
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -118,14 +118,21 @@ class Model:
             ConfigError: the file cannot be read, or holds no model.
         """
         path = place if isinstance(place, Path) else _SHIPPED / f"{place}.npz"
+        if path is not place and (not isinstance(place, str) or not os.path.isfile(path)):
+            raise ConfigError(
+                f"a model must be the Path of a file, or the name of one that comes with EMLIO as text, got {place!r}"
+            )
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"a model must be readable: {path}: {error.strerror}") from error
+            with path.open("rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except (OSError, ValueError) as error:  # a path with NUL
+            told = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"a model must be readable: {path}: {told}") from error
         try:
             return cls._of(_read(data))
-        except ConfigError as error:
-            raise ConfigError(f"{path} must be a model: {error}") from error
+        except Exception as error:  # NumPy and zipfile raise errors of many kinds for damaged bytes
+            told = error if isinstance(error, ConfigError) else f"it is damaged: {type(error).__name__}: {error}"
+            raise ConfigError(f"{path} must be a model: {told}") from error
 
     @classmethod
     def _of(cls, arrays: dict[str, npt.NDArray[np.generic]]) -> Self:
@@ -155,15 +162,10 @@ class Model:
 
 
 def _read(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                raise ConfigError(f"it must hold {_MOST_BYTES >> 20} MiB at most")
-            if (damaged := archive.testzip()) is not None:
-                raise ConfigError(f"{damaged} is damaged")
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return {name: array for name, array in file.items() if isinstance(array, np.ndarray)}
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"it is damaged: {error}") from error
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if max(len(data), sum(entry.file_size for entry in archive.infolist())) > _MOST_BYTES:
+            raise ConfigError(f"it must hold {_MOST_BYTES >> 20} MiB at most")
+        if (damaged := archive.testzip()) is not None:
+            raise ConfigError(f"{damaged} is damaged")
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        return {name: array for name, array in file.items() if isinstance(array, np.ndarray)}

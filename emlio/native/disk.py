@@ -36,6 +36,9 @@ ALIGNMENT: Final = 4096
 ENDED_EARLY: Final = -1
 """A file has fewer bytes than were asked for."""
 
+_STILL_BEGUN: Final = -1
+"""Stands for the place of a failed transfer while a batch is not finished."""
+
 _KINDS: Final = {"io_uring": 1, "aio": 2}
 
 
@@ -258,28 +261,31 @@ class DiskQueue:
             OSError: the queue was closed.
             ValueError: the batch is finished, or `out` is too small.
         """
-        failed = np.zeros(1, np.int64)
-        ranges = (0, 0, 0, 0)
+        failed = np.full(1, _STILL_BEGUN, np.int64)
+        ranges, error, is_inside = (0, 0, 0, 0), 0, False
         if places is not None and sizes is not None and out is not None:
             if out.nbytes < int(sizes.sum()) or not out.flags.c_contiguous:
                 raise ValueError(f"out must be contiguous and have {int(sizes.sum())} bytes, has {out.nbytes}")
             ranges = (places.ctypes.data, sizes.ctypes.data, len(sizes), out.ctypes.data)
-        with self._lock:
-            queue = self._opened()
-            if self._begun.get(batch.address) is not batch:
-                raise ValueError("a batch must be finished or dropped once, this one was before")
-            del self._begun[batch.address]  # which another batch may have as soon as this one is freed
-            self._inside += 1
-        error = self._library.emlio_disk_finish(
-            queue, batch.address, batch.memory.ctypes.data, *ranges, failed.ctypes.data
-        )
-        still_begun = bool(error) and failed[0] < 0
-        with self._lock:
-            self._inside -= 1
-            if still_begun:
-                self._begun[batch.address] = batch
-            if self._queue is None:
-                self._lock.notify_all()
+        try:  # a signal handler may raise an exception before the call, or after it
+            with self._lock:
+                queue = self._opened()
+                if self._begun.get(batch.address) is not batch:
+                    raise ValueError("a batch must be finished or dropped once, this one was before")
+                del self._begun[batch.address]  # which another batch may have as soon as this one is freed
+                self._inside, is_inside = self._inside + 1, True
+            error = self._library.emlio_disk_finish(
+                queue, batch.address, batch.memory.ctypes.data, *ranges, failed.ctypes.data
+            )
+        finally:
+            still_begun = failed[0] == _STILL_BEGUN
+            if is_inside:
+                with self._lock:
+                    self._inside -= 1
+                    if still_begun:
+                        self._begun[batch.address] = batch
+                    if self._queue is None:
+                        self._lock.notify_all()
         if still_begun:
             raise OSError(error, "the queue was closed" if error == errno.ECANCELED else os.strerror(error))
         if error:

@@ -18,7 +18,7 @@ from typing import Final
 from emlio.aio import AioHandle
 from emlio.aio.decider import Decide, Memory, decide, dial
 from emlio.aio.interval import SETTINGS, Interval, Setting, rows_of
-from emlio.aio.tuner import Tune, shipped_models
+from emlio.aio.tuner import Tune, load_models, shipped_models
 from emlio.errors import ConfigError, TransportError
 from emlio.learned.model import Model
 from emlio.progress import Progress
@@ -77,6 +77,8 @@ class DialSettings(CommonSettings):
         super(DialSettings, self).__post_init__()  # a class with slots is not the one that super() knows
         if self.train is not None and self.models is None:
             raise ConfigError("--train needs --models, the folder for the models")
+        if self.within < 1:
+            raise ConfigError("--within must be above 0")
         if self.size < 64 * _MIB:
             raise ConfigError(f"--size must be at least 64 MiB, got {format_size(self.size)}")
 
@@ -97,7 +99,7 @@ def run_dial(settings: DialSettings) -> Results:
         figures = train_models(settings.train, settings.models)
     if settings.collect is not None or settings.train is not None:
         return results_of("dial", told, figures)
-    models = shipped_models() if settings.models is None else _models(settings.models)
+    models = shipped_models() if settings.models is None else load_models(settings.models)
     told["models"] = ", ".join(f"{'writes' if write else 'reads'} {one.digest[:12]}" for write, one in models.items())
     told["the setting in which both deciders begin"] = _words(_SMALL)
     runs: list[Run] = []
@@ -123,10 +125,6 @@ def _disk(chosen: Path | None, size_bytes: int) -> Generator[Path]:
                 "with --data, or a smaller --size"
             )
         yield root
-
-
-def _models(place: Path) -> dict[bool, Model]:
-    return {write: Model.load(place / f"{'write' if write else 'read'}.npz") for write in (False, True)}
 
 
 def _words(setting: Setting) -> str:

@@ -16,11 +16,13 @@ from emlio.aio import AioHandle
 from emlio.aio.decider import EPSILON, TAU, Memory
 from emlio.aio.interval import NAMES, SETTINGS, Interval, Setting, rows_of
 from emlio.aio.tuner import Tune
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, FileError
+from emlio.learned.model import Model
 from emlio.progress import Progress
 from emlio_bench.dial.patterns import fill, random_pattern, run_pattern
+from emlio_bench.harness.lines import append_lines, check_lines, whole_lines
 from emlio_bench.harness.results import Figure, figure
-from emlio_bench.tuning.train import train
+from emlio_bench.tuning.train import check_model_place, train
 
 __all__ = ["Line", "collect", "read_lines", "table_of", "train_models"]
 
@@ -75,13 +77,14 @@ def collect(folder: Path, target: Path, *, size_bytes: int, seconds: float, ever
         seconds: for how long, without making the file.
         every_ns: the length of an interval.
     """
+    check_lines(target, Line)
     random, count = Random(), 0
     encoder = msgspec.json.Encoder()
     file = folder / "emlio-bench-dial.data"
     try:
         fill(file, size_bytes)
         runs = max(round(seconds / _RUN_S), _RUNS)
-        with target.open("ab") as lines, Progress("patterns", runs) as bar:
+        with Progress("patterns", runs) as bar:
             for number in range(runs):
                 pattern = random_pattern(random)
                 pattern = replace(pattern, write=bool(number % 2))  # as many of both
@@ -89,28 +92,29 @@ def collect(folder: Path, target: Path, *, size_bytes: int, seconds: float, ever
                 end_s = time.monotonic() + seconds / runs
                 with AioHandle(first.block_bytes, first.depth, tune=Tune(decide=walk, every_ns=every_ns)) as handle:
                     run_pattern(pattern, file, size_bytes, handle, end_s)
-                for interval in walk.seen:
-                    lines.write(encoder.encode(Line(run=run, group=pattern.group, interval=interval)) + b"\n")
+                seen = [Line(run=run, group=pattern.group, interval=interval) for interval in walk.seen]
+                append_lines(target, encoder.encode_lines(seen))
                 count += len(walk.seen)
                 bar.add(1)
     except OSError as error:
-        raise ConfigError(f"samples must go where files can be written: {error}") from error
+        told = error if isinstance(error, FileError) else f"{error.filename or file}: {error.strerror}"
+        raise ConfigError(f"the folder of --data must allow files to be written and read: {told}") from error
     finally:
         file.unlink(missing_ok=True)
     return count
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a file.
+    """Yield the lines of a file. A last one that is not complete is left out.
 
     Raises:
         ConfigError: it cannot be read, or holds something else.
     """
-    try:
-        for line in path.read_bytes().splitlines():
+    for number, line in enumerate(whole_lines(path), 1):
+        try:
             yield msgspec.json.decode(line, type=Line)
-    except (OSError, msgspec.DecodeError, ConfigError) as error:
-        raise ConfigError(f"{path} must hold samples: {error}") from error
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ConfigError(f"{path}, line {number}: must be a sample: {error}") from error
 
 
 def table_of(lines: Sequence[Line], *, write: bool) -> tuple[Any, Any, list[str]]:
@@ -134,16 +138,21 @@ def table_of(lines: Sequence[Line], *, write: bool) -> tuple[Any, Any, list[str]
 
 
 def train_models(source: Path, folder: Path) -> list[Figure]:
-    """Train both models from a file of samples, and write read.npz and write.npz into a folder; return their quality."""
+    """Train both models from a file of samples, and write read.npz and write.npz into a folder; return their quality.
+
+    Raises:
+        ConfigError: there are too few samples, or a model cannot be written. If one cannot be trained, none is written.
+    """
     lines = list(read_lines(source))
+    models: dict[Path, Model] = {}
     found: list[Figure] = []
     for write, name in ((False, "read"), (True, "write")):
+        check_model_place(folder / f"{name}.npz")
         rows, gains, groups = table_of(lines, write=write)
         if not groups:
             raise ConfigError(f"{source} must hold samples of {name}s, it holds none")
         trained = train(rows, gains, groups, NAMES, sorted(set(groups)), EPSILON, TAU)
-        folder.mkdir(parents=True, exist_ok=True)
-        trained.model.save(folder / f"{name}.npz")
+        models[folder / f"{name}.npz"] = trained.model
         score = trained.scores[0]
         found += [
             figure(f"{name}: samples", "", [len(rows)]),
@@ -153,4 +162,10 @@ def train_models(source: Path, folder: Path) -> list[Figure]:
         ]
         if score.chosen:
             found.append(figure(f"{name}: precision of those", "", [score.precision]))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"a folder must be writable: {folder}: {error.strerror}") from error
+    for place, model in models.items():
+        model.save(place)
     return found

@@ -19,9 +19,9 @@ from emlio_bench.harness.data import memory_root
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.options import path
 from emlio_bench.tuning.places import MS, Place
-from emlio_bench.tuning.rows import Head, Run, changes_of, read_runs, write_run
+from emlio_bench.tuning.rows import Head, Run, changes_of, check_runs, read_runs, write_run
 from emlio_bench.tuning.stage import DATA_BYTES, open_stage
-from emlio_bench.tuning.train import train
+from emlio_bench.tuning.train import check_model_place, train
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -86,6 +86,9 @@ def _words(place: Place) -> str:
 
 def _collect(out: Path, minutes: float, seed: int) -> str:
     """Append runs to a file."""
+    if not minutes > 0:
+        raise ConfigError(f"--minutes must be above 0, got {minutes:g}")
+    check_runs(out)
     ends_s, machine = time.monotonic() + 60 * minutes, read_environment(None)
     draws, runs, failures = Random(seed), 0, list[str]()
     seconds = min(max(60 * minutes, 3 * _HOLD_S), _EACH_S)
@@ -105,6 +108,9 @@ def _collect(out: Path, minutes: float, seed: int) -> str:
 
 
 def _train(data: Sequence[Path], out: Path, without: str) -> str:
+    if len({place.resolve() for place in data}) < len(data):
+        raise ConfigError(f"each file of collected data must be given once, got {', '.join(map(str, data))}")
+    check_model_place(out)
     found = [
         (each.head.environment, *changes_of(each.lines))
         for place in data
@@ -119,4 +125,5 @@ def _train(data: Sequence[Path], out: Path, without: str) -> str:
     trained = train(rows, gains, groups, COLUMNS, sorted(set(groups)))
     trained.model.save(out)
     inside = trained.model.covers(rows).mean()
-    return f"{trained.table()}\n{out}: {trained.model.digest[:12]}, whose range has {inside:.0%} of the rows"
+    words = f"{out}: {trained.model.digest[:12]}. {inside:.0%} of the rows are in its range; outside the model decides nothing"
+    return f"{trained.table()}\n{words}"

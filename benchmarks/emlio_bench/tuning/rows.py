@@ -15,8 +15,9 @@ from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.environment import Environment
+from emlio_bench.harness.lines import append_lines, check_lines, whole_lines
 
-__all__ = ["Head", "Run", "changes_of", "read_runs", "watched", "write_run"]
+__all__ = ["Head", "Run", "changes_of", "check_runs", "read_runs", "watched", "write_run"]
 
 _DROPPED_NS: Final = 400_000_000
 """Of what comes after a change, what was on its way before: the first interval, which is of half a second."""
@@ -49,12 +50,16 @@ class Run(msgspec.Struct, frozen=True):
 
 def write_run(path: Path, run: Run) -> None:
     """Append a run to a file."""
-    encoded = msgspec.json.Encoder().encode_lines([{"run": run.head}, *run.lines])
-    try:
-        with path.open("ab") as file:
-            file.write(encoded)
-    except OSError as error:
-        raise ConfigError(f"collected data must be writable: {path}: {error.strerror}") from error
+    append_lines(path, msgspec.json.Encoder().encode_lines([{"run": run.head}, *run.lines]))
+
+
+def check_runs(path: Path) -> None:
+    """Look whether runs can be appended to a file, before any is made.
+
+    Raises:
+        ConfigError: it cannot be written, or holds something else.
+    """
+    check_lines(path, _Begin)
 
 
 class _Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,13 +72,9 @@ def read_runs(path: Path) -> Iterator[Run]:
     Raises:
         ConfigError: it cannot be read, or holds something else.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise ConfigError(f"collected data must be readable: {path}: {error.strerror}") from error
     head: Head | None = None
     found: list[Line] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(whole_lines(path), 1):
         try:
             if line.startswith(b'{"run"'):
                 if head is not None:
@@ -83,7 +84,7 @@ def read_runs(path: Path) -> Iterator[Run]:
                 raise ConfigError("the head of a run must come first")
             else:
                 found.append(msgspec.json.decode(line, type=Line))
-        except (msgspec.DecodeError, ConfigError) as error:
+        except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError(f"{path}, line {number}: must be collected data: {error}") from error
     if head is not None:
         yield Run(head, tuple(found))

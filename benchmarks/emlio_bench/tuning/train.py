@@ -7,6 +7,7 @@ one run resemble each other: left out one by one they would be known already.
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from emlio.extras import how_to_install
 from emlio.learned.forest import Floats, Forest
 from emlio.learned.model import Model
 
-__all__ = ["GroupScore", "Trained", "forest_of", "train"]
+__all__ = ["GroupScore", "Trained", "check_model_place", "forest_of", "train"]
 
 _FOLDS: Final = 10
 _TREES: Final[dict[str, Any]] = {
@@ -29,6 +30,14 @@ _TREES: Final[dict[str, Any]] = {
     "early_stopping": False,
     "random_state": 0,
 }
+
+
+_COLUMNS: Final = """\
+rows: changes. gained: those that brought {gain:.0%} more. chosen: those that the model finds likely enough to try; precision: of
+these, those that brought it. AUC: 1 puts all that brought it before the others, 0.5 is chance. Brier: the mean squared error of
+the probability, 0 at best. All are of environments that the model had not seen.{without}"""
+_NONE_CHOSEN: Final = """
+No change was chosen: with this model tune="learned" will do the same as tune="auto". Collect data in more environments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +86,10 @@ class Trained:
 
     def table(self) -> str:
         """Return the scores as text: all rows, and each environment."""
+        without = "" if self.scores[0].chosen else _NONE_CHOSEN
+        words = _COLUMNS.format(gain=self.model.epsilon, without=without)
         return "\n".join(
-            ["  rows  gained chosen precision   AUC  Brier  environment, left out", *map(_line, self.scores)]
+            ["  rows  gained chosen precision   AUC  Brier  environment, left out", *map(_line, self.scores), words]
         )
 
 
@@ -111,9 +122,15 @@ def train(
     places = np.asarray(groups)
     gained = np.asarray(gains > 1 + epsilon)
     folds = min(_FOLDS, len(set(groups)))
-    if folds < 2 or gained.all() or not gained.any():
+    if (
+        folds < 2
+        or gained.all()
+        or not gained.any()
+        or any(np.isnan(rows[rest]).all(axis=0).any() for _, rest in _parts(places, folds))
+    ):
         raise ConfigError(
-            "training needs two environments or more, with changes that bring more and changes that do not"
+            "training needs two environments or more, with changes that bring more and changes that do not, and values in "
+            "all columns whatever environment is left out: collect more"
         )
     ensemble = _sklearn("ensemble")
     raw = _left_out(rows, gained, places, folds)
@@ -138,6 +155,19 @@ def train(
         here = places == group
         scores.append(GroupScore.of(group, chances[here], gained[here], tau))
     return Trained(model=model, scores=tuple(scores))
+
+
+def check_model_place(path: Path) -> None:
+    """Look whether a model may be written to a path, before it is trained.
+
+    Raises:
+        ConfigError: another file is there.
+    """
+    if path.exists():
+        try:
+            Model.load(path)
+        except ConfigError as error:
+            raise ConfigError(f"a model must not replace a file that is none: {error}") from error
 
 
 def _parts(places: npt.NDArray[Any], folds: int) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:

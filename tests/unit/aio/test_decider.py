@@ -78,27 +78,48 @@ def test_dial_takes_the_largest_score_above_tau_at_once_and_stays_without_one() 
     assert dial(none, first, seen(1e8)).setting == START
 
 
-def test_a_trial_that_brings_no_less_is_kept() -> None:
+def test_a_trial_that_brings_3_percent_more_is_kept() -> None:
     model: Any = Expects({GOOD: 0.9}, {GOOD: 0.5})
-    memory = after(model, Memory(setting=START), 100e6)
+    memory = after(model, Memory(setting=START, pause=(0, 10**10)), 100e6)
     assert memory.setting == START, "not after one look"
     memory = after(model, memory, 100e6)
     assert (memory.setting, memory.trial) == (GOOD, Trial(before=START, rate=100e6))
-    memory = after(model, memory, 1e6, 96e6, 96e6)
+    memory = after(model, memory, 1e6, 103e6, 103e6)
     assert (memory.setting, memory.trial, memory.bans) == (GOOD, None, {}), "the first interval does not count"
+    assert memory.pause == (0, 0), "the next failure begins with the shortest one"
 
 
-def test_a_trial_that_brings_5_percent_less_is_undone_and_banned_for_twice_as_long_each_time() -> None:
+def test_a_trial_that_brings_less_is_undone_and_banned_for_twice_as_long_each_time() -> None:
     model: Any = Expects({GOOD: 0.9}, {GOOD: 0.5})
     memory, at_s = Memory(setting=START), 0.0
     for banned_s in (30, 60, 120, 240, 480, 960, 960):
         memory = after(model, memory, 100e6, 100e6, at_s=at_s)
         assert memory.setting == GOOD
-        memory = after(model, memory, 94e6, 94e6, 94e6, at_s=at_s)
+        memory = after(model, memory, 102e6, 102e6, 102e6, at_s=at_s)
         assert (memory.setting, memory.trial) == (START, None)
         memory = after(model, memory, *[100e6] * 5, at_s=at_s + banned_s - 1)
         assert memory.setting == START
         memory, at_s = replace(memory, steady=0), at_s + banned_s
+
+
+def test_no_setting_is_tried_for_a_while_after_a_trial_that_failed_each_time_for_twice_as_long() -> None:
+    model: Any = Expects(dict.fromkeys(SETTINGS, 0.9), dict.fromkeys(SETTINGS, 0.5))
+    memory, looks, lost = Memory(setting=START), 2 * 60, 0
+    for look in range(looks):
+        at = 100e6 if memory.setting == START else 50e6
+        lost += memory.setting != START
+        memory = decide(model, memory, seen(at, memory.setting, look / 2))
+    assert 0 < lost / looks <= 0.1
+    assert memory.pause[1] == 40 * SECOND_NS
+
+
+def test_a_chain_of_trials_that_lose_a_little_each_goes_nowhere() -> None:
+    model: Any = Expects(dict.fromkeys(SETTINGS, 0.9), dict.fromkeys(SETTINGS, 0.5))
+    memory = Memory(setting=START)
+    for look in range(1000):
+        worse = 0.96 ** SETTINGS.index(memory.setting)
+        memory = decide(model, memory, seen(1e9 * worse, memory.setting, look / 2))
+    assert SETTINGS.index(memory.setting) <= SETTINGS.index(START)
 
 
 def test_nothing_changes_where_the_model_was_not_trained_or_expects_too_little() -> None:

@@ -1,22 +1,25 @@
 """A handle whose settings change between calls: the same bytes, the same errors, one end."""
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
 
 from emlio import native
 from emlio.aio import AioHandle, Request, aligned, tuner
-from emlio.aio.decider import Memory
+from emlio.aio.decider import Memory, Trial
 from emlio.aio.interval import SETTINGS, Interval, Setting
-from emlio.aio.tuner import Tune
+from emlio.aio.tuner import Tune, shipped_models
 from emlio.errors import ConfigError, FileError
+from emlio.learned.model import Model
 
 pytestmark = pytest.mark.skipif(not native.is_used(), reason=f"the C library is not used: {native.why_not()}")
 
@@ -139,19 +142,51 @@ def test_reads_and_writes_are_decided_on_apart(tmp_path: Path) -> None:
     assert asked == [(True, 1 << 20), (False, 1 << 16)]
 
 
-def test_the_setting_stays_where_the_system_gives_no_other_queue(
+def test_only_what_the_system_gives_no_queue_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: object) -> object:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with AioHandle("64KiB", 4, tune=turning(cycle([SETTINGS[-1]]))) as handle:
-        monkeypatch.setattr(tuner, "DiskQueue", refused)
+    seen: list[Memory] = []
+
+    def try_last(memory: Memory, now: Interval) -> Memory:
+        seen.append(memory)
+        return replace(memory.seen(now), setting=SETTINGS[-1], trial=Trial(before=FIRST, rate=1.0))
+
+    with AioHandle("64KiB", 4, tune=Tune(decide=try_last, every_ns=0)) as handle:
+        with monkeypatch.context() as patched:
+            patched.setattr(tuner, "DiskQueue", refused)
+            for _ in range(2):
+                handle.pwrite(np.ones(1 << 20, np.uint8), tmp_path / "file")
+            assert handle.setting(write=True) == FIRST
+        assert caplog.text.count("no queue of depth") == 1
+        assert (seen[1].trial, *seen[1].bans) == (None, SETTINGS[-1])
+        assert (tmp_path / "file").read_bytes() == b"\1" * (1 << 20)
+        handle.pread(aligned(4096), tmp_path / "file")
+        assert handle.setting(write=False) == SETTINGS[-1]
+
+
+def test_transfers_go_on_with_the_first_setting_where_a_decider_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(memory: Memory, now: Interval) -> Memory:
+        if now.write:
+            raise MemoryError
+        return replace(memory.seen(now), setting=SETTINGS[-1])
+
+    (tmp_path / "a").write_bytes(b"a" * 4096)
+    read, written = np.zeros(4096, np.uint8), np.ones(4096, np.uint8)
+    with AioHandle("64KiB", 4, tune=Tune(decide=fails, every_ns=0)) as handle:
         for _ in range(2):
-            handle.pwrite(np.ones(1 << 20, np.uint8), tmp_path / "file")
-        assert handle.setting(write=True) == FIRST
-    assert caplog.text.count("no queue of depth") == 1
-    assert (tmp_path / "file").read_bytes() == b"\1" * (1 << 20)
+            handle.submit(
+                [Request(buffer=read, file=tmp_path / "a"), Request(buffer=written, file=tmp_path / "b", write=True)]
+            )
+            assert handle.wait() == 2
+        assert (handle.setting(write=False), handle.setting(write=True)) == (FIRST, FIRST)
+    assert (read.tobytes(), (tmp_path / "b").read_bytes()) == (b"a" * 4096, b"\1" * 4096)
+    assert caplog.text.count("the decider failed") == 1
+    assert "MemoryError" in caplog.text
 
 
 def test_all_queues_are_closed(tmp_path: Path) -> None:
@@ -169,5 +204,30 @@ def test_nothing_is_decided_unless_asked_for(tmp_path: Path) -> None:
     with AioHandle(tune="learned") as handle:
         handle.pwrite(aligned(1 << 20), tmp_path / "file")
         assert handle.setting(write=True) == Setting(block_bytes=1 << 20, depth=32)
-    with pytest.raises(ConfigError, match='tune must be "off" or "learned", got \'yes\''):
-        AioHandle(tune="yes")
+
+
+def test_models_of_a_folder_are_used_unless_they_are_of_another_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "emlio.aio")
+    models = shipped_models()
+    for write, name in ((False, "read.npz"), (True, "write.npz")):
+        models[write].save(tmp_path / name)
+    for given in (tmp_path, str(tmp_path)):
+        with AioHandle(tune=given) as handle:
+            handle.pwrite(aligned(1 << 20), tmp_path / "file")
+    with AioHandle(tune=Tune(decide=Tune.parse(tmp_path).decide, every_ns=0)) as handle:  # type: ignore[union-attr]
+        handle.pwrite(aligned(1 << 20), tmp_path / "file")
+    assert "the rate with this setting is not known yet" in caplog.text
+    Model.load("read").save(tmp_path / "read.npz")
+    with pytest.raises(ConfigError, match=r"read\.npz must be a model of this release for AioHandle"):
+        AioHandle(tune=tmp_path)
+    (tmp_path / "read.npz").unlink()
+    with pytest.raises(ConfigError, match=r"read\.npz: No such file"):
+        AioHandle(tune=tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["yes", "", "a\0b", None, True, np.array(["learned", "off"]), b"off", Path("none")])
+def test_tune_must_be_a_word_or_a_folder(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r'tune must be "off", "learned" or a folder .*, got'):
+        AioHandle(tune=wrong)

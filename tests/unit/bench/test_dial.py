@@ -74,18 +74,60 @@ def test_a_sample_is_an_interval_and_the_gain_of_the_next_one_in_its_run() -> No
 
 
 def test_lines_that_are_no_samples_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text('{"run": 1}\n')
-    for name in ("x", "none"):
-        with pytest.raises(ConfigError, match="must hold samples"):
+    good = msgspec.json.encode(line("a", 100, SETTINGS[0])) + b"\n"
+    for text in (b'{"run": 1}\n', b'{"run": "\xff"}\n'):
+        (tmp_path / "x").write_bytes(good + text)
+        with pytest.raises(ConfigError, match="x, line 2: must be a sample: "):
+            list(read_lines(tmp_path / "x"))
+    (tmp_path / "x").write_bytes(good + good[:40])  # a collection that was ended
+    assert len(list(read_lines(tmp_path / "x"))) == 1
+    for name, told in (("none", "No such file"), ("", "Is a directory")):
+        with pytest.raises(ConfigError, match=f"must be readable: .*{name}: {told}"):
             list(read_lines(tmp_path / name))
     (tmp_path / "empty").touch()
     with pytest.raises(ConfigError, match="holds none"):
         train_models(tmp_path / "empty", tmp_path)
 
 
+def test_both_models_are_written_or_none_and_no_other_file_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples, models = tmp_path / "samples.jsonl", tmp_path / "models"
+    few = [
+        line(f"{group}{number}", rate, SETTINGS[number], write=write, group=str(group))
+        for write in (False, True)
+        for group in range(2 + 6 * (not write))
+        for number in range(9)
+        for rate in (1e8, 3e8 if number % 2 else 1e8, *((3e8, 1e8) if not write else ()))
+    ]
+    samples.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in few))
+    words = ["dial", "--train", str(samples), "--models", str(models)]
+    assert main(words) == 2, "writes have no interval before another one"
+    assert "training needs two environments or more" in capsys.readouterr().err
+    assert not models.exists()
+    models.mkdir()
+    (models / "read.npz").write_text("mine")
+    assert main(words) == 2
+    assert "must not replace a file that is none" in capsys.readouterr().err
+    assert (models / "read.npz").read_text() == "mine"
+
+
+def test_samples_are_appended_to_samples_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "first.py"
+    out.write_text("import os\n")
+    assert main(["dial", "--quick", "--data", str(tmp_path), "--collect", str(out)]) == 2
+    assert "must be a new file, or one of collected data, holds something else" in capsys.readouterr().err
+    assert out.read_text() == "import os\n"
+    assert main(["dial", "--quick", "--data", str(tmp_path), "--collect", str(tmp_path)]) == 2
+    assert f"must be writable: {tmp_path}: Is a directory" in capsys.readouterr().err
+
+
 def test_samples_are_collected_and_trained_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples, models = tmp_path / "samples.jsonl", tmp_path / "models"
+    torn = msgspec.json.encode(line("a", 100, SETTINGS[0]))[:50]
+    samples.write_bytes(torn)
     assert main(["dial", "--quick", "--data", str(tmp_path), "--collect", str(samples)]) == 0
+    assert torn + b"\n" not in samples.read_bytes()
     those = list(read_lines(samples))
     assert {one.interval.write for one in those} == {False, True}
     assert len({one.interval.setting for one in those}) > 3
@@ -107,6 +149,15 @@ def test_samples_are_collected_and_trained_from(tmp_path: Path, capsys: pytest.C
     assert "write: area under the curve" in capsys.readouterr().out
     assert [Model.load(models / name).names for name in ("read.npz", "write.npz")] == [NAMES, NAMES]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "samples.jsonl"]
+
+
+def test_models_of_a_loader_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("read.npz", "write.npz"):
+        Model.load("read").save(tmp_path / name)
+    assert main(["dial", "--data", str(tmp_path), "--models", str(tmp_path)]) == 2
+    assert "must be a model of this release for AioHandle" in capsys.readouterr().err
 
 
 def run(scenario: str, subject: str, number: int, speed: float) -> Run:
@@ -150,6 +201,7 @@ def test_tables_have_what_dial_prints_beside_ours() -> None:
     ("words", "must"),
     [
         ("--train x", "--train needs --models"),
+        ("--within 0s --collect x", "--within must be above 0"),
         ("--size 1MB", "--size must be at least 64 MiB"),
         ("--size 9999TB", "must have room for"),
         ("--patterns IOR", "--patterns"),

@@ -18,6 +18,7 @@ from emlio_bench.cli import main
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.tuning.contenders import Draw, rule_of
 from emlio_bench.tuning.rows import Head, Run, changes_of, read_runs, write_run
+from emlio_bench.tuning.train import GroupScore, Trained
 from emlio_testing.models import tree_model
 
 MIB = 1 << 20
@@ -71,9 +72,12 @@ def test_drawn_settings_are_held_and_written_down_with_what_was_seen(tmp_path: P
     path = tmp_path / "data.jsonl"
     for _ in range(2):
         write_run(path, Run(head, tuple(draw.lines)))
-    path.write_bytes(path.read_bytes() + b'{"run"')  # a collection that was ended
-    runs = list(read_runs(path))
-    assert [(run.head, run.lines) for run in runs] == 2 * [(head, tuple(draw.lines))]
+    for appended in (False, True):
+        path.write_bytes(path.read_bytes() + b'{"run"')  # a collection that was ended
+        if appended:
+            write_run(path, Run(head, tuple(draw.lines)))
+        runs = list(read_runs(path))
+        assert [(run.head, run.lines) for run in runs] == (2 + appended) * [(head, tuple(draw.lines))]
     rows, gains = changes_of(runs[0].lines)
     assert rows.shape == (len(gains), len(COLUMNS))
     assert len(gains) == 98, "the first has nothing before it, the last one nothing after it"
@@ -127,6 +131,37 @@ def test_the_command_trains_of_files_and_reports_environments_left_out(
     assert main(["tune-model", "train", str(data), "--without", "place 3", "--out", str(model)]) == 0
     assert Model.load(model).environments == tuple(f"place {place}" for place in range(3))
     assert main(["tune-model", "train", str(tmp_path / "none"), "--out", str(model)]) == 2
+    (tmp_path / "same.jsonl").symlink_to(data)
+    held = data.read_bytes()
+    for words, told in (
+        ([str(data), "--out", str(data)], "must not replace a file that is none"),
+        ([str(data), str(tmp_path / "same.jsonl"), "--out", str(model)], "must be given once"),
+    ):
+        capsys.readouterr()
+        assert main(["tune-model", "train", *words]) == 2
+        assert told in capsys.readouterr().err
+    assert data.read_bytes() == held
+
+
+def test_a_collection_that_cannot_be_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "first.py"
+    for text in ("import os\n", "one line", '{"run":{"environment":1}}\n'):
+        out.write_text(text)
+        assert main(["tune-model", "collect", "--out", str(out)]) == 2
+        assert "must be a new file, or one of collected data" in capsys.readouterr().err
+        assert out.read_text() == text
+    for minutes in ("nan", "-1", "0"):
+        assert main(["tune-model", "collect", "--out", str(out), "--minutes", minutes]) == 2
+        assert "--minutes must be above 0" in capsys.readouterr().err
+
+
+def test_a_report_says_what_its_columns_are_and_when_nothing_was_chosen() -> None:
+    model = tree_model("message_bytes")
+    for chosen in (0, 3):
+        score = GroupScore(group="all", rows=9, gained=0.5, chosen=chosen, precision=1.0, auc=0.9, brier=0.1)
+        page = Trained(model=model, scores=(score,)).table()
+        assert all(f"{word}: " in page for word in ("gained", "chosen", "precision", "AUC", "Brier"))
+        assert ("No change was chosen" in page) is not bool(chosen)
 
 
 def _simulated(seed: int) -> list[Line]:

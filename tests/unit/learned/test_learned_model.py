@@ -1,5 +1,7 @@
 """Trees without scikit-learn give what scikit-learn gives; a model's file gives the model back, or is refused."""
 
+import os
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,13 @@ def test_a_file_gives_the_model_back_and_is_the_same_each_time(model: Model, tmp
 
 def test_a_file_that_is_no_model_is_refused(model: Model, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must be readable: .*none\.npz: No such file"):
-        Model.load("none")
+        Model.load(tmp_path / "none.npz")
+    with pytest.raises(ConfigError, match=r"must be readable: .*null"):
+        Model.load(Path("a\0b"))
+    unusable: list[Any] = ["none", "/x/read.npz", "a\0b", "a" * 5000, None, 3]
+    for one in unusable:
+        with pytest.raises(ConfigError, match="the Path of a file, or the name of one that comes with EMLIO"):
+            Model.load(one)
     with pytest.raises(ConfigError, match="must be writable"):
         model.save(tmp_path)
     path = tmp_path / "model.npz"
@@ -78,6 +86,40 @@ def test_a_file_that_is_no_model_is_refused(model: Model, tmp_path: Path) -> Non
         Model.load(path)
     np.savez(path, about=np.array([{}], dtype=object))
     with pytest.raises(ConfigError, match="allow_pickle=False"):
+        Model.load(path)
+
+
+def test_a_large_file_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    path.touch()
+    os.truncate(path, 1 << 40)  # more than memory
+    with pytest.raises(ConfigError, match="must be a model"):
+        Model.load(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3, ",
+        "{'descr': (), 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': [('a',)], 'fortran_order': False, 'shape': (3,), }",
+        "{[]: 1}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (), }",
+    ],
+)
+@pytest.mark.parametrize("part", ["about", "low", "gain value"])
+def test_an_array_with_a_damaged_header_is_refused(model: Model, tmp_path: Path, header: str, part: str) -> None:
+    path = tmp_path / "model.npz"
+    model.save(path)
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    text = header.encode().ljust(117) + b"\n"
+    held[f"{part}.npy"] = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + bytes(8)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in held.items():
+            archive.writestr(name, data)
+    with pytest.raises(ConfigError, match="must be a model"):
         Model.load(path)
 
 
@@ -134,6 +176,27 @@ def test_a_forest_is_valid_at_birth(model: Model, change: dict[str, Any], told: 
         Forest(**{**arrays, "left": np.zeros_like(model.gain.left)})
     with pytest.raises(ConfigError, match="rows must have"):
         model.gain.raw(np.zeros((2, 0)))
+
+
+@pytest.mark.parametrize(("trees", "depth", "fits"), [(1000, 64, True), (1001, 64, False), (1, 65, False)])
+def test_a_forest_is_so_small_that_a_decision_is_quick(trees: int, depth: int, fits: bool) -> None:
+    nodes = np.arange(depth + 1, dtype=np.int32)
+    following = np.minimum(nodes + 1, depth).astype(np.int32)  # a chain
+    given: dict[str, Any] = {
+        "roots": np.zeros(trees, np.int32),
+        "column": np.zeros_like(nodes),
+        "threshold": np.zeros(depth + 1),
+        "missing_left": np.zeros(depth + 1, np.bool_),
+        "left": following,
+        "right": following,
+        "value": np.ones(depth + 1),
+        "baseline": np.zeros(1),
+    }
+    if fits:
+        assert Forest(**given).raw(np.zeros((1, 1))).tolist() == [trees]
+    else:
+        with pytest.raises(ConfigError, match="1000 trees at most, of a depth of at most 64"):
+            Forest(**given)
 
 
 def test_training_needs_environments_and_both_kinds_of_changes() -> None:
