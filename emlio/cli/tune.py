@@ -8,7 +8,7 @@ import msgspec
 
 from emlio.errors import ConfigError
 from emlio.receiver.tuning.log import Line, read_log, replayed
-from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.snapshot import Interval, Snapshot, blame_of
 from emlio.receiver.tuning.state import Decision
 from emlio.receiver.tuning.tuning import Tuning
 from emlio.units import counted, format_size
@@ -123,7 +123,8 @@ def _show(line: Line, again: Decision | None, *, differs: bool, before: Snapshot
     if before is not None:
         change = Interval.between(before, seen)
         cost = f", {change.cost:.2f} processor s a GB" if change.cost is not None else ""
-        blame = f" for the {change.blame}" if change.blame and change.wait else ""
+        named = blame_of((change,))
+        blame = f" for the {named}" if named and change.wait else ""
         facts = f"{format_size(round(change.rate))}/s, waits {change.wait:.1%}{blame}{cost}"
     print(f"{(seen.at_ns - begun_ns) / 1e9:8.1f} s  {facts}")
     if line.tuning is not None:

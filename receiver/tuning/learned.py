@@ -105,9 +105,9 @@ class Learned:
         """See `Rule`."""
         return decide(state, now, limits, self.gains)
 
-    def gains(self, state: RuleState, interval: Interval, limits: Limits) -> list[Offer]:
+    def gains(self, state: RuleState, limits: Limits) -> list[Offer]:
         """Return what may bring more: the changes that the model finds likely, the best first, and then the rule's own."""
-        usual = gaining(state, interval, limits)
+        usual = gaining(state, limits)
         offers = list({each.tuning: each for each in (*neighbours(state, limits), *usual)}.values())
         if not offers:
             return usual

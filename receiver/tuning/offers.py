@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from emlio.receiver.tuning.snapshot import Interval
+from emlio.receiver.tuning.snapshot import blame_of
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
 from emlio.units import counted
@@ -24,6 +24,7 @@ FEWER_LANES = "fewer lanes"
 _FAR_NS = 1_000_000
 """From this round trip on, a connection's buffers may be what bounds it."""
 
+_RECENT = 3
 _LARGE_BYTES = 4 << 20
 _MOST_TRIED_LANES = 32
 
@@ -36,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True):
     tuning: Tuning
 
 
-Gains = Callable[[RuleState, Interval, Limits], list[Offer]]
+Gains = Callable[[RuleState, Limits], list[Offer]]
 """Returns what may bring more while the user waits."""
 
 
@@ -52,7 +53,7 @@ def saving(state: RuleState, limits: Limits) -> list[Offer]:
     return offers
 
 
-def gaining(state: RuleState, interval: Interval, limits: Limits) -> list[Offer]:
+def gaining(state: RuleState, limits: Limits) -> list[Offer]:
     """Return what may bring more, what fits the blame first."""
     tuning = state.tuning
     window = min(max(tuning.window_bytes * 5 // 4, SMALLEST_WINDOW_BYTES), limits.most_window_bytes)
@@ -64,7 +65,8 @@ def gaining(state: RuleState, interval: Interval, limits: Limits) -> list[Offer]
     offers = (
         [with_lanes(state, most, limits)] if far else []
     )  # first: whatever is short of work makes the others wait, too
-    if interval.blame in ("storage", "network"):
+    # Of some time: whatever bounds a run, each waits for a moment now and then.
+    if blame_of(state.recent[-_RECENT:]) in ("storage", "network"):
         return [*offers, more]
     return [*offers, larger] if window > 1.1 * tuning.window_bytes else offers
 

@@ -22,7 +22,7 @@ import statistics
 import msgspec
 
 from emlio.receiver.tuning.offers import BURSTS, FEWER_LANES, HERE_BYTES, Gains, Offer, gaining, saving, with_lanes
-from emlio.receiver.tuning.snapshot import Interval, Snapshot, cost_of
+from emlio.receiver.tuning.snapshot import Interval, Snapshot, blame_of, cost_of
 from emlio.receiver.tuning.state import SAVING, Decision, Limits, Move, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio.units import counted
@@ -91,7 +91,7 @@ def decide(
         state, decision = rule(state, interval, limits)
         if decision is not None:
             return state, decision
-    return _try(state, interval, limits, gains)
+    return _try(state, limits, gains)
 
 
 def _changed(state: RuleState, tuning: Tuning, reason: str, move: Move | None = None) -> tuple[RuleState, Decision]:
@@ -191,10 +191,12 @@ def _judge(state: RuleState, interval: Interval, limits: Limits) -> tuple[RuleSt
         if cost > move.cost * move.most:
             return _undone(state, move, f"a GB takes {cost:.2f} processor seconds in place of {move.cost:.2f}")
         return _kept(state), None
-    rate = statistics.median(each.rate for each in seen)
-    if rate < move.rate * _GAIN:
-        return _undone(state, move, f"{rate / 1e6:.0f} MB/s come in place of {move.rate / 1e6:.0f}")
-    return _kept(state), None
+    rate = statistics.median(each.rate for each in seen[-_AFTER:])
+    if rate >= move.rate * _GAIN:
+        return _kept(state), None
+    if interval.rate >= move.rate and len(seen) < 2 * _AFTER:
+        return state, None  # new connections begin slowly, and records of the others wait for theirs
+    return _undone(state, move, f"{rate / 1e6:.0f} MB/s come in place of {move.rate / 1e6:.0f}")
 
 
 def _kept(state: RuleState) -> RuleState:
@@ -227,7 +229,7 @@ def _now_ns(state: RuleState) -> int:
     return state.last.at_ns if state.last is not None else 0
 
 
-def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> tuple[RuleState, Decision | None]:
+def _try(state: RuleState, limits: Limits, gains: Gains) -> tuple[RuleState, Decision | None]:
     """Begin a trial, if there is a reason for one."""
     if state.move is not None or len(state.recent) < _BEFORE:
         return state, None
@@ -240,8 +242,8 @@ def _try(state: RuleState, interval: Interval, limits: Limits, gains: Gains) -> 
     elif waits and state.rested is not None:
         return _rested(state, state.rested, f"the user waits for {wait:.0%} of the time")
     elif waits and limits.alone:
-        offers = gains(state, interval, limits)
-        why = f"the user waits for {wait:.0%} of the time" + (f", for the {interval.blame}" if interval.blame else "")
+        offers, blame = gains(state, limits), blame_of(recent)
+        why = f"the user waits for {wait:.0%} of the time" + (f", for the {blame}" if blame else "")
     else:
         return state, None
     for offer in offers:

@@ -9,7 +9,7 @@ import msgspec
 
 from emlio.wire.tuning import StreamWork
 
-__all__ = ["DaemonWork", "Interval", "Snapshot", "cost_of"]
+__all__ = ["DaemonWork", "Interval", "Snapshot", "blame_of", "cost_of"]
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,6 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         elapsed_ns: the time between them.
         rate: bytes received in a second.
         wait: the share of the time for which the user waited for records.
-        blame: the cause of the largest part of it, "network", "window" or "storage"; "" if none is known.
         network, window, storage: the share of the time for which daemons' streams waited for each.
         busy, storage_busy: processor seconds a second of this side's threads, and of the daemons' processes.
         sent: bytes that daemons sent in a second, to any rank; None if that is not known.
@@ -88,7 +87,6 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_ns: int
     rate: float
     wait: float
-    blame: str = ""
     network: float = 0.0
     window: float = 0.0
     storage: float = 0.0
@@ -111,14 +109,12 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
             "window": now.credit_ns - before.credit_ns,
             "storage": now.starved_ns - before.starved_ns,
         }
-        blame = max(waits, key=lambda name: waits[name])
         sent = now.storage_bytes - before.storage_bytes
         storage_ns = now.storage_cpu_ns - before.storage_cpu_ns
         return cls(
             elapsed_ns=elapsed_ns,
             rate=came * 1e9 / elapsed_ns,
             wait=min(max((now.wait_ns - before.wait_ns) / elapsed_ns, 0.0), 1.0),
-            blame=blame if waits[blame] > 0 else "",
             busy=(now.cpu_ns - before.cpu_ns) / elapsed_ns,
             storage_busy=storage_ns / elapsed_ns,
             **{name: waited / elapsed_ns for name, waited in waits.items()},
@@ -136,3 +132,13 @@ def cost_of(intervals: Iterable[Interval]) -> float | None:
     here = sum(each.busy * each.elapsed_ns for each, _ in known)
     there = sum(each.storage_busy * each.elapsed_ns for each, _ in known)
     return 1e9 * (here / came + there / sent)
+
+
+def blame_of(intervals: Iterable[Interval]) -> str:
+    """Return what daemons' streams waited for most, "network", "window" or "storage"; "" if that is not known."""
+    sums = {"network": 0.0, "window": 0.0, "storage": 0.0}
+    for each in intervals:
+        for name in sums:
+            sums[name] += getattr(each, name) * each.elapsed_ns
+    blame = max(sums, key=lambda name: sums[name])
+    return blame if sums[blame] > 0 else ""

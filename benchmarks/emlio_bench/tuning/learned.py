@@ -19,7 +19,7 @@ from emlio.receiver.tuning.choice import Rule
 from emlio.receiver.tuning.learned import COLUMNS, Learned, neighbours, rows_of
 from emlio.receiver.tuning.offers import Offer
 from emlio.receiver.tuning.rule import decide
-from emlio.receiver.tuning.snapshot import Interval, Snapshot
+from emlio.receiver.tuning.snapshot import Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio_bench.tuning.rows import watched
 
@@ -75,7 +75,7 @@ class _Any:
         return self.draws.random(len(chances))
 
 
-def _stump(state: RuleState, _: Interval, limits: Limits) -> list[Offer]:
+def _stump(state: RuleState, limits: Limits) -> list[Offer]:
     """Return larger windows, up to a threshold."""
     offers = neighbours(state, limits)
     rows = rows_of(state, limits, [each.tuning for each in offers])

@@ -27,7 +27,7 @@ from emlio_testing.models import tree_model
 MIB = 1 << 20
 S = 1_000_000_000
 LIMITS = Limits(least_window_bytes=128 * MIB, most_window_bytes=256 * MIB, lanes=0.4)
-INTERVAL = Interval(elapsed_ns=S // 2, rate=1e8, wait=0.5, blame="window", window=0.5)
+INTERVAL = Interval(elapsed_ns=S // 2, rate=1e8, wait=0.5, window=0.5)
 STATE = RuleState(
     tuning=Tuning(window_bytes=128 * MIB),
     last=Snapshot(at_ns=S, lanes=12),
@@ -38,8 +38,8 @@ STATE = RuleState(
 
 
 def test_likely_changes_come_first_the_one_that_costs_least_before_all_and_then_those_of_the_rule() -> None:
-    offers = Learned(model=tree_model()).gains(STATE, INTERVAL, LIMITS)
-    usual = gaining(STATE, INTERVAL, LIMITS)
+    offers = Learned(model=tree_model()).gains(STATE, LIMITS)
+    usual = gaining(STATE, LIMITS)
     assert offers[-len(usual) :] == usual
     chosen = offers[: -len(usual)]
     assert {each.tuning.message_bytes for each in chosen} == {4 * MIB, 8 * MIB}, "2 MiB are what several lanes have"
@@ -50,7 +50,7 @@ def test_likely_changes_come_first_the_one_that_costs_least_before_all_and_then_
 
 def test_another_score_orders_otherwise() -> None:
     dear = Learned(model=tree_model(), score=lambda chances, gains, costs: costs)
-    assert dear.gains(STATE, INTERVAL, LIMITS)[0].name == gaining(STATE, INTERVAL, LIMITS)[0].name
+    assert dear.gains(STATE, LIMITS)[0].name == gaining(STATE, LIMITS)[0].name
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_another_score_orders_otherwise() -> None:
     ids=["none is likely", "below the range", "a round trip above the range"],
 )
 def test_the_rules_own_offers_stand_in_for_a_model_that_does_not_know(model: Model) -> None:
-    assert Learned(model=model).gains(STATE, INTERVAL, LIMITS) == gaining(STATE, INTERVAL, LIMITS)
+    assert Learned(model=model).gains(STATE, LIMITS) == gaining(STATE, LIMITS)
 
 
 def test_a_model_of_other_columns_is_refused() -> None:
@@ -114,9 +114,8 @@ def test_what_a_model_sees_is_finite_and_its_changes_are_few_and_within_bounds(
             assert limits.least_window_bytes <= each.tuning.window_bytes <= limits.most_window_bytes
         if not limits.lanes:
             assert each.tuning.lanes == state.tuning.lanes
-    interval = state.recent[-1] if state.recent else INTERVAL
-    found = Learned(model=tree_model()).gains(state, interval, limits)
-    usual = gaining(state, interval, limits)
+    found = Learned(model=tree_model()).gains(state, limits)
+    usual = gaining(state, limits)
     assert found[len(found) - len(usual) :] == usual
 
 
@@ -145,7 +144,7 @@ def test_what_the_model_chooses_is_tried_and_stays_only_if_it_brings_more(gains:
     path, rule = _Path(), Learned(model=tree_model())
     tuner = Tuner(Tuning(window_bytes=128 * MIB), path, rule=rule)
     found: list[Tuning] = []
-    for number in range(10):
+    for number in range(10 if gains else 13):
         tuning = tuner.turn(number * S // 2, LIMITS)
         if tuning is not None:
             found.append(tuning)

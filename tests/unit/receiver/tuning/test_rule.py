@@ -309,6 +309,20 @@ def test_lanes_of_a_round_trip_that_brought_nothing_are_not_tried_each_time() ->
     assert sum("the round trip went" in told for told in path.told) <= 14
 
 
+def test_lanes_that_begin_slowly_are_given_time() -> None:
+    path = Path(opened=12, link=2e9)
+    path.run(2)
+    assert path.told == [
+        "the user waits for 90% of the time, for the network: 24 lanes, messages of 4 MiB and a window of 256 MiB"
+    ]
+    path.link = 6e8
+    path.run(1.5)
+    path.link = 2e9
+    path.run(2)
+    assert path.told[1:] == []
+    assert (path.state.tuning.lanes, path.state.move) == (24, None)
+
+
 def test_more_of_all_never_takes_lanes_away() -> None:
     path = Path(trip_ns=100_000_000, opened=40, link=8e9)
     path.run(60)
