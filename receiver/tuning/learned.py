@@ -118,9 +118,9 @@ class Learned:
             return usual
         costs = rows[:, COLUMNS.index("window_bytes")] + rows[:, COLUMNS.index("lanes")]
         scores = self.score(chances[likely], np.expm1(self.model.gains(rows[likely])), costs[likely])
-        best = [offers[place] for place in likely[np.argsort(-scores, kind="stable")]]
+        order: list[int] = likely[np.argsort(-scores, kind="stable")].tolist()
         # One kind: a wrong prediction is followed by others.
-        return [*(Offer(_KIND, each.name, each.tuning) for each in best), *usual]
+        return [*(Offer(_KIND, offers[place].name, offers[place].tuning) for place in order), *usual]
 
 
 def neighbours(state: RuleState, limits: Limits) -> list[Offer]:
