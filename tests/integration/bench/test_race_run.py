@@ -127,7 +127,8 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
     step, wait = run.value(Quantity.STEP_ENERGY), run.value(Quantity.WAIT_ENERGY)
     # Where the recorder missed readings on a busy machine, its power at rest is not known.
     if Quantity.REST_ENERGY in run.values:
-        assert run.value(Quantity.REST_ENERGY) < run.value(Quantity.ENERGY)
+        # All of it, where this machine had more to do before the run.
+        assert 0 < run.value(Quantity.REST_ENERGY) <= run.value(Quantity.ENERGY)
         assert run.value(Quantity.COMPUTE_ENERGY) > 0
         assert run.value(Quantity.STORAGE_ENERGY) > 0
     # 13 batches an epoch, each with its step; what a moment draws differs, so it is no exact share.

@@ -272,7 +272,8 @@ def test_two_folders_that_are_read_in_turn_do_not_replace_each_other_again_and_a
                 time.sleep(0.001)
         figures = agent.figures("")
         assert len(figures.pools) == 1
-        assert figures.pushed_bytes < 20 << 20
+        # Reads of what is there are not seen: if all of it was there soon, 200 of the 300 reads elsewhere replace it, once.
+        assert figures.pushed_bytes <= 2 * 800 * 16_384
 
 
 def test_large_files_that_are_read_here_and_there_are_pushed_once(folder: Path) -> None:
