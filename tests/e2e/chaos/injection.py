@@ -29,6 +29,9 @@ __all__ = ["Injection"]
 
 _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
+_REACHED_S = 1.0
+"""Twice a heartbeat's timeout."""
+
 _EVERY = (1, 2, 3, 10, 50)
 """One of so many transfers is spoilt."""
 
@@ -66,6 +69,7 @@ class Injection:
         self._clocks = clocks
         self._disks = disks
         self._reads = reads
+        self._quiet_s: float | None = None
         self._networks = NetworkFaults(hosts=hosts, agenda=agenda)
         self._ranks = RankFaults(
             hosts=hosts, job=job, agenda=agenda, names=names, events=self.all, troubles=self.troubles
@@ -74,15 +78,18 @@ class Injection:
     def is_possible(self, fault: Fault) -> bool:
         """Whether it can be now, or must wait until its place is free of another fault.
 
-        A shard is damaged when all else is over, both daemons are there and all ranks under way: with the copy at one daemon
-        gone and the other daemon down nobody has it, and a job that starts is told of the damage instead of going round it.
+        A shard is damaged when all else has been over for a while, both daemons are there and all ranks under way: with the copy
+        at one daemon gone and the other daemon down nobody has it, and a job that starts is told of the damage instead of going
+        round it.
         While ranks are held for another that must be refused, nothing else happens.
         """
         if self._ranks.are_held:
             return False
         host = self._hosts[fault.host]
         match fault.kind:
-            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT | Kind.RANK_UNLIKE:
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
+                return self._has_been_quiet()
+            case Kind.DAEMON_ABSENT | Kind.RANK_UNLIKE:
                 return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")
@@ -110,6 +117,14 @@ class Injection:
         return (
             started and self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
         )
+
+    def _has_been_quiet(self) -> bool:
+        """Whether it has been quiet for so long that ranks have reached a daemon again that stood still."""
+        if not self._is_quiet:
+            self._quiet_s = None
+            return False
+        self._quiet_s = self._quiet_s or time.monotonic()
+        return time.monotonic() - self._quiet_s >= _REACHED_S
 
     def inject(self, fault: Fault) -> None:
         """Carry it out."""
