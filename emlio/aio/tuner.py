@@ -39,12 +39,14 @@ def load_models(folder: Path) -> dict[bool, Model]:
     """
     found: dict[bool, Model] = {}
     for write, name in ((False, "read.npz"), (True, "write.npz")):
-        found[write] = Model.load(folder / name)
-        if found[write].names != NAMES:
+        found[write] = model = Model.load(folder / name)
+        if model.names != NAMES:
             raise ConfigError(
                 f"{folder / name} must be a model of this release for AioHandle, has other columns: train it again by "
                 "`emlio-bench dial --train`"
             )
+        if any(each.startswith("reads" if write else "writes") for each in model.environments):
+            raise ConfigError(f"{folder / name} must be a model of {name[:-4]}s, is one of {model.environments[0]}")
     return found
 
 

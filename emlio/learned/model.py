@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError
 from emlio.learned.forest import FOREST_ARRAYS, Floats, Forest
+from emlio.store.atomic_file import write_atomically
 
 __all__ = ["Model"]
 
@@ -99,14 +100,15 @@ class Model:
         return found.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write a file that `load` reads. The same model gives the same bytes.
+        """Write a file that `load` reads, as a whole or not at all. The same model gives the same bytes.
 
         Raises:
             ConfigError: it cannot be written.
         """
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **self._arrays())
         try:
-            with path.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **self._arrays())
+            write_atomically(path, [file.getbuffer()])
         except OSError as error:
             raise ConfigError(f"a model must be writable: {path}: {error.strerror}") from error
 

@@ -1,7 +1,7 @@
 """The contenders that set a loader: rules of the same form as its own, each with its memory."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,9 +15,10 @@ from emlio.receiver.tuning.log import Line
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
+from emlio_bench.harness.rounds import rotated
 from emlio_bench.tuning.learned import LEARNED
 
-__all__ = ["AUTO", "CONTENDERS", "GOVERNOR", "STILL", "Draw", "Still", "Walk", "rule_of"]
+__all__ = ["AUTO", "CONTENDERS", "GOVERNOR", "STILL", "Draw", "Still", "Walk", "rule_of", "turns_of"]
 
 MIB: Final = 1 << 20
 AUTO: Final = "auto"
@@ -236,8 +237,16 @@ CONTENDERS: Final[Mapping[str, Callable[[Path | str], Rule | Joules] | None]] = 
 }
 """Contenders and what makes their rule, of the place of a model; None for the loader's own."""
 
+_COMPARED: Final = frozenset(CONTENDERS) - {AUTO, GOVERNOR, STILL, "learned"}
+"""Those that are there for comparison alone: what sets them apart is large, and one run shows it."""
+
 
 def rule_of(name: str, model: str = "") -> Rule | Joules | None:
     """Return what sets a loader for a contender, with the model in a file if it is learned; None for the usual rule."""
     make = CONTENDERS[name]
     return None if make is None else make(Path(model) if model else "read")
+
+
+def turns_of(those: Sequence[str], number: int) -> list[str]:
+    """Return who of some contenders and settings runs in a round, in its order."""
+    return [name for name in rotated(those, number) if number == 0 or name not in _COMPARED]

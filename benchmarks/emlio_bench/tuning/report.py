@@ -42,7 +42,7 @@ _READING: Final = (
     "The oracle is what the best setting of the grid brings in the same environment, by the median over rounds: the three that "
     "brought most in a walk through the grid are run as long as the contenders. Regret is what is missing to it. 'best single "
     "setting' is the one of the grid with the least mean regret over all environments that stay as they are. Runs begin two "
-    "seconds after the loader was made, so what a contender must learn first counts."
+    "seconds after the loader was made, so what a contender must learn first counts. Those for comparison run once."
 )
 
 _CHANGES: Final = (
@@ -88,14 +88,11 @@ def _grids(runs: Iterable[Run]) -> dict[tuple[str, str], dict[str, float]]:
     return {key: {name: statistics.median(values) for name, values in rates.items()} for key, rates in found.items()}
 
 
-def best_of(runs: Sequence[Run], place: str, count: int = _CHECKED) -> list[str]:
-    """Return the best settings of the grid in an environment; of one that changes, the best ones of each stage."""
-    found: list[str] = []
-    for (scenario, _), rates in _grids(runs).items():
-        if scenario == place:
-            best = sorted(rates, key=lambda name: -rates[name])
-            found += best[: count if place in STATIC else 1]
-    return list(dict.fromkeys(found))
+def best_of(runs: Sequence[Run], place: str) -> list[str]:
+    """Return the best settings of the grid in an environment, those of each stage in turn; one where only work can be saved."""
+    orders = [sorted(rates, key=lambda name: -rates[name]) for (of, _), rates in _grids(runs).items() if of == place]
+    found = dict.fromkeys(name for those in zip(*orders, strict=False) for name in those)
+    return list(found)[: 1 if place in CALM else _CHECKED]
 
 
 def best_single(runs: Sequence[Run]) -> list[str]:

@@ -2,7 +2,7 @@
 
 In each environment a rank walks through all settings of a grid, while records come. Then each contender sets a loader, in
 turns, and so do the best settings of the grid: what the best of these brings is the oracle. The daemon, the link and the data
-are the same for all of them.
+are the same for all of them. Contenders that are there only for comparison run in the first round alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from emlio_bench.harness.options import count, folder, names
 from emlio_bench.harness.results import Results, Run, results_of
 from emlio_bench.harness.rounds import rotated
 from emlio_bench.harness.spread import Value
-from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, STILL
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, STILL, turns_of
 from emlio_bench.tuning.places import CALM, CHANGING, GRID, LENGTH_S, STATIC, Place
 from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
@@ -48,7 +48,8 @@ class TuneSettings(CommonSettings):
     places: tuple[str, ...] = names((*STATIC, *CHANGING, *CALM), "the environments")
     contenders: tuple[str, ...] = names(tuple(CONTENDERS), "who sets the loader")
     model: Path | None = folder("the model of the learned contenders (default: the one of emlio)", "FILE")
-    repeats: int = count(3, "rounds; one walk through the grid and one run of each contender in each")
+    repeats: int = count(3, "rounds, in each of which the loader's own rules and the best settings of the grid run")
+    walks: int = count(2, "walks through the grid in each environment")
 
 
 def run_tune(settings: TuneSettings, world: World) -> Results:
@@ -56,35 +57,39 @@ def run_tune(settings: TuneSettings, world: World) -> Results:
     quick = settings.quick
     chosen = {name: place for name, place in {**STATIC, **CHANGING, **CALM}.items() if name in settings.places}
     grid = GRID[::7] if quick else GRID
-    rounds = 1 if quick else settings.repeats
+    rounds, walks = (1, 1) if quick else (settings.repeats, settings.walks)
     size_bytes = _QUICK_BYTES if quick else DATA_BYTES
     runs: list[Run] = []
     length_s = 2.0 if quick else LENGTH_S
-    steps = sum(len(place.stages) for place in chosen.values()) * rounds
+    alone = dict.fromkeys(place.walked for whole in chosen.values() for _, place in whole.stages)
+    walked: dict[Place, list[Run]] = {}
     with ExitStack() as stack:
         root = stack.enter_context(memory_root("tune", 3 * size_bytes)) if settings.data is None else settings.data
-        bar = stack.enter_context(Progress("grids", steps))
-        for name, place in chosen.items():
-            with open_stage(_shortened(place, length_s), root, size_bytes) as stage:
-                for number in range(rounds):
-                    for part, (_, alone) in enumerate(stage.place.stages):
-                        alone = replace(alone, user=0.0) if name in CALM else alone
-                        runs.append(_walk(name, replace(stage, place=alone), part, grid, number, quick=quick))
-                        bar.add(1)
+        bar = stack.enter_context(Progress("grids", len(alone) * walks))
+        for place in alone:
+            with open_stage(place, root, size_bytes) as stage:
+                for number in range(walks):
+                    walked.setdefault(place, []).append(_walk(stage, grid, number, quick=quick))
+                    bar.add(1)
+        for name, whole in chosen.items():
+            for part, (_, place) in enumerate(whole.stages):
+                runs += [replace(run, scenario=name, setting=str(part)) for run in walked[place.walked]]
         single = best_single(runs)
         contests = [
             (name, place, _contest(settings.contenders, name, best_of(runs, name), single))
             for name, place in chosen.items()
         ]
-        bar = stack.enter_context(Progress("contests", sum(len(those) for _, _, those in contests) * rounds))
+        turns = sum(len(turns_of(those, number)) for _, _, those in contests for number in range(rounds))
+        bar = stack.enter_context(Progress("contests", turns))
         for name, place, those in contests:
             with open_stage(_shortened(place, length_s), root, size_bytes) as stage:
                 for number in range(rounds):
-                    for turn, contender in enumerate(rotated(those, number)):
+                    for turn, contender in enumerate(turns_of(those, number)):
                         runs.append(_contend(name, stage, contender, number, turn, length_s, settings.model))
                         bar.add(1)
     told = {
         "grid": f"{len(grid)} settings: windows, lanes and sizes of messages",
+        "walks through the grid": walks,
         "rounds": rounds,
         "length of a run or a stage": f"{LENGTH_S:g} s",
         "places": tuple(chosen),
@@ -111,7 +116,7 @@ def _shortened(place: Place, length_s: float) -> Place:
     return replace(place, changes=changes)
 
 
-def _walk(name: str, stage: Stage, part: int, grid: Sequence[Tuning], number: int, *, quick: bool) -> Run:
+def _walk(stage: Stage, grid: Sequence[Tuning], number: int, *, quick: bool) -> Run:
     order = stage.order(
         contender="",
         # The first settings are walked through while nothing is measured yet.
@@ -119,9 +124,8 @@ def _walk(name: str, stage: Stage, part: int, grid: Sequence[Tuning], number: in
         settle_s=0.5 if quick else max(1.0, 20 * stage.place.rtt_ns / 1e9),
         hold_s=0.5 if quick else 1.5,
         warm_s=0.5,
-        user=((0.0, stage.place.user),),
     )
-    made = _made(name, GRID_SUBJECT, number, part)
+    made = _made("", GRID_SUBJECT, number, 0)
     try:
         got = stage.run(order)
     except TransportError as error:
@@ -133,7 +137,7 @@ def _walk(name: str, stage: Stage, part: int, grid: Sequence[Tuning], number: in
             words: Value(value=_rate(one.begin, one.end)),
             f"cost, {words}": Value(value=_cost(one.begin, one.end)),
         }
-    return made(setting=str(part), values=values)
+    return made(values=values)
 
 
 def _contend(

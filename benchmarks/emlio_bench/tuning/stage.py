@@ -1,8 +1,9 @@
 """A daemon behind an emulated link, over which ranks read that are set in different ways."""
 
+import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,8 @@ from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.harness.sides import running_daemon
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.emulated import EmulatedLink
-from emlio_bench.processes.child import start_worker
+from emlio_bench.processes.child import Child, start_worker
+from emlio_bench.tuning.contenders import STILL
 from emlio_bench.tuning.places import Place
 from emlio_bench.tuning.rank import Begun, Got, Order
 
@@ -23,6 +25,8 @@ DATA_BYTES: Final = 600_000_000
 """Of the dataset."""
 
 _ANSWER_S: Final = 120.0
+_START_S: Final = 1.0
+"""A rival takes this long to start, and ends with its stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +51,40 @@ class Stage:
 
     def run(self, order: Order) -> Got:
         """Let a rank read, and change the environment meanwhile."""
-        self.link.change(self.place.link)
-        with start_worker("tune-rank", order, self.link.training.command) as rank:
+        self._become(self.place)
+        with ExitStack() as stack:
+            rank = stack.enter_context(self._start(order))
             begun = rank.hear(Begun, _ANSWER_S)
-            for at_s, place in self.place.stages[1:]:
+            stages = self.place.stages
+            ends_s = [at_s for at_s, _ in stages[2:]] + [order.seconds]
+            rivals: list[Child] = []
+            for (at_s, place), end_s in zip(stages[1:], ends_s, strict=False):
                 time.sleep(max(begun.at_ns / 1e9 + at_s - time.monotonic(), 0.0))
-                self.link.change(place.link)
+                self._become(place)
+                work = self.order(contender=STILL, warm_s=0.0, seconds=end_s - at_s - _START_S)
+                rivals += [stack.enter_context(self._start(work)) for _ in range(place.rivals)]
             got = rank.hear(Got, _ANSWER_S + order.seconds + len(order.walk) * (order.settle_s + order.hold_s))
             rank.rest(_ANSWER_S)
+            for rival in rivals:
+                rival.hear(Begun, _ANSWER_S)
+                rival.hear(Got, _ANSWER_S)
+                rival.rest(_ANSWER_S)
         return got
+
+    def _start(self, order: Order) -> Child:
+        return start_worker("tune-rank", order, self.link.training.command)
+
+    def _become(self, place: Place) -> None:
+        """Be an environment from now on."""
+        self.link.change(place.link)
+        mine = sorted(os.sched_getaffinity(0))
+        chosen, set_before = mine[: place.cores or len(mine)], set[str]()
+        # A thread that is made meanwhile has the processors of the one that makes it.
+        while more := set(os.listdir(f"/proc/{self.pid}/task")) - set_before:
+            for task in more:
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(task), chosen)
+            set_before |= more
 
 
 @contextmanager

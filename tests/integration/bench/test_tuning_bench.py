@@ -32,7 +32,7 @@ def test_all_contenders_and_the_best_of_the_grid_run_where_a_path_stays_and_chan
     if (reason := why_not()) is not None:
         pytest.skip(f"an emulated link {reason}")
     out = tmp_path / "tune.json"
-    words = ["tune", "--quick", "--places", "10ms-1G,round-trip", "--contenders", "auto,AIMD", "--json", str(out)]
+    words = ["tune", "--quick", "--places", "10ms-1G,rival,cores", "--contenders", "auto,AIMD", "--json", str(out)]
     assert main(words) == 0
     assert "seconds to 95 % of the oracle" in capsys.readouterr().out
     results = read_results(out)
@@ -40,9 +40,7 @@ def test_all_contenders_and_the_best_of_the_grid_run_where_a_path_stays_and_chan
     walked = [run for run in results.runs if run.subject == GRID_SUBJECT]
     assert [(run.scenario, run.setting) for run in walked] == [
         ("10ms-1G", "0"),
-        ("round-trip", "0"),
-        ("round-trip", "1"),
-        ("round-trip", "2"),
+        *((place, stage) for place in ("rival", "cores") for stage in "012"),
     ]
     assert all(len(run.values) == 12 for run in walked), "six settings, each with its rate and its cost"
     assert all(value.value > 0 for run in walked for value in run.values.values())

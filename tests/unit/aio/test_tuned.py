@@ -219,6 +219,9 @@ def test_models_of_a_folder_are_used_unless_they_are_of_another_kind(
     with AioHandle(tune=Tune(decide=Tune.parse(tmp_path).decide, every_ns=0)) as handle:  # type: ignore[union-attr]
         handle.pwrite(aligned(1 << 20), tmp_path / "file")
     assert "the rate with this setting is not known yet" in caplog.text
+    models[True].save(tmp_path / "read.npz")
+    with pytest.raises(ConfigError, match=r"read.npz must be a model of reads, is one of writes of "):
+        Tune.parse(tmp_path)
     Model.load("read").save(tmp_path / "read.npz")
     with pytest.raises(ConfigError, match=r"read\.npz must be a model of this release for AioHandle"):
         AioHandle(tune=tmp_path)

@@ -8,7 +8,7 @@ from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import Tuning
 from emlio_bench.harness.results import Run, results_of
 from emlio_bench.harness.spread import Value
-from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, rule_of
+from emlio_bench.tuning.contenders import AUTO, CONTENDERS, GOVERNOR, rule_of, turns_of
 from emlio_bench.tuning.places import CHANGING, GRID, LENGTH_S, STATIC
 from emlio_bench.tuning.rank import Sample
 from emlio_bench.tuning.report import (
@@ -135,7 +135,7 @@ def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle()
         _run("round-trip", "b", values=values, series={"time, s": times, "bytes/s": (50.0,) * 120}),
         _run("round-trip", AUTO, values=values, series={"time, s": times, "bytes/s": tuple(rates)}),
     ]
-    assert best_of(runs, "round-trip") == ["a", "b"]
+    assert best_of(runs, "round-trip") == ["a", "b"], "the best of each stage"
     figures = {one.name: one.values for one in tune_figures(runs, bounded=True)}
     assert figures["95 % of the oracle after round-trip, change 1"] == (3.5,)
     assert figures["95 % of the oracle after round-trip, change 2"] == (20.0,)
@@ -144,6 +144,27 @@ def test_a_change_is_made_good_when_two_halves_of_a_second_are_near_the_oracle()
     results = results_of("tune", {}, tune_figures(runs, bounded=True), runs)
     assert any("20.0" in table.text() for part in tune_parts(results) for table in part.tables)
     assert draw_tune(results) is not None
+
+
+def test_where_paths_change_the_best_of_each_stage_come_first_and_then_the_next_ones() -> None:
+    runs = [
+        _grid("rate", {"a": 100.0, "b": 90.0, "c": 80.0, "d": 70.0}),
+        _grid("rate", {"a": 100.0, "b": 10.0, "c": 80.0, "d": 70.0}, stage="1"),
+    ]
+    assert best_of(runs, "rate") == ["a", "b", "c"]
+
+
+def test_contenders_for_comparison_run_in_the_first_round_alone() -> None:
+    those = (AUTO, "AIMD", "learned", "window 256 MiB")
+    assert sorted(turns_of(those, 0)) == sorted(those)
+    assert turns_of(those, 1) == ["learned", "window 256 MiB", AUTO]
+
+
+def test_an_environment_is_walked_through_without_its_changes() -> None:
+    walked = {name: [place.walked for _, place in whole.stages] for name, whole in CHANGING.items()}
+    assert walked["rival"][0] == walked["rival"][1] == walked["rate"][0]
+    assert walked["user"][0] == walked["user"][1] == STATIC["30ms"]
+    assert [place.cores for place in walked["cores"]] == [0, 1, 0]
 
 
 def test_rates_are_of_half_seconds() -> None:
