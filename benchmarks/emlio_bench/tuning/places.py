@@ -62,7 +62,7 @@ class Place:
 
     @property
     def walked(self) -> "Place":
-        """Where settings are walked through: the same path for a user who takes all, without what changes."""
+        """The environment of walks through settings: the same path for a user who takes all, without what changes."""
         return replace(self, user=0.0, rivals=0, changes=())
 
     def after(self, change: Change) -> "Place":
