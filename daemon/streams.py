@@ -249,6 +249,7 @@ class Streams:
                 if protection in CIPHERS
                 else None
             ),
+            times=order.times,
         )
         self.sender.attach(stream, group, lanes=lanes, credit=order.credit)
         if tuning.lanes:

@@ -5,8 +5,11 @@ iteration (emlio.receiver.iteration.walk).
 """
 
 import os
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +32,7 @@ from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.energy.observer import begin_energy
+from emlio.receiver.explanation import EXPLAINED_NS, Explanation, RecentStats, explain
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.looking.singles import SingleRecords
@@ -46,6 +50,7 @@ from emlio.receiver.stats import LoaderStats
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
+from emlio.receiver.trace import Trace, trace_path
 from emlio.receiver.tuning.choice import Joules, Rule, TuneChoice
 from emlio.receiver.tuning.tuning import Tuning
 from emlio.tokens import TokenBatches
@@ -106,9 +111,11 @@ class EmlioLoader:
         prefetch: "str | int" = "auto",
         tune: "str | os.PathLike[str] | Joules | Tuning | Rule" = "auto",
         epochs: int | None = None,
+        replay: int | None = None,
         recovery: Recovery = Recovery(),
         security: Security = Security(),
         energy: bool | str | Path | None = None,
+        trace: "str | os.PathLike[str] | None" = None,
         progress: bool = False,
     ) -> None:
         """Connect to the daemons and agree on the plan. On return, the first batches are on their way.
@@ -152,10 +159,12 @@ class EmlioLoader:
                 changes), or `loader.tuning` of another loader, or a file with settings or a log of decisions, whose last
                 settings hold. See docs/guide/tuning.md.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
+            replay: repeat the first so many batches instead of receiving others: the most that faster data could gain.
             recovery: timeouts, and the treatment of bad records; see `Recovery`.
             security: keys and encryption; see `Security`.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/operate/energy.md.
+            trace: write the stages of each batch, here and at the daemons, into this file for Perfetto when the loader is closed.
             progress: show a progress bar for each epoch, on a terminal or in a notebook.
         """
         self._singles: SingleRecords | None = None
@@ -194,6 +203,8 @@ class EmlioLoader:
             tune=parsed("tune", TuneChoice.parse, tune),
             recovery=recovery,
             epochs=epochs,
+            replay=replay,
+            traced=trace is not None,
             sampling=_sampling(mixture, subset, repeat, weights, samples),
             options=further_options(batch_size, tokens, epochs),
         )
@@ -201,11 +212,15 @@ class EmlioLoader:
         policy = self._policy = BadRecordPolicy(recovery.on_error)
         self._tally = Tally(skips=policy.skips)
         observer = begin_energy(energy, os.environ, self._tally, device=options.device)
+        if (path := trace_path(trace, world.rank, world.world_size)) is not None:
+            observer = Trace(path, observer)
         self._observer = observer
         self._config = config
         others = self._others = OtherRanks(config, world_was_given=rank is not None, run_is_named=world.named)
         try:
-            self._shell = LoaderShell.make(options, policy, config, observer, progress=progress, made=others.teller())
+            self._shell = LoaderShell.make(
+                options, policy, config, observer, self._tally, progress=progress, made=others.teller()
+            )
             self._finalizer = self._shell.close_with(self)
             self._plan, position = self._shell.start(policy)
             others.made(self._plan, self._shell.engine.gate)
@@ -213,6 +228,8 @@ class EmlioLoader:
             self._walk = EpochWalk(
                 position, self._shell, config, self._tally, observer, progress=progress, policy=policy, name=name
             )
+            self._recent = RecentStats(self.stats)
+            self._walk.tick = self._recent.tick
         except BaseException:
             if hasattr(self, "_finalizer"):
                 self._shut(PATIENCE_S)
@@ -416,6 +433,27 @@ class EmlioLoader:
     def epoch_stats(self) -> LoaderStats:
         """Return `stats` of the current epoch alone; between epochs, of the last one."""
         return self.stats() if self._before is None else self.stats().since(self._before)
+
+    def explain(self) -> Explanation:
+        """Return what bounds this rank of late, where, on what evidence, and what to do. `print` shows it as a text.
+
+        It looks at the last five to ten seconds, and may be called from any thread, also while the loop waits.
+        """
+        now_ns = time.monotonic_ns()
+        stats = self.stats()
+        begun_ns, waits = self._tally.ongoing or (now_ns, False)
+        elapsed_ns = max(now_ns - begun_ns, 0)
+        stats = replace(
+            stats,
+            wait_ns=stats.wait_ns + (elapsed_ns if waits else 0),
+            busy_ns=stats.busy_ns + (0 if waits else elapsed_ns),
+            records_wait_ns=self._shell.prefetch.hunger.waited_ns,
+        )
+        before = self._recent.before(now_ns - EXPLAINED_NS)
+        if before is not None:
+            stats = stats.since(before[1])
+        since_ns = before[0] if before is not None else self._tally.born_ns
+        return explain(stats, host=socket.gethostname(), rank=self.rank, over_ns=now_ns - since_ns)
 
     def energy(self) -> tuple[EpochEnergy, ...]:
         """Return the energy of ended epochs, as far as this rank knows; see docs/operate/energy.md. Waits for answers."""

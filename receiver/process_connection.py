@@ -15,6 +15,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_kinds.options import BatchOptions
+from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig, PrefetchBound
@@ -133,7 +134,9 @@ class ProcessConnection:
 
     def _connect(self) -> Connected:
         config, policy = self.config(), BadRecordPolicy("raise")
-        shell = LoaderShell.make(BatchOptions(raw=True), policy, config, LoaderObserver(), progress=False)
+        shell = LoaderShell.make(
+            BatchOptions(raw=True), policy, config, LoaderObserver(), Tally(skips=False), progress=False
+        )
         finalizer = shell.close_with(self)
         try:
             plan, _ = shell.start(policy)

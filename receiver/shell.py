@@ -9,6 +9,7 @@ closes.
 
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from emlio.receiver.batches.prefetch import MadeBatch, Prefetch, again
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import UserPosition
+from emlio.receiver.iteration.replay import Replay
+from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver, StartedLoader
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.mixture import KnownContents, MixedContents
@@ -36,6 +39,7 @@ from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.wire.control import Made
+from emlio.wire.status import UserWaits
 
 __all__ = ["LoaderShell"]
 
@@ -75,6 +79,7 @@ class LoaderShell:
         policy: BadRecordPolicy,
         config: LoaderConfig,
         observer: LoaderObserver,
+        tally: Tally,
         *,
         progress: bool,
         made: Callable[[str], list[Made]] = lambda _: [],
@@ -86,22 +91,25 @@ class LoaderShell:
             policy: how bad records are handled.
             config: the loader's configuration.
             observer: as the attribute.
+            tally: counts what the user gets.
             progress: whether a line is shown while shards of this host are indexed.
             made: returns what this process has made for a dataset, beside this loader.
         """
         kind = choose_kind(options, policy, config, observer.work)
         prefetch = Prefetch(kind.maker, observer.work)
         try:
+            prefetch.user_waits, prefetch.came = partial(_user_waits, tally, prefetch), observer.came
             engine = Engine(config, prefetch, SystemClock(), progress=progress, made=made)
             try:
                 batches = PatientBatches(prefetch, engine, config.recovery.timeout_ns, observer.work)
+                take: Callable[[Handed, Any], MadeBatch] = partial(kind.next, batches)
                 return cls(
                     config=config,
                     kind=kind,
                     prefetch=prefetch,
                     engine=engine,
                     observer=observer,
-                    next=partial(kind.next, batches),
+                    next=take if config.replay is None else Replay(take, config.replay),
                     pid=os.getpid(),
                 )
             except BaseException:
@@ -133,6 +141,7 @@ class LoaderShell:
                 dataset=plan.catalog.fingerprint,
                 protection=self.engine.figures().protection,
                 ask=self.engine.questions.energy,
+                clocks=self.engine.questions.clocks_by_stream,
             )
         )
         return plan, position
@@ -187,6 +196,20 @@ class LoaderShell:
         The threads must not outlive the loader, nor delay the interpreter's exit.
         """
         return weakref.finalize(owner, _let_go, weakref.ref(owner), self)
+
+
+def _user_waits(tally: Tally, prefetch: Prefetch) -> UserWaits:
+    """Return the times of the user so far, with what goes on; asked by the receive thread."""
+    hunger, (since_ns, waits) = prefetch.hunger, tally.ongoing or (0, False)
+    ongoing_ns = max(time.monotonic_ns() - since_ns, 0) if since_ns else 0
+    wait_ns = tally.wait_ns + (ongoing_ns if waits else 0)
+    records_ns = hunger.waited_ns
+    return UserWaits(
+        records_ns=records_ns,
+        making_ns=max(wait_ns - records_ns, 0),
+        busy_ns=tally.busy_ns + (0 if waits else ongoing_ns),
+        receive_ns=hunger.receive_ns,
+    )
 
 
 def _let_go(owner: Callable[[], object], shell: LoaderShell) -> None:

@@ -2,11 +2,11 @@
 
 Covers: the value that `EmlioLoader.stats()` returns, its collection, differences between two of
 them. Does not cover: counting (emlio.receiver.iteration.tally, emlio.receiver.machine.rank), the
-verdict (emlio.receiver.timing.verdict).
+verdict (emlio.status.verdict).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +16,9 @@ from emlio.notebook import table
 from emlio.receiver.batches.hunger import Hunger
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.machine.rank import ReceivingFigures
+from emlio.receiver.machine.stream_waits import DaemonWaits
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.timing.verdict import Waits
+from emlio.status.verdict import Waits
 from emlio.units import counted, format_duration, format_size
 
 __all__ = ["LoaderStats"]
@@ -83,6 +84,7 @@ class LoaderStats(ReceivingFigures):
             "clear" is none.
         native: whether the C library is used; without it NumPy does the same, more slowly.
         with_replacement: whether `weights` draw the records, so that some of them come several times.
+        daemons: of each daemon, by its address, these four times: see `DaemonWaits`.
         datasets: of a mixture, the records handed to the user by the names of their datasets, bad ones included.
     """
 
@@ -151,7 +153,7 @@ class LoaderStats(ReceivingFigures):
             native=native.is_used(),
             with_replacement=with_replacement,
             datasets=_by_name(names, handed.by_dataset),
-            **asdict(received),
+            **{one.name: getattr(received, one.name) for one in fields(received)},
         )
 
     def since(self, before: "LoaderStats") -> Self:
@@ -162,8 +164,15 @@ class LoaderStats(ReceivingFigures):
         """
         changes = {name: getattr(self, name) - getattr(before, name) for name in _COUNTERS}
         datasets = {name: count - before.datasets.get(name, 0) for name, count in self.datasets.items()}
+        daemons = {
+            name: waits.plus(before.daemons.get(name, DaemonWaits()), -1) for name, waits in self.daemons.items()
+        }
         return replace(
-            self, **changes, datasets=datasets, first_batch_ns=None if before.batches else self.first_batch_ns
+            self,
+            **changes,
+            datasets=datasets,
+            daemons=daemons,
+            first_batch_ns=None if before.batches else self.first_batch_ns,
         )
 
     @property

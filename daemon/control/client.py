@@ -5,6 +5,9 @@ Does not cover: the protocol (emlio.session.daemon), carrying it out (emlio.daem
 
 from dataclasses import dataclass, field
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
+
 from emlio.daemon.datasets.plans import AgreedPlan
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.failures import Failure
@@ -12,12 +15,41 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.reading.stream import Stream
 from emlio.keys.key import PublicKey
 from emlio.session.daemon import DaemonSession
+from emlio.wire.status import UserWaits
 from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Client", "refusal_of"]
 
+_APART_NS = 2_000_000_000
+_KEPT = 16
+_TWO = 2
+
 _UNKNOWN = "unknown-dataset"
 """Such a caller names no dataset, so no client may read it."""
+
+
+class UserReports:
+    """The times of a rank's user between two of its reports, at least two seconds apart once there are such."""
+
+    def __init__(self) -> None:
+        """Begin without a report."""
+        self._known: list[tuple[int, UserWaits]] = []
+
+    def add(self, waits: UserWaits, now_ns: int) -> None:
+        """Take in the totals of a report."""
+        known = self._known
+        while len(known) > 1 and now_ns - known[1][0] >= _APART_NS:
+            del known[0]
+        known.append((now_ns, waits))
+        if len(known) > _KEPT:  # a rank that reports all the time
+            del known[1]
+
+    def latest(self) -> UserWaits | UnsetType:
+        """Return the times between the first and the last report that are kept."""
+        if len(self._known) < _TWO:
+            return UNSET
+        (_, before), (_, now) = self._known[0], self._known[-1]
+        return UserWaits(*(max(b - a, 0) for a, b in zip(astuple(before), astuple(now), strict=True)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +67,7 @@ class Client:
         group: the group of its lanes.
         lanes: the number of lanes that its stream may use.
         tuning: the wishes of the rank for its stream.
+        user: the times of its user of late.
         reached: whether the peer was connected when a message was last sent to it.
     """
 
@@ -48,6 +81,7 @@ class Client:
     group: str = ""
     lanes: int = 0
     tuning: StreamTuning = field(default_factory=StreamTuning)
+    user: UserReports = field(default_factory=UserReports)
     reached: bool = True
 
     @property

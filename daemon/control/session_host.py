@@ -55,6 +55,7 @@ from emlio.wire.control import (
     ShardsReply,
     encode_control,
 )
+from emlio.wire.status import UserWaits
 from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = ["SessionHost", "StreamReports", "Tidying"]
@@ -295,6 +296,8 @@ class SessionHost:
                 client.machine.receive(message, heard_ns)
                 if isinstance(message.tuning, StreamTuning):
                     self._orders.tune(client, message.tuning)
+                if isinstance(message.waits, UserWaits):
+                    client.user.add(message.waits, heard_ns)
                 self.carry_out(
                     client, [Send(message=self._reports.pong(client, message.nonce, heard_ns, message.tuning))]
                 )

@@ -33,6 +33,7 @@ from emlio.wire.control import (
     Hello,
     Ping,
     Pong,
+    StatusReply,
     StatusRequest,
     decode_control,
 )
@@ -154,6 +155,11 @@ class Control:
         """Return the figures for metrics. Only for the control thread, see `call`."""
         clients, begun = self._host.clients.values(), self._host.log.begun
         return self._status.report.figures(clients, begun=begun, draining=self._admission.is_draining)
+
+    def status(self) -> StatusReply:
+        """Return the status, with all datasets and jobs. Only for the control thread, see `call`."""
+        clients = self._host.clients.values()
+        return self._status.report.reply(0, clients, lambda _: True, draining=self._admission.is_draining)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run `action` in the control thread; may be called from any thread and signal handler."""

@@ -7,20 +7,25 @@ metrics (emlio.daemon.metrics.families), HTTP (emlio.metrics).
 """
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
-from typing import Final, Self
+from threading import Lock
+from typing import Final, Self, TypeVar
 
+from emlio.clock import SystemClock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.status.report import DaemonFigures
 from emlio.daemon.control.thread import Control
 from emlio.daemon.metrics.families import DaemonFamilies
+from emlio.daemon.metrics.live import LivePage
 from emlio.metrics.address import is_loopback
 from emlio.metrics.families import Family
 from emlio.metrics.server import MetricsServer, Page
 
 __all__ = ["MetricsEndpoint"]
 
+Answer = TypeVar("Answer")
 _LOG = logging.getLogger("emlio.daemon")
 _PATIENCE_S: Final = 1.0
 """The control thread answers in milliseconds, at most in some tens of them under a flood."""
@@ -41,7 +46,18 @@ class MetricsEndpoint:
         """
         self._control: Control | None = None
         self._families = DaemonFamilies()
-        self._server = MetricsServer(host, port, self.families, {"/readyz": self.ready})
+        live = LivePage(lambda: self._asked(lambda control: control.status()), SystemClock())
+        showing = Lock()
+
+        def one_by_one(make: Callable[[], Answer]) -> Callable[[], Answer]:
+            def made() -> Answer:
+                with showing:
+                    return make()
+
+            return made
+
+        pages = {"/readyz": self.ready, "/": live.page, "/status.json": one_by_one(live.answer)}
+        self._server = MetricsServer(host, port, self.families, pages, one_by_one(live.tick))
         self.url = self._server.url
         _LOG.info("metrics are served at %s", self.url, extra={"url": self.url})
         if not is_loopback(host):
@@ -75,14 +91,18 @@ class MetricsEndpoint:
         return self._families.of(figures) if figures is not None else []
 
     def _figures(self) -> DaemonFigures | None:
+        return self._asked(lambda control: control.figures())
+
+    def _asked(self, ask: Callable[[Control], Answer]) -> Answer | None:
+        """Return what the control thread answers; None if it does not."""
         control = self._control
         if control is None:
             return None
-        answer: Future[DaemonFigures] = Future()
+        answer: Future[Answer] = Future()
 
         def tell() -> None:
             try:
-                answer.set_result(control.figures())
+                answer.set_result(ask(control))
             except Exception as error:  # noqa: BLE001  # the thread that waits must hear of it
                 answer.set_exception(error)
 

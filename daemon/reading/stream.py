@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +23,7 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
-from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header, tail_room
+from emlio.wire.data import DATA_VERSION, DataHeader, TimedHeader, encode_data_header, tail_room
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 from emlio.wire.seal import TAG_BYTES, StreamSeal
 
@@ -170,6 +171,7 @@ class Stream:
         name: str = "",
         job: str = "",
         seal: StreamSeal | None = None,
+        times: bool = False,
     ) -> None:
         """See the class.
 
@@ -185,6 +187,7 @@ class Stream:
             name: the name of the dataset, under which it is counted.
             job: the rank's job; jobs have equal shares.
             seal: seals its payloads; without it they are sent in the clear.
+            times: whether headers tell when their records were read.
         """
         self.session = session
         self.stream = stream
@@ -201,6 +204,7 @@ class Stream:
         self._memory = memory
         self.limits = limits
         self._seal = seal
+        self._times = times
         self._number = 0
         self._resume_bytes = 0
         self._ready: deque[Outgoing] = deque()
@@ -263,8 +267,13 @@ class Stream:
                 return self._park(0, None)
             self._in_flight_bytes += size_bytes
         self._planned = None
+        began_ns = time.monotonic_ns()
         memory, apart = self._read(message, gatherer, size_bytes)
-        head = encode_data_header(self._header(message, memory.data[: message.payload_bytes]))
+        header = self._header(message, memory.data[: message.payload_bytes])
+        if self._times:
+            known = msgspec.structs.asdict(header)
+            header = TimedHeader(**known, read_from_ns=began_ns, read_to_ns=time.monotonic_ns())
+        head = encode_data_header(header)
         if self._seal is not None:
             memory, apart = self._sealed(self._seal, message, head, memory), False
         outgoing = Outgoing(

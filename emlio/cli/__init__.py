@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "main", "parse_arguments"]
 COMMANDS = {
     "allow": "allow a client to read from this host",
     "convert": "convert images, tars, tables, arrays, text or tokens to a dataset",
+    "doctor": "check this host, the path to daemons and what they serve",
     "energy": "measure, record and report energy",
     "index": "index the shards of a dataset",
     "inspect": "show, verify or preview a dataset",
@@ -34,6 +35,7 @@ COMMANDS = {
     "run": "run a command that sees the files of datasets at directories",
     "status": "show what running daemons do, and for whom",
     "synth": "make a synthetic dataset",
+    "top": "show which stage, host and rank holds up running jobs",
     "trust": "trust a daemon by its public key",
     "tune": "show what the tuner of a loader did, and why",
 }

@@ -33,10 +33,19 @@ _REST_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The answer to a health check."""
+    """The answer to a request.
+
+    Attributes:
+        text: its content.
+        status: the status of HTTP.
+        kind: the type of the content.
+        headers: further headers.
+    """
 
     text: str
     status: str = "200 OK"
+    kind: str = "text/plain"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class MetricsServer:
@@ -52,6 +61,7 @@ class MetricsServer:
         port: int,
         families: Callable[[], Iterable[Family]],
         checks: Mapping[str, Callable[[], Page]] | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin to serve the families at /metrics.
 
@@ -60,6 +70,7 @@ class MetricsServer:
             port: the port; 0 lets the system choose.
             families: called for each scrape, by one thread at a time.
             checks: make other pages, by path; /healthz is there by default.
+            tick: called about twice a second.
 
         Raises:
             ConfigError: the address cannot be used, or prometheus_client is not installed.
@@ -73,7 +84,7 @@ class MetricsServer:
 
         app = _app(metrics_app(one_by_one), pages)
         try:
-            self._server = _Server(host, port, app)
+            self._server = _Server(host, port, app, tick)
         except OSError as error:
             by = listening_process(port) if error.errno == errno.EADDRINUSE else ""
             raise ConfigError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}{by}") from error
@@ -121,7 +132,7 @@ def _app(
         except Exception:  # noqa: BLE001  # one page must not end the service of all
             _LOG.exception("a page of the metrics cannot be made")
             page = Page(text="the page cannot be made, see the log\n", status="500 Internal Server Error")
-        start_response(page.status, [("Content-Type", "text/plain; charset=utf-8")])
+        start_response(page.status, [("Content-Type", f"{page.kind}; charset=utf-8"), *page.headers])
         return [page.text.encode()]
 
     return app
@@ -137,9 +148,10 @@ class _Server(WSGIServer):
 
     request_queue_size = 8
 
-    def __init__(self, host: str, port: int, app: Callable[..., Iterable[bytes]]) -> None:
+    def __init__(self, host: str, port: int, app: Callable[..., Iterable[bytes]], tick: Callable[[], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._open: dict[socket.socket, tuple[Thread, float]] = {}
+        self._tick = tick
         super().__init__((host, port), _Handler)
         self.set_app(app)
 
@@ -181,6 +193,10 @@ class _Server(WSGIServer):
 
     def service_actions(self) -> None:
         """End connections that last too long; called about twice a second."""
+        try:
+            self._tick()
+        except Exception:  # noqa: BLE001  # the service goes on
+            _LOG.exception("the figures cannot be kept")
         for request, (_, begun) in list(self._open.items()):
             if time.monotonic() - begun > _PATIENCE_S:
                 _hang_up(request)

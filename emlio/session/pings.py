@@ -12,6 +12,7 @@ from emlio.clocks.exchange import Exchange
 from emlio.clocks.log import ClockLog
 from emlio.errors import ConfigError
 from emlio.wire.control import Limit, Ping, Place, Pong
+from emlio.wire.status import UserWaits
 from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Pings"]
@@ -29,9 +30,15 @@ class Pings:
         round_trip_ns: the shortest of the round trips since `take_round_trip` was called.
     """
 
-    def __init__(self, clocks: ClockLog, place: Callable[[], Place | UnsetType] = lambda: UNSET) -> None:
-        """Begin with no ping sent; `clocks` takes the clock exchanges."""
+    def __init__(
+        self,
+        clocks: ClockLog,
+        place: Callable[[], Place | UnsetType] = lambda: UNSET,
+        waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET,
+    ) -> None:
+        """Begin with no ping sent; `clocks` takes the clock exchanges, `waits` returns the times of the user so far."""
         self.place = place
+        self._waits = waits
         self.limit: Limit | None = None
         self.tuning: StreamTuning | None = None
         self.round_trip_ns: int | None = None
@@ -55,7 +62,8 @@ class Pings:
         self._sent[self._nonce] = now_ns
         while len(self._sent) > _MOST_OPEN:
             del self._sent[next(iter(self._sent))]
-        return Ping(session=session, nonce=self._nonce, place=self.place(), tuning=self.tuning or UNSET)
+        place, tuning = self.place(), self.tuning or UNSET
+        return Ping(session=session, nonce=self._nonce, place=place, tuning=tuning, waits=self._waits())
 
     def answered(self, pong: Pong, now_ns: int) -> int | None:
         """Return the round trip of the ping that this answers; None if no open ping matches."""

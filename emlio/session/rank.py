@@ -45,6 +45,7 @@ from emlio.wire.control import (
 from emlio.wire.limits import ROWS_PER_PART
 from emlio.wire.protection import check_chosen
 from emlio.wire.questions import AskMatches, Matches, Subject
+from emlio.wire.status import UserWaits
 from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = ["PeerReport", "RankSession"]
@@ -94,8 +95,9 @@ class RankSession:
         timeout_ns: int,
         clocks: ClockLog | None = None,
         place: Callable[[], Place | msgspec.UnsetType] = lambda: msgspec.UNSET,
+        waits: Callable[[], UserWaits | msgspec.UnsetType] = lambda: msgspec.UNSET,
     ) -> None:
-        """Begin before the greeting; `place` returns where the user is."""
+        """Begin before the greeting; `place` returns where the user is, `waits` its times so far."""
         self.peer = peer
         self.state = RankState.NEW
         self.session = 0
@@ -112,7 +114,7 @@ class RankSession:
         self._ping_every_ns = timeout_ns // _HEARTBEATS_PER_TIMEOUT
         self._asked_ns: int | None = None
         self._sent_ns: int | None = None  # when the question left that is answered next
-        self.pings = Pings(self.clocks, place)
+        self.pings = Pings(self.clocks, place, waits)
         self.secret = b""
         self._rows: list[ShardRow] = []
         self._protections: tuple[str, ...] = ()

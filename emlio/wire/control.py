@@ -35,6 +35,7 @@ from emlio.wire.limits import (
     ROWS_PER_PART,
 )
 from emlio.wire.questions import Answer, Question, StatusReply, StatusRequest
+from emlio.wire.status import UserWaits
 from emlio.wire.tuning import StreamTuning, StreamWork
 
 __all__ = [
@@ -239,6 +240,7 @@ class Open(Message, frozen=True, kw_only=True, omit_defaults=True):
     pace: Literal["race", "energy"] = "race"
     end: Count = 0
     tuning: StreamTuning | msgspec.UnsetType = msgspec.UNSET
+    times: bool = False  # headers tell when their records were read
 
 
 class PlanOffer(Message, frozen=True, kw_only=True):
@@ -304,6 +306,7 @@ class Ping(Message, frozen=True, kw_only=True):
     nonce: Count
     place: Place | msgspec.UnsetType = msgspec.UNSET  # of the user, once it has asked for a batch
     tuning: StreamTuning | msgspec.UnsetType = msgspec.UNSET  # if set, the pong tells of the daemon's work
+    waits: UserWaits | msgspec.UnsetType = msgspec.UNSET  # for the daemon's status, nothing depends on them
 
 
 class Pong(Message, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ __all__ = [
     "DATA_VERSION",
     "DataFrame",
     "DataHeader",
+    "TimedHeader",
     "data_tail",
     "decode_data_header",
     "encode_data_header",
@@ -61,9 +62,9 @@ _PLACE: Final = Struct("<IQ")
 _STAMP: Final = Struct("<IQII")
 """Lane, number, checksum, the header's length."""
 
-_FIXED_TAIL_BYTES: Final = 1 + 9 * 9 + 2 * 5 + _STAMP.size
-"""A tail without sizes and checksums: an array of eleven, nine integers of at most nine bytes, five
-bytes before sizes and checksums each, the stamp."""
+_FIXED_TAIL_BYTES: Final = 1 + 9 * 9 + 2 * 5 + 2 * 9 + _STAMP.size
+"""A tail without sizes and checksums: an array of thirteen, nine integers of at most nine bytes, five
+bytes before sizes and checksums each, two times, the stamp."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -108,8 +109,22 @@ class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
         return np.frombuffer(self.crcs, dtype="<u4")
 
 
+class TimedHeader(DataHeader, frozen=True, array_like=True, kw_only=True, gc=False):
+    """A header that tells when the records were read, by the daemon's CLOCK_MONOTONIC, for a rank that asked for it.
+
+    Attributes:
+        read_from_ns, read_to_ns: the times.
+    """
+
+    read_from_ns: _Count = 0
+    read_to_ns: _Count = 0
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[DataHeader] = msgspec.msgpack.Decoder(DataHeader)
+_TIMED: msgspec.msgpack.Decoder[TimedHeader] = msgspec.msgpack.Decoder(TimedHeader)
+_THIRTEEN: Final = b"\x9d"
+"""The first byte of a header with times: an array of thirteen."""
 
 
 def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
@@ -227,7 +242,7 @@ def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHead
     if payload_bytes > MAX_PAYLOAD_BYTES:
         raise RemoteProtocolError(f"a payload must be at most {MAX_PAYLOAD_BYTES} bytes, got {payload_bytes}")
     try:
-        header = _DECODER.decode(data)
+        header = (_TIMED if data[:1] == _THIRTEEN else _DECODER).decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(
             f"a data header must be the msgpack array of version {DATA_VERSION}: {error}"

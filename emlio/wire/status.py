@@ -11,7 +11,7 @@ import msgspec
 from emlio.wire.kinds import Count, Name
 from emlio.wire.limits import MAX_STATUS_TEXT
 
-__all__ = ["LOCAL_STATUS", "DatasetStatus", "FailureStatus", "JobStatus", "MemoryStatus", "RankStatus"]
+__all__ = ["LOCAL_STATUS", "DatasetStatus", "FailureStatus", "JobStatus", "MemoryStatus", "RankStatus", "UserWaits"]
 
 LOCAL_STATUS = "emlio-daemon/"
 """The name of a daemon's local socket, before HOST:PORT of its control port: an abstract Unix socket, which
@@ -52,11 +52,21 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Count
 
 
-class RankStatus(msgspec.Struct, frozen=True, kw_only=True):
+class UserWaits(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The times of a rank's user: totals in pings; in a status, those of a few seconds before."""
+
+    records_ns: Count  # it waited for records
+    making_ns: Count  # for batches being made of records that had come
+    busy_ns: Count  # its own work
+    receive_ns: Count = 0  # the part of `records_ns` in which the rank's receive thread worked
+
+
+class RankStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One session. `job` is its place in the reply's list of jobs.
 
     `sent_bytes` and the waiting times are totals of the session, `unread_bytes` and `held_bytes`
-    are of now. `epoch` and `slot` are the place of the message that was sent last.
+    are of now. `epoch` and `slot` are the place of the message that was sent last. `user` is unset if the
+    rank does not tell.
     """
 
     job: Count
@@ -77,6 +87,7 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True):
     starved_ns: Count
     epoch: Count
     slot: Count
+    user: UserWaits | msgspec.UnsetType = msgspec.UNSET
 
 
 class FailureStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,16 +20,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET, UnsetType
 
 from emlio.errors import ClosedError
 from emlio.receiver.batches.hunger import Hunger, TurnWork
 from emlio.receiver.batches.makers import Made, Maker
+from emlio.receiver.machine.surroundings import Came
 from emlio.receiver.placement.reorder import PLACE_BYTES, WholeBatch
 from emlio.receiver.records.bad_records import RecordFault
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
+from emlio.wire.status import UserWaits
 
 __all__ = ["MadeBatch", "Prefetch", "again"]
 
@@ -91,6 +94,8 @@ class Prefetch:
         receiving: the work of the receive thread.
         hunger: the waits in which no batch was here.
         count: counts the records of a batch by the datasets of a mixture; set before `start`.
+        user_waits: returns the times of the user so far; set before `start`.
+        came: told of each message, see `Surroundings`; set before the receive thread is made.
     """
 
     def __init__(self, maker: Maker, work: WorkObserver = UNOBSERVED_WORK) -> None:
@@ -101,6 +106,8 @@ class Prefetch:
         self.receiving = TurnWork()
         self.hunger = Hunger(self.receiving)
         self.count: Callable[[npt.NDArray[np.int64]], Any] = _one_dataset
+        self.user_waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET
+        self.came: Came | None = None
         self._maker = maker
         self._make_batch = work.observed(maker.make)
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread

@@ -202,6 +202,8 @@ class Engine:
             path=self._paths.find,
             gate=self.gate,
             made=self._made,
+            waits=self._prefetch.user_waits,
+            came=self._prefetch.came,
         )
 
     def _hello(self, number: int, peer: Peer) -> Hello:

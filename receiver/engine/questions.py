@@ -142,6 +142,10 @@ class DaemonQuestions:
         """
         return {name: fit_clock(exchanges) for _, name, exchanges in self._compared()}
 
+    def clocks_by_stream(self) -> dict[int, tuple[str, ClockFit]]:
+        """Return the same with the addresses, by the numbers of daemons' streams."""
+        return {number: (name, fit_clock(exchanges)) for number, name, exchanges in self._compared()}
+
     def energy(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[StorageEnergy, ...]:
         """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
 

@@ -109,6 +109,7 @@ class Iteration(Iterator[Any]):
         if self._inside:
             raise ConfigError(TWO_THREADS)
         self._inside = True
+        tally.ongoing = came_ns, True
         try:
             observer.asked(came_ns)
             self._enter(handed)
@@ -119,6 +120,7 @@ class Iteration(Iterator[Any]):
             observer.handed(came_ns, now_ns)
         except BaseException as error:
             self._inside = False
+            tally.ongoing = None
             observer.failed()
             if self._bar is not None:
                 self._bar.close()
@@ -147,6 +149,7 @@ class Iteration(Iterator[Any]):
             tally.first_wait_ns = now_ns - came_ns
             tally.first_batch_ns = now_ns - tally.born_ns
         self._left_ns = now_ns
+        tally.ongoing = now_ns, False
         handed.ready = None
         self._inside = False
         return made.value

@@ -24,6 +24,7 @@ class Tally:
         first_batch_ns: from the loader's creation to the first batch, or None before it.
         born_ns: when the loader was made.
         by_dataset: records by the datasets of a mixture, as the plan has them; else 0.
+        ongoing: since when the user waits for a batch (True) or is busy (False); None outside of a pass.
         skips: whether bad records are left out, rather than replaced.
     """
 
@@ -33,5 +34,6 @@ class Tally:
         self.first_wait_ns = 0
         self.by_dataset: Any = 0
         self.first_batch_ns: int | None = None
+        self.ongoing: tuple[int, bool] | None = None
         self.born_ns = time.monotonic_ns()
         self.skips = skips

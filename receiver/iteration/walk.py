@@ -59,6 +59,7 @@ class EpochWalk:
 
     Attributes:
         position: the user's position.
+        tick: called before each batch.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class EpochWalk:
             name: returns the place of a record in words, by its global id.
         """
         self.position = position
+        self.tick: Callable[[], None] = lambda: None
         self._flow = flow
         self._config = config
         self._tally = tally
@@ -128,6 +130,7 @@ class EpochWalk:
             StopIteration: the epoch is over.
             ClosedError: another pass began, or the loader is closed.
         """
+        self.tick()
         self._flow.check_usable()
         if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")

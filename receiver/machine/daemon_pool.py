@@ -162,7 +162,8 @@ class DaemonPool:
         self._greet(source)
 
     def _session(self, peer: str, answer_ns: int, clocks: ClockLog | None = None) -> RankSession:
-        return RankSession(peer=peer, timeout_ns=answer_ns, clocks=clocks, place=self._around.gate.place)
+        around = self._around
+        return RankSession(peer=peer, timeout_ns=answer_ns, clocks=clocks, place=around.gate.place, waits=around.waits)
 
     def _greet(self, source: Source) -> None:
         hello = self._around.hello(source.number, source.peer)

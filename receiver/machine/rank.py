@@ -5,8 +5,8 @@ threads, sockets, this host's disks (emlio.receiver.engine.engine,
 emlio.receiver.connection.lane_plane).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from emlio.errors import EmlioError
 from emlio.planner.plan import Plan
@@ -44,10 +44,11 @@ from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.shard_assignment import few
 from emlio.receiver.machine.snapshot import PartState, Snapshots
 from emlio.receiver.machine.source import Source
-from emlio.receiver.machine.stream_waits import StreamWaits
+from emlio.receiver.machine.stream_waits import DaemonWaits, StreamWaits
 from emlio.receiver.machine.surroundings import Outbox, Surroundings
 from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.wire.data import TimedHeader
 
 __all__ = ["RankMachine", "ReceivingFigures"]
 
@@ -59,7 +60,7 @@ class ReceivingFigures:
     Attributes:
         received_bytes, local_bytes, bad_records, network_blocked_ns, credit_withheld_ns,
         storage_starved_ns, away_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
-        reopened_streams, moved_shards, protection: as there.
+        reopened_streams, moved_shards, protection, daemons: as there.
     """
 
     received_bytes: int
@@ -77,6 +78,7 @@ class ReceivingFigures:
     reopened_streams: int = 0
     moved_shards: int = 0
     protection: str = ""
+    daemons: Mapping[str, DaemonWaits] = field(default_factory=dict[str, DaemonWaits])
 
 
 class RankMachine:
@@ -108,6 +110,7 @@ class RankMachine:
         self.intake = Intake(config, self._out, self._move_shard)
         self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
         self._waits = StreamWaits()
+        self._came = around.came
         self._handed_out = False
         self._snapshots = Snapshots(self._parts)
 
@@ -175,7 +178,7 @@ class RankMachine:
 
     def figures(self) -> ReceivingFigures:
         """Return totals since the machine was made. Any thread may call this."""
-        totals, pool, waits = self.intake.totals, self.pool, self._waits
+        totals, pool, waits = self.intake.totals, self.pool, self._waits.total()
         return ReceivingFigures(
             received_bytes=totals.received_bytes,
             local_bytes=totals.local_bytes,
@@ -192,6 +195,7 @@ class RankMachine:
             reopened_streams=pool.assignment.reopened,
             moved_shards=pool.assignment.moved,
             protection=pool.sources.protection(),
+            daemons={str(one.peer): self._waits.by_source.get(one.number, DaemonWaits()) for one in pool.sources},
         )
 
     def snapshot(self) -> list[PartState]:
@@ -254,7 +258,7 @@ class RankMachine:
         # The wait for the first batch bounds nothing.
         waits = hungry and self._handed_out
         now_ns = self._out.now_ns
-        self._waits.tick(now_ns, away=waits and self.pool.sources.lack(self.pool.assignment.needs, now_ns))
+        self._waits.tick(now_ns, self.pool.sources.away(self.pool.assignment.needs, now_ns) if waits else ())
 
     def _ask_reports(self, *, waits: bool) -> None:
         for source in self.pool.sources:
@@ -308,6 +312,8 @@ class RankMachine:
                 self.pool.assignment.mend(source, source.stream.misread(lane_reader, error))
 
     def _accept(self, source: Source, message: Message) -> None:
+        if self._came is not None and isinstance(message.header, TimedHeader):
+            self._came(source.number, message.header, len(message.payload), self._out.now_ns)
         verdict = self.intake.accept(source.number, message)
         if isinstance(verdict, EmlioError):
             self.pool.assignment.mend(source, verdict)

@@ -302,6 +302,7 @@ class ShardAssignment:
             credit=self._intake.credit(source.number, 0),
             message_bytes=self._tuning.most_message_bytes(senders, self._intake.data_part),
             end=self._config.epochs or 0,
+            times=self._config.traced,
         )
 
     def tune(self, tuning: Tuning) -> None:

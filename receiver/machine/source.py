@@ -364,11 +364,13 @@ class Sources:
         deadlines += [source.stream.deadline_ns() for source in self]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def lack(self, needs: Callable[[Source], bool], now_ns: int) -> bool:
-        """Return whether a daemon that is needed is lost, or has been silent for a while."""
-        return any(
-            needs(source) and (source.is_lost or source.conversation.silence_ns(now_ns) > _SILENT_NS) for source in self
-        )
+    def away(self, needs: Callable[[Source], bool], now_ns: int) -> list[int]:
+        """Return the daemons that are needed and lost, or silent for a while."""
+        return [
+            source.number
+            for source in self
+            if needs(source) and (source.is_lost or source.conversation.silence_ns(now_ns) > _SILENT_NS)
+        ]
 
     def round_trip_ns(self) -> int | None:
         """Return the longest of the daemons' shortest round trips."""

@@ -8,12 +8,13 @@ Covers: these differences, over all daemons, sessions and streams. Pure. Does no
 reports (emlio.receiver.machine.rank).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from emlio.receiver.machine.source import Source
 from emlio.session.rank import PeerReport, RankSession
 
-__all__ = ["StreamWaits"]
+__all__ = ["DaemonWaits", "StreamWaits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +27,72 @@ class _Heard:
     at_ns: int
 
 
-class StreamWaits:
-    """The sums of one loader.
+@dataclass(frozen=True, slots=True)
+class DaemonWaits:
+    """The waits of one daemon's streams, and for it.
 
     Attributes:
         lane_ns: messages were ready and no lane took one, or memory was full of them; or all was
             sent and has not arrived.
         credit_ns: messages were ready, and this rank allowed no more.
         starved_ns: nothing was ready, although it could have been sent.
-        away_ns: a daemon whose records the user waited for was lost, or silent before that.
+        away_ns: the user waited for its records while it was lost, or silent before that.
+    """
+
+    lane_ns: int = 0
+    credit_ns: int = 0
+    starved_ns: int = 0
+    away_ns: int = 0
+
+    def plus(self, more: "DaemonWaits", times: int = 1) -> "DaemonWaits":
+        """Return the sum with others, or with `times` of -1 the difference."""
+        return DaemonWaits(
+            self.lane_ns + times * more.lane_ns,
+            self.credit_ns + times * more.credit_ns,
+            self.starved_ns + times * more.starved_ns,
+            self.away_ns + times * more.away_ns,
+        )
+
+
+class StreamWaits:
+    """The waits of one loader.
+
+    Attributes:
+        by_source: of each daemon, by the number of its stream.
+        away_ns: the time in which any daemon was away that the user waited for.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.lane_ns = self.credit_ns = self.starved_ns = self.away_ns = 0
-        self._away_ns: int | None = None
+        self.by_source: dict[int, DaemonWaits] = {}
+        self.away_ns = 0
+        self._ticked_ns = 0
+        self._away: tuple[int, ...] = ()
         self._asked_ns: dict[int, int] = {}
         self._last: dict[int, _Heard] = {}
+
+    def total(self) -> DaemonWaits:
+        """Return the sums over all daemons; of the times in which several were away only one counts."""
+        found = DaemonWaits()
+        for one in tuple(self.by_source.values()):
+            found = found.plus(one)
+        return replace(found, away_ns=self.away_ns)
 
     def ask(self, source: Source, now_ns: int) -> None:
         """Count up to the daemon's next report: the user waits."""
         self._asked_ns.setdefault(source.number, now_ns)
 
-    def tick(self, now_ns: int, *, away: bool) -> None:
-        """Count the time since the last tick, if the user waited for a daemon that was away then."""
-        if self._away_ns is not None:
-            self.away_ns += now_ns - self._away_ns
-        self._away_ns = now_ns if away else None
+    def tick(self, now_ns: int, away: Sequence[int]) -> None:
+        """Count the time since the last tick for the daemons that were away then, and that the user waited for."""
+        elapsed_ns = now_ns - self._ticked_ns
+        for number in self._away:
+            self._add(number, DaemonWaits(away_ns=elapsed_ns))
+        self.away_ns += elapsed_ns if self._away else 0
+        # Without such a daemon the time does not matter, and the state is the same at any time.
+        self._away, self._ticked_ns = tuple(away), now_ns if away else 0
+
+    def _add(self, number: int, more: DaemonWaits) -> None:
+        self.by_source[number] = self.by_source.get(number, DaemonWaits()).plus(more)
 
     def hear(self, source: Source, now_ns: int) -> None:
         """Take in the daemon's report, if it has changed."""
@@ -74,6 +114,4 @@ class StreamWaits:
         if now.sent_bytes > source.stream.received_bytes:
             # A daemon that waits for nothing has sent all it may, or is just sending.
             lane_ns = max(now_ns - last.at_ns - credit_ns - starved_ns, lane_ns)
-        self.lane_ns += lane_ns
-        self.credit_ns += credit_ns
-        self.starved_ns += starved_ns
+        self._add(source.number, DaemonWaits(lane_ns, credit_ns, starved_ns))

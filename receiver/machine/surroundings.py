@@ -4,15 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.instructions import Instruction, Level, Note
 from emlio.receiver.threads.rank_gate import RankGate
 from emlio.wire.control import Compared, Hello, Made
+from emlio.wire.data import TimedHeader
+from emlio.wire.status import UserWaits
 
-__all__ = ["Chances", "Outbox", "Surroundings"]
+__all__ = ["Came", "Chances", "Outbox", "Surroundings"]
+
+Came = Callable[[int, TimedHeader, int, int], None]
 
 
 class Chances(Protocol):
@@ -34,6 +38,8 @@ class Surroundings:
         path: returns what is remembered of the path to an address.
         gate: holds the user where daemons say so.
         made: returns what this process has made for a dataset, beside this loader.
+        waits: returns the times of the user so far, for daemons' statuses.
+        came: told of each message: the source, its header, the bytes of its payload, the time; None if nothing is traced.
     """
 
     chances: Chances
@@ -43,6 +49,8 @@ class Surroundings:
     path: Callable[[Peer], KnownPath | None]
     gate: RankGate = field(default_factory=RankGate)
     made: Callable[[str], list[Made]] = lambda _: []
+    waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET
+    came: Came | None = None
 
     def compared(self, dataset: str, options: Mapping[str, str]) -> Compared:
         """Return what an offer says for the comparison with other ranks, beside the plan."""

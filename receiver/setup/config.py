@@ -77,6 +77,8 @@ class LoaderConfig:
             connection alone.
         options: options that are no part of the plan and that ranks must agree on, with their values in words.
         sampling: which records an epoch consists of.
+        replay: so many batches are repeated; None for batches as planned.
+        traced: whether daemons tell when they read each message.
     """
 
     address: Address
@@ -98,6 +100,8 @@ class LoaderConfig:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     sampling: Sampling = EVERYTHING
     streams: bool = True
+    replay: int | None = None
+    traced: bool = False
 
     def __post_init__(self) -> None:
         # NumPy's scalars become plain ones: messages and JSON documents cannot hold them.
@@ -117,6 +121,8 @@ class LoaderConfig:
         instance("recovery", self.recovery, Recovery)
         if self.epochs is not None:
             object.__setattr__(self, "epochs", whole("epochs", self.epochs, least=1, otherwise=", or None"))
+        if self.replay is not None:
+            object.__setattr__(self, "replay", whole("replay", self.replay, least=1, otherwise=", or None"))
         _ = self.spec  # an impossible plan is refused before anything is connected
 
     @property

@@ -19,7 +19,7 @@ from emlio.daemon.service import Daemon
 from emlio.example.encode import encode_example
 from emlio.reading.feed import Feed
 from emlio.receiver.stats import LoaderStats
-from emlio.receiver.timing.verdict import Bound
+from emlio.status.verdict import Bound
 from emlio.units import format_duration
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments

@@ -108,7 +108,7 @@ def test_a_wheel_made_of_the_source_archive_holds_every_module(tmp_path: Path) -
     wanted = {_named(path) if _named(path).startswith("emlio/") else f"emlio/{_named(path)}" for path in SOURCES}
     library = {f"emlio/{LIBRARY_NAME}"} if shutil.which("cc") and os.environ.get("EMLIO_NATIVE") != "0" else set()
     models = {_named(path) for path in _files(ROOT / "emlio", ".npz")}
-    assert installed == {*wanted, *library, *models, "emlio/py.typed"}
+    assert installed == {*wanted, *library, *models, "emlio/daemon/metrics/page.html", "emlio/py.typed"}
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.cli.status.document import status_document
-from emlio.cli.status.figures import figures_between
 from emlio.cli.status.page import status_page
 from emlio.errors import PeerLostError, RefusedError
+from emlio.status.document import status_document
+from emlio.status.figures import figures_between
 from emlio.wire.control import StatusReply
 from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
 

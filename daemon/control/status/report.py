@@ -257,6 +257,7 @@ class StatusReport:
             starved_ns=totals.starved_ns,
             epoch=epoch,
             slot=slot,
+            user=client.user.latest(),
         )
 
 

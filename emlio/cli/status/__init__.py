@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from emlio.cli.key_folder import add_example, add_folder_flag
-from emlio.cli.status.document import Found, status_document
-from emlio.cli.status.figures import DaemonFigures, figures_between
 from emlio.cli.status.mounts import MountRates, Mounts, mount_document, mount_lines
 from emlio.cli.status.page import status_page
 from emlio.errors import ConfigError, EmlioError
@@ -22,10 +20,12 @@ from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import Trust, find_trust
 from emlio.receiver.connection.status_request import ask_status, local_daemons
+from emlio.status.document import Found, status_document
+from emlio.status.figures import DaemonFigures, figures_between
 from emlio.units import format_duration, parse_duration_ns
 from emlio.wire.control import StatusReply
 
-__all__ = ["HELP", "add_arguments", "run"]
+__all__ = ["CLEAR", "HELP", "Asking", "add_arguments", "daemons_of_this_host", "duration_of", "peers_of", "run"]
 
 HELP = (
     "Show what running daemons serve, to which jobs and ranks, how fast, who waits for whom, and what failed lately. "
@@ -45,7 +45,7 @@ A daemon is asked twice, --over apart, for the rates between. Exit status: 1 if 
 _SCHEME = "emlio://"
 _ANY_DATASET = "any"
 _LEAST_NS = 100_000_000
-_CLEAR = "\x1b[H\x1b[2J"
+CLEAR = "\x1b[H\x1b[2J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,16 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print what was answered; return 1 if a daemon did not answer."""
-    timeout_ns = _duration(arguments.timeout, "--timeout")
-    over_ns = _duration(arguments.over, "--over")
-    every_ns = _duration(arguments.watch, "--watch") if arguments.watch is not None else None
+    timeout_ns = duration_of(arguments.timeout, "--timeout")
+    over_ns = duration_of(arguments.over, "--over")
+    every_ns = duration_of(arguments.watch, "--watch") if arguments.watch is not None else None
     directories = [word for word in arguments.daemons if "://" not in word and ("/" in word or ask_mounts(word))]
     mounts = Mounts(directories) if directories or not arguments.daemons else None
     mounted = mounts.ask() if mounts is not None else []
     daemons = [word for word in arguments.daemons if word not in directories]
     if not arguments.daemons:
-        daemons = _of_this_host() or ([] if mounted else ["localhost"])
-    asking = _Asking(_peers(daemons), arguments.folder, timeout_ns) if daemons else None
+        daemons = daemons_of_this_host() or ([] if mounted else ["localhost"])
+    asking = Asking(peers_of(daemons), arguments.folder, timeout_ns) if daemons else None
     if asking is not None:
         asking.ask()
     time.sleep((every_ns or over_ns) / 1e9)
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         time.sleep(max(began_ns + every_ns - time.monotonic_ns(), 0) / 1e9)
 
 
-class _Asking:
+class Asking:
     """Asks daemons again and again, and compares each reply with the one before."""
 
     def __init__(self, peers: Sequence[Peer], folder: object, timeout_ns: int) -> None:
@@ -139,12 +139,12 @@ def _show(found: Sequence[Found], mounted: Sequence[MountRates], *, as_json: boo
     else:
         pages = [status_page(found)] if found else []
         pages += ["\n".join(mount_lines(one)) + "\n" for one in mounted]
-        text = (_CLEAR if redraw else "") + "\n".join(pages)
+        text = (CLEAR if redraw else "") + "\n".join(pages)
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def _of_this_host() -> list[str]:
+def daemons_of_this_host() -> list[str]:
     """Return the daemons that run here, if any; those that are bound to all addresses, or to an interface, by localhost."""
     found: list[str] = []
     for place in local_daemons():
@@ -157,7 +157,7 @@ def _of_this_host() -> list[str]:
     return found
 
 
-def _peers(texts: Sequence[str]) -> list[Peer]:
+def peers_of(texts: Sequence[str]) -> list[Peer]:
     """Return the daemons that the arguments name, each once."""
     found: dict[Peer, None] = {}
     for text in texts:
@@ -179,7 +179,8 @@ def _no_daemon(text: str) -> ConfigError:
     return ConfigError(f"a daemon must be HOST, HOST:PORT or emlio://HOST:PORT/DATASET, got {shown}")
 
 
-def _duration(text: str, flag: str) -> int:
+def duration_of(text: str, flag: str) -> int:
+    """Return the nanoseconds of a flag's duration."""
     try:
         duration_ns = parse_duration_ns(text)
     except ValueError as error:

@@ -5,10 +5,10 @@ Names and reasons come from others: what a terminal would obey is escaped.
 
 from collections.abc import Iterator, Sequence
 
-from emlio.cli.status.document import Found
-from emlio.cli.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.errors import EmlioError
 from emlio.logs import printable
+from emlio.status.document import Found
+from emlio.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.units import counted, format_duration, format_size
 from emlio.wire.status import DatasetStatus, FailureStatus
 

@@ -50,6 +50,8 @@ _WRONG: dict[str, list[Any]] = {
     "tune": [None, "much", "", 1, True, [], "/nonexistent/tuning.json"],
     "prefetch": [None, "much", "128MBs", -1, "1KiB", 1000, [], True],
     "epochs": ["x", np.int64(0), 1.5],
+    "replay": ["x", 0, -1, 1.5],
+    "trace": [5, "", "/nonexistent/run.json", b""],
     "recovery": [None, "raise", {"timeout": "60s"}, Recovery],
     "security": [None, "off", {"encryption": "off"}, Security],
     "energy": [5, "", b"folder"],

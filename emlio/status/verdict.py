@@ -8,12 +8,14 @@ the wait decides: less than that is the latency of the first batch, and of threa
 Covers: the stages, the rule, its words. Pure. Does not cover: measuring (emlio.receiver.stats).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from emlio.units import format_duration
 
-__all__ = ["Bound", "Waits"]
+__all__ = ["NEXT_STEPS", "Bound", "Waits"]
 
 _SELDOM = 0.05
 """Below this share of waiting, the loader keeps up and the consumer of batches is the limit."""
@@ -44,6 +46,18 @@ class Bound(Enum):
     NETWORK = "the network"
     STORAGE = "reading at the daemons"
     DAEMONS = "the network or reading at the daemons"
+
+
+NEXT_STEPS: Final[Mapping[Bound, str]] = {
+    Bound.LOOP: "nothing: the data keep up. A faster step needs faster training code or more ranks",
+    Bound.MAKING: "more threads=, a cheaper transform, fewer fields=, or the GPU (dali=)",
+    Bound.RECEIVING: "more ranks: one thread of each receives and checks. On trusted networks, encryption can be left out",
+    Bound.DISKS: "a faster disk, or shuffle='block' for a rotating one",
+    Bound.AWAY: "look at that daemon: emlio status, and its log (journalctl -u emlio-daemon)",
+    Bound.NETWORK: "measure the path: emlio doctor with the loader's address",
+    Bound.STORAGE: "more --readers for a cold disk, shuffle='block' for a rotating one, or copies on another daemon",
+    Bound.DAEMONS: "ask again in a few seconds, when daemons have reported",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

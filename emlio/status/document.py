@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from emlio.cli.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.errors import EmlioError, RefusedError
+from emlio.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.wire.status import FailureStatus
 
 __all__ = ["Found", "status_document"]

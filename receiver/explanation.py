@@ -1,0 +1,98 @@
+"""The stage that bounds a run of late, its place, the evidence, and the next step."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakMethod
+
+from emlio.receiver.stats import LoaderStats
+from emlio.status.verdict import NEXT_STEPS, Bound
+from emlio.units import format_duration, format_size
+
+__all__ = ["EXPLAINED_NS", "Explanation", "RecentStats", "explain"]
+
+_EVERY_NS: Final = 1_000_000_000
+_KEPT: Final = 10
+EXPLAINED_NS: Final = 5_000_000_000
+"""So far back, or more, lie the figures with which those of now are compared."""
+
+_WINDOW: Final = "more prefetch=: what is in flight counts in it, and it must exceed rate times round trip"
+
+
+class RecentStats:
+    """Takes the figures once a second, when the user asks for a batch. `tick` belongs to the user's thread."""
+
+    def __init__(self, take: Callable[[], LoaderStats]) -> None:
+        """Begin without any; `take`, a method of the loader, returns the figures of now."""
+        self._take = WeakMethod(take)  # a loader is closed when nothing refers to it any more
+        self._kept: deque[tuple[int, LoaderStats]] = deque(maxlen=_KEPT)
+        self._due_ns = 0
+
+    def tick(self) -> None:
+        """Take the figures, if it is time."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._due_ns and (take := self._take()) is not None:
+            self._due_ns = now_ns + _EVERY_NS
+            self._kept.append((now_ns, take()))
+
+    def before(self, at_ns: int) -> tuple[int, LoaderStats] | None:
+        """Return the newest figures from before a time, with their own time; else the oldest ones, None without any."""
+        kept = tuple(self._kept)
+        older = [one for one in kept if one[0] <= at_ns]
+        return older[-1] if older else next(iter(kept), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The stage that bounds a run, and why; `str` is a text of a few lines.
+
+    Attributes:
+        bound: the stage.
+        host: where it is: the name of this host, or the address of a daemon.
+        rank: of this loader.
+        evidence: the times that it follows from.
+        next_step: what to do.
+        over_ns: the time that was looked at.
+    """
+
+    bound: Bound
+    host: str
+    rank: int
+    evidence: str
+    next_step: str
+    over_ns: int
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} is bound by {self.bound.value} ({self.host})\n"
+            f"  seen: {self.evidence}, in the last {format_duration(self.over_ns)}\n"
+            f"  next: {self.next_step}"
+        )
+
+
+def explain(stats: LoaderStats, *, host: str, rank: int, over_ns: int) -> Explanation:
+    """Return what bounds a run.
+
+    Args:
+        stats: the figures of the time that is looked at.
+        host: the name of this host.
+        rank: of the loader.
+        over_ns: the length of that time.
+    """
+    waits = stats.waits
+    bound = waits.bound
+    by_daemon = {
+        Bound.AWAY: {name: one.away_ns for name, one in stats.daemons.items()},
+        Bound.STORAGE: {name: one.starved_ns for name, one in stats.daemons.items()},
+        Bound.NETWORK: {name: one.lane_ns + one.credit_ns for name, one in stats.daemons.items()},
+    }.get(bound, {})
+    place, longest_ns = max(by_daemon.items(), key=lambda item: item[1], default=(host, 0))
+    evidence = str(waits).removeprefix(f"bound by {bound.value} (").removesuffix(")")
+    if longest_ns and len(by_daemon) > 1:
+        evidence += f"; of these times {place} has {format_duration(longest_ns)}"
+    next_step = NEXT_STEPS[bound]
+    if bound is Bound.NETWORK and stats.credit_withheld_ns > stats.network_blocked_ns:
+        next_step = f"{_WINDOW}. Now it is {format_size(stats.window_bytes)}"
+    return Explanation(bound=bound, host=place, rank=rank, evidence=evidence, next_step=next_step, over_ns=over_ns)

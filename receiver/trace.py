@@ -1,0 +1,223 @@
+"""A trace of a loader: each message from its reading at the daemon on, each batch, each step, for Perfetto or chrome://tracing.
+
+Daemons tell by their own clocks when they read a message; the trace has all times on this process's clock. The last events are
+kept, and written when the loader is closed.
+
+Covers: collecting, aligning clocks, the file. Does not cover: the times of daemons (emlio.wire.data).
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+from emlio.clocks.fit import ClockFit
+from emlio.energy.job.epoch_energy import EpochEnergy
+from emlio.errors import ConfigError, EmlioError
+from emlio.receiver.observer import LoaderObserver, StartedLoader
+from emlio.receiver.timing.observers import PassObserver, WorkObserver
+from emlio.store.atomic_file import write_atomically
+from emlio.wire.data import TimedHeader
+
+__all__ = ["Trace", "trace_path"]
+
+_LOG = logging.getLogger("emlio.receiver")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_KEPT: Final = 100_000
+_USER: Final = "training loop"
+
+_Span = tuple[str, str, int, int, dict[str, int]]
+"""A stretch of time: its track, its name, its begin and end, and what is told of it."""
+
+
+def trace_path(given: Any, rank: int, world_size: int) -> Path | None:
+    """Return the file of a trace: of several ranks each has its own.
+
+    Raises:
+        ConfigError: it is no path, or its folder does not exist.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, str | os.PathLike) or not str(given):
+        raise ConfigError(f"trace must be the path of a file, got {given!r}")
+    path = Path(os.fsdecode(given)).absolute()
+    if not path.parent.is_dir():
+        raise ConfigError(f"trace must name a file in a folder that exists, got {str(given)!r}")
+    return path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+
+
+class Trace(LoaderObserver):
+    """Collects events of one loader, beside another observer."""
+
+    def __init__(self, path: Path, beside: LoaderObserver) -> None:
+        """Begin without events.
+
+        Args:
+            path: the file, which is replaced.
+            beside: is told everything, too.
+        """
+        self._path = path
+        self._beside = beside
+        self._spans: deque[_Span] = deque(maxlen=_KEPT)
+        self._messages: deque[tuple[int, TimedHeader, int, int]] = deque(maxlen=_KEPT)
+        self._loader: StartedLoader | None = None
+        self._users: set[int] = set()
+        self.work = _Work(beside.work, self)
+        self.came = self._came
+
+    def _came(self, source: int, header: TimedHeader, size_bytes: int, now_ns: int) -> None:
+        self._messages.append((source, header, size_bytes, now_ns))
+
+    def span(self, track: str, name: str, begin_ns: int, end_ns: int, **about: int) -> None:
+        """Add a stretch of time. Any thread may call this."""
+        self._spans.append((track, name, begin_ns, end_ns, about))
+
+    def is_user(self, *, here: bool = False) -> bool:
+        """Return whether the calling thread takes batches; `here` says that it does."""
+        if here:
+            self._users.add(threading.get_ident())
+        return threading.get_ident() in self._users
+
+    def started(self, loader: StartedLoader) -> None:
+        """See `LoaderObserver`."""
+        self._loader = loader
+        self._beside.started(loader)
+
+    def epoch_begun(self, epoch: int, *, resumes: bool) -> PassObserver:
+        """See `LoaderObserver`."""
+        return _Pass(self._beside.epoch_begun(epoch, resumes=resumes), self, epoch)
+
+    def epoch_ended(self, *, whole: bool) -> None:
+        """See `LoaderObserver`."""
+        self._beside.epoch_ended(whole=whole)
+
+    def figures(self) -> tuple[EpochEnergy, ...]:
+        """See `LoaderObserver`."""
+        return self._beside.figures()
+
+    def closed(self) -> None:
+        """Write the file. What cannot be written is logged: the training has ended."""
+        self._beside.closed()
+        loader, self._loader = self._loader, None
+        if loader is None:
+            return
+        try:
+            document = {"displayTimeUnit": "ms", "traceEvents": list(self._events(loader.clocks(), loader.config.rank))}
+            write_atomically(self._path, [json.dumps(document).encode()])
+            _LOG.info("a trace of %d events is in %s", len(document["traceEvents"]), self._path)
+        except (OSError, EmlioError) as error:
+            _LOG.warning("the trace cannot be written: %s", error)
+
+    def _events(self, clocks: Mapping[int, tuple[str, ClockFit]], rank: int) -> Iterator[dict[str, Any]]:
+        messages = list(self._of_messages(clocks))
+        spans = [*self._spans, *messages]
+        first_ns = min((span[2] for span in spans), default=0)
+        tracks = {name: number for number, name in enumerate(dict.fromkeys(span[0] for span in spans), 1)}
+        yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+        for name, number in tracks.items():
+            yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": name}}
+        for track, name, begin_ns, end_ns, about in self._spans:
+            place = {"name": name, "pid": rank, "tid": tracks[track]}
+            yield {
+                "ph": "X",
+                **place,
+                "ts": _us(begin_ns, first_ns),
+                "dur": _us(max(end_ns, begin_ns), begin_ns),
+                "args": about,
+            }
+        for number, (track, name, begin_ns, end_ns, about) in enumerate(messages):
+            # Messages overlap, which stretches of a thread must not.
+            place = {"cat": track, "name": name, "id": number, "pid": rank, "tid": tracks[track]}
+            yield {"ph": "b", **place, "ts": _us(begin_ns, first_ns), "args": about}
+            yield {"ph": "e", **place, "ts": _us(max(end_ns, begin_ns), first_ns)}
+
+    def _of_messages(self, clocks: Mapping[int, tuple[str, ClockFit]]) -> Iterator[_Span]:
+        for source, header, size_bytes, came_ns in self._messages:
+            if source not in clocks or not header.read_to_ns:
+                continue
+            name, fit = clocks[source]
+            offset_ns = fit.theirs_at(came_ns) - came_ns
+            begin_ns, end_ns = header.read_from_ns - offset_ns, header.read_to_ns - offset_ns
+            about = {"epoch": header.epoch, "first": header.slot, "records": header.count, "bytes": size_bytes}
+            about["clock_error_us"] = fit.error_at(came_ns) // 1000
+            yield f"{name}: reads", "read", begin_ns, end_ns, about
+            yield f"{name}: on the way", "queued and sent", end_ns, came_ns, about
+
+
+def _us(at_ns: int, since_ns: int) -> float:
+    return (at_ns - since_ns) / 1000
+
+
+class _Work(WorkObserver):
+    """Notes the work of threads that make batches."""
+
+    def __init__(self, beside: WorkObserver, trace: Trace) -> None:
+        self._beside = beside
+        self._trace = trace
+        self._local = threading.local()
+
+    def begin(self) -> None:
+        """See `WorkObserver`."""
+        self._beside.begin()
+        self._local.begun_ns = time.monotonic_ns()
+
+    def end(self) -> None:
+        """See `WorkObserver`."""
+        begun_ns = getattr(self._local, "begun_ns", 0)
+        if begun_ns and not self._trace.is_user():
+            self._trace.span(threading.current_thread().name, "work", begun_ns, time.monotonic_ns())
+        self._local.begun_ns = 0
+        self._beside.end()
+
+    def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
+        """See `WorkObserver`."""
+        inner = self._beside.observed(work)
+
+        def made(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            begun_ns = time.monotonic_ns()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                name = _USER if self._trace.is_user() else threading.current_thread().name
+                self._trace.span(name, "make a batch", begun_ns, time.monotonic_ns())
+
+        return made
+
+
+class _Pass(PassObserver):
+    """Notes the waits and steps of the user."""
+
+    def __init__(self, beside: PassObserver, trace: Trace, epoch: int) -> None:
+        self._beside = beside
+        self._trace = trace
+        self._epoch = epoch
+        self._batch = 0
+        self._handed_ns = 0
+
+    def asked(self, at_ns: int) -> None:
+        """See `PassObserver`."""
+        self._trace.is_user(here=True)
+        self._beside.asked(at_ns)
+
+    def handed(self, asked_ns: int, at_ns: int) -> None:
+        """See `PassObserver`."""
+        if self._handed_ns:
+            self._trace.span(_USER, "step", self._handed_ns, asked_ns, epoch=self._epoch, batch=self._batch - 1)
+        self._trace.span(_USER, "wait for a batch", asked_ns, at_ns, epoch=self._epoch, batch=self._batch)
+        self._batch += 1
+        self._handed_ns = at_ns
+        self._beside.handed(asked_ns, at_ns)
+
+    def failed(self) -> None:
+        """See `PassObserver`."""
+        self._beside.failed()
+
+    def left(self) -> None:
+        """See `PassObserver`."""
+        self._beside.left()

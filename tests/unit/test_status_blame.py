@@ -1,0 +1,124 @@
+"""Who holds up a job: the stage, the host and the rank, from what ranks and daemons tell."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from emlio.errors import PeerLostError
+from emlio.status.blame import JobView, jobs_of
+from emlio.status.document import Found
+from emlio.status.figures import DaemonFigures, JobFigures, RankFigures
+from emlio.status.verdict import Bound
+from emlio.wire.control import StatusReply
+from emlio.wire.status import JobStatus, MemoryStatus, RankStatus, UserWaits
+
+MS = 1_000_000
+S = 1_000 * MS
+NOTHING = {"rank": 0.0, "network": 0.0, "storage": 0.0}
+
+
+def _rank(number: int, user: tuple[int, ...] | None = (0, 0, 2000, 0), **changes: Any) -> RankFigures:
+    """Return a rank whose user waited for records and for batches, worked, and whose thread worked, in milliseconds."""
+    status = RankStatus(
+        **{
+            "job": 0,
+            "rank": number,
+            "session": number,
+            "host": f"gpu{number}",
+            "pid": 7,
+            "state": "streaming",
+            **dict.fromkeys(("age_ns", "silent_ns", "lanes", "sent_bytes", "unread_bytes", "held_bytes"), 0),
+            **dict.fromkeys(("blocked_ns", "withheld_ns", "starved_ns", "epoch", "slot"), 0),
+            "waits_for": "",
+        }
+    )
+    if user is not None:
+        status = msgspec.structs.replace(status, user=UserWaits(*(value * MS for value in user)))
+    usual = RankFigures(status=status, bytes_per_s=1e6, shares=NOTHING, waits_for="", silent=False)
+    return replace(usual, **changes)
+
+
+def _daemon(address: str, *ranks: RankFigures) -> Found:
+    job = JobStatus(name="run", dataset="images", generation=1, world_size=4, sessions=len(ranks))
+    reply = StatusReply(
+        nonce=1,
+        daemon=address,
+        process=address,
+        software="0.1.0",
+        up_ns=S,
+        draining=False,
+        lanes=1,
+        heartbeat_timeout_ns=10 * S,
+        memory=MemoryStatus(held_bytes=0, most_bytes=1, process_bytes=1),
+        dataset_count=0,
+        job_count=1,
+        rank_count=len(ranks),
+        datasets=[],
+        jobs=[job],
+        ranks=[],
+        failures=[],
+    )
+    return address, DaemonFigures(reply=reply, over_ns=S, jobs=[JobFigures(status=job, ranks=ranks)])
+
+
+def _job(*found: Found) -> JobView:
+    (job,) = jobs_of(found)
+    return job
+
+
+def test_a_job_whose_ranks_do_not_wait_is_bound_by_its_loop() -> None:
+    blame = _job(_daemon("store1", _rank(0), _rank(1, user=(0, 40, 1960, 0)))).blame
+    assert (blame.stage, blame.rank, blame.host) == (Bound.LOOP.value, None, "")
+    assert "more than 2% of the time" in blame.evidence
+
+
+def test_blame_follows_the_wait_for_data_and_never_the_step() -> None:
+    # Rank 0 has the longest steps and waits least; rank 1 waits for its own batches.
+    job = _job(_daemon("store1", _rank(0, user=(0, 0, 9000, 0)), _rank(1, user=(100, 1500, 400, 0))))
+    assert (job.blame.stage, job.blame.rank, job.blame.host) == ("decoding", 1, "gpu1:7")
+    assert "waits for data for 80% of the time" in job.blame.evidence
+
+
+@pytest.mark.parametrize(
+    ("shares", "stage"),
+    [
+        ({"storage": 0.8}, Bound.STORAGE.value),
+        ({"network": 0.8}, Bound.NETWORK.value),
+        ({"network": 0.3, "rank": 0.5}, Bound.NETWORK.value),
+    ],
+)
+def test_of_several_daemons_the_one_whose_stream_waits_most_is_blamed(shares: dict[str, float], stage: str) -> None:
+    hungry = (1800, 100, 100, 0)
+    job = _job(
+        _daemon("store1", _rank(0), _rank(1, user=hungry, shares=NOTHING | {"rank": 0.1})),
+        _daemon("store2", _rank(0), _rank(1, user=hungry, shares=NOTHING | shares)),
+    )
+    assert (job.blame.stage, job.blame.rank, job.blame.host) == (stage, 1, "store2")
+    assert job.daemons == ["store1", "store2"]
+    assert job.ranks[1].bytes_per_s == 2e6
+
+
+def test_a_rank_whose_thread_receives_all_the_time_is_bound_by_that() -> None:
+    assert _job(_daemon("store1", _rank(0, user=(1800, 0, 200, 1700)))).blame.stage == "receiving and checking"
+
+
+def test_a_silent_rank_is_blamed_before_those_that_wait() -> None:
+    silent = _rank(0)
+    silent = replace(silent, status=msgspec.structs.replace(silent.status, silent_ns=7 * S), silent=True)
+    job = _job(_daemon("store1", _rank(1, user=(1800, 0, 200, 0)), silent))
+    assert (job.blame.stage, job.blame.rank, job.blame.host) == ("a rank's process", 0, "gpu0:7")
+    assert "7 s" in job.blame.evidence
+
+
+def test_a_daemon_that_does_not_answer_is_blamed_if_a_rank_waits() -> None:
+    lost: Found = ("store2", PeerLostError("it does not answer"))
+    waiting = _job(_daemon("store1", _rank(0, user=(1800, 0, 200, 0))), lost)
+    assert (waiting.blame.stage, waiting.blame.host) == (Bound.AWAY.value, "store2")
+    assert _job(_daemon("store1", _rank(0)), lost).blame.stage == Bound.LOOP.value
+
+
+def test_ranks_of_an_older_release_do_not_tell() -> None:
+    assert _job(_daemon("store1", _rank(0, user=None))).blame.stage == "not known"
+    assert jobs_of([("store2", PeerLostError("gone"))]) == []
