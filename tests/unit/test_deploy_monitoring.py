@@ -1,11 +1,14 @@
 """Kubernetes' manifest, the image and the alerts: they name options, ports and metrics that there are."""
 
+import json
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emlio import __version__
 from emlio.daemon import cli
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.metrics.families import DaemonFamilies
@@ -81,18 +84,18 @@ def test_a_container_has_bounds_and_no_rights(pod: Any, config: DaemonConfig) ->
     assert int(limit.removesuffix("Gi")) << 30 > config.memory + config.group_memory
 
 
+def _sources() -> str:
+    """The code that names the metrics."""
+    modules = (DaemonFamilies.__module__, LoaderCollector.__module__)
+    return "".join(Path(str(import_module(name).__file__)).read_text(encoding="utf-8") for name in modules)
+
+
 def test_alerts_name_metrics_that_there_are_and_a_page_says_what_to_do() -> None:
     (rules,) = documents("prometheus/rules.yml")
     (scraped,) = documents("prometheus/prometheus.yml")
     assert scraped["rule_files"] == ["rules.yml"]
     page = (DEPLOY.parent / "docs/operate/failures.md").read_text(encoding="utf-8")
-    sources = "".join(
-        Path(str(module)).read_text(encoding="utf-8")
-        for module in (
-            __import__(DaemonFamilies.__module__, fromlist=["x"]).__file__,
-            __import__(LoaderCollector.__module__, fromlist=["x"]).__file__,
-        )
-    )
+    sources = _sources()
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
     assert len(alerts) == 10
     for rule in alerts:
@@ -101,3 +104,33 @@ def test_alerts_name_metrics_that_there_are_and_a_page_says_what_to_do() -> None
             assert f"{name.removesuffix('_total')}" in sources, name
         for kind in re.findall(r'kind=~?"([^"]+)"', rule["expr"]):
             assert all(f'"{one}"' in sources for one in kind.split("|")), kind
+
+
+def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    board = json.loads((DEPLOY / "grafana/emlio.json").read_text(encoding="utf-8"))
+    sources = _sources()
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    assert len(asked) > 30
+    for expression in asked:
+        for name in re.findall(r"emlio_(?:daemon|loader)_(\w+)", expression):
+            assert name.removesuffix("_total") in sources, name
+        assert expression.count("(") == expression.count(")")
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def test_the_chart_has_this_version_and_tells_the_daemon_what_it_understands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (about,) = documents("helm/emlio/Chart.yaml")
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+    templates = {path.name: path.read_text(encoding="utf-8") for path in (DEPLOY / "helm/emlio").glob("templates/*")}
+    with pytest.raises(SystemExit):
+        cli.parse_arguments(["--help"])
+    known = set(re.findall(r"--([a-z-]+)", capsys.readouterr().out))
+    told = {*re.findall(r"--([a-z-]+)=", templates["statefulset.yaml"]), "insecure"}
+    assert told <= known, told - known
+    (values,) = documents("helm/emlio/values.yaml")
+    assert set(re.findall(r"\.Values\.(\w+)", "".join(templates.values()))) == set(values)
+    (rules,) = documents("helm/emlio/files/rules.yml")
+    assert rules == documents("prometheus/rules.yml")[0]
