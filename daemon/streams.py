@@ -22,6 +22,7 @@ from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.daemon.network.lane_socket import LaneSocket
 from emlio.daemon.network.zap_thread import ZapThread
+from emlio.daemon.reading.read_times import ReadTimes
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.session_memory import ClientMemory, MemoryBudget, SessionMemory
 from emlio.daemon.reading.stream import Stream, StreamFailure, StreamLimits, held_bytes
@@ -85,6 +86,7 @@ class Streams:
         readers: read for the streams.
         budget: the bytes of records that all sessions hold.
         connected: counts the connected lanes.
+        read_times: of messages, by the name of their dataset.
         data_port: the port that ranks connect lanes to.
         lane_bytes: the bytes that may be under way on each lane.
     """
@@ -127,6 +129,7 @@ class Streams:
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
         self.connected = ConnectedLanes()
+        self.read_times: dict[str, ReadTimes] = {}
         self.sender = LaneSender(
             socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self.connected.give_back
         )
@@ -250,6 +253,7 @@ class Streams:
                 else None
             ),
             times=order.times,
+            read_times=self.read_times.setdefault(served.name, ReadTimes()),
         )
         self.sender.attach(stream, group, lanes=lanes, credit=order.credit)
         if tuning.lanes:

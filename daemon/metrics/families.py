@@ -11,7 +11,8 @@ from typing import Final
 
 from emlio import __version__
 from emlio.daemon.control.status.report import DaemonFigures
-from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge
+from emlio.daemon.reading.read_times import BOUNDS_S
+from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge, histogram
 
 __all__ = ["MOST_DATASETS", "DaemonFamilies"]
 
@@ -63,6 +64,7 @@ class DaemonFamilies:
                 gauge("emlio_daemon_draining", "1 while it takes no new sessions.", _one(figures.draining)),
                 *self._of_datasets(figures),
                 *self._of_streams(figures),
+                self._of_reading(figures),
                 gauge("emlio_daemon_held_bytes", "Bytes of records in memory.", _one(figures.held_bytes)),
                 gauge("emlio_daemon_held_bytes_limit", "The most that may be in memory.", _one(figures.bound_bytes)),
                 gauge("emlio_daemon_lanes", "Connected lanes.", _one(figures.lanes)),
@@ -134,6 +136,21 @@ class DaemonFamilies:
                 "waits_for",
             ),
         ]
+
+    def _of_reading(self, figures: DaemonFigures) -> Family:
+        nothing = [0] * (len(BOUNDS_S) + 1), 0.0
+        sums = dict.fromkeys(self._names(), nothing)
+        for name, (counts, seconds) in figures.read_times.items():
+            key = name if name in self._known else _OTHERS
+            before = sums.get(key, nothing)
+            sums[key] = [a + b for a, b in zip(before[0], counts, strict=True)], before[1] + seconds
+        return histogram(
+            "emlio_daemon_read_seconds",
+            "Time to read a message, without the wait for its turn.",
+            BOUNDS_S,
+            [((name,), counts, seconds) for name, (counts, seconds) in sums.items()],
+            _LABEL,
+        )
 
     def _names(self) -> list[str]:
         return [*self._known, *([_OTHERS] if len(self._known) >= MOST_DATASETS else [])]

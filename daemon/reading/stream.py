@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
+from emlio.daemon.reading.read_times import ReadTimes
 from emlio.daemon.reading.session_memory import SessionMemory, Taken
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
@@ -172,6 +173,7 @@ class Stream:
         job: str = "",
         seal: StreamSeal | None = None,
         times: bool = False,
+        read_times: ReadTimes | None = None,
     ) -> None:
         """See the class.
 
@@ -188,6 +190,7 @@ class Stream:
             job: the rank's job; jobs have equal shares.
             seal: seals its payloads; without it they are sent in the clear.
             times: whether headers tell when their records were read.
+            read_times: counts how long each message takes to read.
         """
         self.session = session
         self.stream = stream
@@ -205,6 +208,7 @@ class Stream:
         self.limits = limits
         self._seal = seal
         self._times = times
+        self._read_times = read_times or ReadTimes()
         self._number = 0
         self._resume_bytes = 0
         self._ready: deque[Outgoing] = deque()
@@ -269,6 +273,7 @@ class Stream:
         self._planned = None
         began_ns = time.monotonic_ns()
         memory, apart = self._read(message, gatherer, size_bytes)
+        self._read_times.add(time.monotonic_ns() - began_ns)
         header = self._header(message, memory.data[: message.payload_bytes])
         if self._times:
             known = msgspec.structs.asdict(header)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal
 
 from emlio.errors import ConfigError
 
-__all__ = ["Family", "RisingCounters", "counter", "gauge"]
+__all__ = ["Family", "RisingCounters", "counter", "gauge", "histogram"]
 
 Sample = tuple[tuple[str, ...], float]
 
@@ -20,14 +21,16 @@ class Family:
         kind: its kind.
         text: the help text.
         labels: the names of its labels.
-        samples: the values of the labels, and the figure.
+        samples: the values of the labels, and the figure; of a histogram, the sum.
+        buckets: of each sample of a histogram, the bounds as text, and how many were not above them.
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     text: str
     labels: tuple[str, ...] = ()
     samples: Sequence[Sample]
+    buckets: Sequence[tuple[tuple[str, float], ...]] = ()
 
     def __post_init__(self) -> None:
         for values, _ in self.samples:
@@ -43,6 +46,34 @@ def counter(name: str, text: str, samples: Iterable[Sample], *labels: str) -> Fa
 def gauge(name: str, text: str, samples: Iterable[Sample], *labels: str) -> Family:
     """Return a family of gauges."""
     return Family(name=name, kind="gauge", text=text, labels=labels, samples=tuple(samples))
+
+
+def histogram(
+    name: str,
+    text: str,
+    bounds: Sequence[float],
+    samples: Iterable[tuple[tuple[str, ...], Sequence[int], float]],
+    *labels: str,
+) -> Family:
+    """Return a family of histograms.
+
+    Args:
+        name: its name.
+        text: the help text.
+        bounds: of the buckets; one more is for what is above all of them.
+        samples: the values of the labels, the count in each bucket, and the sum.
+        labels: their names.
+    """
+    found = list(samples)
+    ends = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+    return Family(
+        name=name,
+        kind="histogram",
+        text=text,
+        labels=labels,
+        samples=tuple((values, total) for values, _, total in found),
+        buckets=tuple(tuple(zip(ends, accumulate(counts), strict=True)) for _, counts, _ in found),
+    )
 
 
 class RisingCounters:

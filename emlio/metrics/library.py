@@ -26,11 +26,18 @@ def _load(name: str) -> Any:
 def library_metrics(families: Iterable[Family]) -> Iterator[Any]:
     """Return the families as the library's metrics."""
     core = _load("prometheus_client.core")
-    kinds: dict[str, Callable[..., Any]] = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
+    kinds: dict[str, Callable[..., Any]] = {
+        "counter": core.CounterMetricFamily,
+        "gauge": core.GaugeMetricFamily,
+        "histogram": core.HistogramMetricFamily,
+    }
     for family in families:
         metric = kinds[family.kind](family.name, family.text, labels=family.labels)
-        for values, figure in family.samples:
-            metric.add_metric(values, figure)
+        for place, (values, figure) in enumerate(family.samples):
+            if family.kind == "histogram":
+                metric.add_metric(values, list(family.buckets[place]), figure)
+            else:
+                metric.add_metric(values, figure)
         yield metric
 
 

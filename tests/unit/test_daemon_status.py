@@ -22,6 +22,7 @@ from emlio.daemon.limits import MOST_STATUS_AT_ONCE, MOST_STATUS_UNDER_WAY, STAT
 from emlio.daemon.metrics.families import MOST_DATASETS, DaemonFamilies
 from emlio.daemon.network.transport import Sent
 from emlio.daemon.ranks.claims import Caller
+from emlio.daemon.reading.read_times import ReadTimes
 from emlio.daemon.streams import Streams
 from emlio.session.states import DaemonState
 from emlio.wire.control import decode_control, encode_control
@@ -144,6 +145,7 @@ class FakeStreams:
     bound_bytes: int = 10
     lanes: int = 3
     lanes_lost: int = 0
+    read_times: dict[str, ReadTimes] = field(default_factory=dict[str, ReadTimes])
 
     @property
     def sender(self) -> "FakeStreams":
@@ -308,6 +310,9 @@ def _samples(families: Any) -> dict[tuple[str, ...], float]:
 def test_metrics_count_ranks_and_name_none() -> None:
     stage = Stage(Served("open"), Served("closed"))
     clients = [stage.client(stage.served[0], rank, figures=SessionFigures(waits_for="network")) for rank in range(64)]
+    stage.streams.read_times["open"] = reads = ReadTimes()
+    for took_ms in (3, 330):
+        reads.add(took_ms * 1_000_000)
     figures = stage.report.figures(clients, draining=False, begun=3)
     families = DaemonFamilies().of(figures)
     samples = _samples(families)
@@ -318,6 +323,10 @@ def test_metrics_count_ranks_and_name_none() -> None:
     assert samples["emlio_daemon_sent_bytes", "open"] == 7
     waits = {reason: samples["emlio_daemon_wait_seconds", "open", reason] for reason in ("rank", "network", "storage")}
     assert waits == {"rank": 3, "network": 2, "storage": 2}
+    assert samples["emlio_daemon_read_seconds", "open"] == pytest.approx(0.333)
+    (lengths,) = [family for family in families if family.kind == "histogram"]
+    counts = dict(lengths.buckets[[labels for labels, _ in lengths.samples].index(("open",))])
+    assert (counts["0.002"], counts["0.005"], counts["0.5"], counts["+Inf"]) == (0, 1, 2, 2)
     assert samples["emlio_daemon_failures", "lost"] == 0
     assert all(family.samples for family in families), "each metric has data"
     assert len(samples) < 60

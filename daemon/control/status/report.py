@@ -56,6 +56,7 @@ class DaemonFigures:
         held_bytes, bound_bytes: as in `MemoryBudget`.
         lanes: connected now.
         lanes_lost: since the start.
+        read_times: of messages, by dataset: the counts by length, and the sum in seconds.
     """
 
     daemon: str
@@ -75,6 +76,7 @@ class DaemonFigures:
     bound_bytes: int
     lanes: int
     lanes_lost: int
+    read_times: dict[str, tuple[tuple[int, ...], float]]
 
 
 class StatusReport:
@@ -196,6 +198,7 @@ class StatusReport:
             bound_bytes=self._streams.budget.bound_bytes,
             lanes=self._streams.connected.lanes,
             lanes_lost=self._streams.sender.lanes_lost,
+            read_times={name: one.read() for name, one in self._streams.read_times.items()},
         )
 
     def _is_current(self, served: ServedDataset) -> bool:
