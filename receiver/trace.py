@@ -44,11 +44,16 @@ def trace_path(given: Any, rank: int, world_size: int) -> Path | None:
     """
     if given is None:
         return None
-    if not isinstance(given, str | os.PathLike) or not str(given):
+    named: str | bytes | os.PathLike[str] = given
+    try:
+        place: str | bytes = os.fspath(named)
+    except TypeError:
+        place = b""
+    if not isinstance(place, str) or not place:
         raise ConfigError(f"trace must be the path of a file, got {given!r}")
-    path = Path(os.fsdecode(given)).absolute()
+    path = Path(place).absolute()
     if not path.parent.is_dir():
-        raise ConfigError(f"trace must name a file in a folder that exists, got {str(given)!r}")
+        raise ConfigError(f"trace must name a file in a folder that exists, got {place!r}")
     return path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
