@@ -102,7 +102,7 @@ from emlio.allocator import give_back_freed_memory
 
 address, way, prefetch, *stops = sys.argv[1:]
 options = {"raw": True} if way == "plain" else {"fields": ["number", "vector"]}
-with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch,
+with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch, tune="off",
                  recovery=Recovery(timeout="30s"), **options) as loader:
     for epoch in range(1, 1 + int(stops[-1])):
         seen = [number for batch in loader for number in batch["__id__"].tolist()]

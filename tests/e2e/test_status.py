@@ -205,7 +205,7 @@ def without_data(text: str) -> list[str]:
     """The families that have a type and no sample."""
     named = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     there = {name.partition("{")[0] for name in samples(text)}
-    return [name for name in named if not {name, f"{name}_total"} & there]
+    return [name for name in named if not {name, f"{name}_total", f"{name}_bucket"} & there]
 
 
 @NEEDS_LIBRARY

@@ -58,9 +58,11 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "prefetch": [{"prefetch": "2MiB"}],
     "tune": [{"tune": "off"}],
     "epochs": [{"epochs": 2}],
+    "replay": [{"replay": 2}],
     "recovery": [{"recovery": Recovery(timeout="9s", on_error="skip")}],
     "security": [{"security": Security()}],
     "energy": [{"energy": False}],
+    "trace": [{"trace": "run.json"}],
     "progress": [{"progress": True}],
 }  # fmt: skip
 
