@@ -43,6 +43,7 @@ def config(pod: Any, monkeypatch: pytest.MonkeyPatch) -> DaemonConfig:
     assert program == "emlio-daemon"
     found: list[DaemonConfig] = []
     monkeypatch.setattr(cli, "serve", lambda config, **_: found.append(config))
+    monkeypatch.setattr(cli.native, "guard", lambda: True)  # of this whole process
     monkeypatch.setattr(cli, "set_up_logging", lambda style: None)
     assert cli.main([*arguments, *pod["containers"][0]["args"]]) == 0
     return found[0]
