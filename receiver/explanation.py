@@ -18,6 +18,7 @@ _KEPT: Final = 10
 EXPLAINED_NS: Final = 5_000_000_000
 """So far back, or more, lie the figures with which those of now are compared."""
 
+_FEW: Final = 10
 _WINDOW: Final = "more prefetch=: what is in flight counts in it, and it must exceed rate times round trip"
 
 
@@ -83,16 +84,21 @@ def explain(stats: LoaderStats, *, host: str, rank: int, over_ns: int) -> Explan
     """
     waits = stats.waits
     bound = waits.bound
+    # While one daemon's lanes are full, the others use up their credit: it tells of a window only where no lane is full.
+    full = {name: one.lane_ns for name, one in stats.daemons.items()}
+    is_full = max(full.values(), default=0) * _FEW >= over_ns
     by_daemon = {
         Bound.AWAY: {name: one.away_ns for name, one in stats.daemons.items()},
         Bound.STORAGE: {name: one.starved_ns for name, one in stats.daemons.items()},
-        Bound.NETWORK: {name: one.lane_ns + one.credit_ns for name, one in stats.daemons.items()},
+        Bound.NETWORK: full if is_full else {},
     }.get(bound, {})
     place, longest_ns = max(by_daemon.items(), key=lambda item: item[1], default=(host, 0))
+    if bound is Bound.NETWORK and not is_full:
+        place = ", ".join(stats.daemons)
     evidence = str(waits).removeprefix(f"bound by {bound.value} (").removesuffix(")")
     if longest_ns and len(by_daemon) > 1:
         evidence += f"; of these times {place} has {format_duration(longest_ns)}"
     next_step = NEXT_STEPS[bound]
-    if bound is Bound.NETWORK and stats.credit_withheld_ns > stats.network_blocked_ns:
+    if bound is Bound.NETWORK and not is_full:
         next_step = f"{_WINDOW}. Now it is {format_size(stats.window_bytes)}"
     return Explanation(bound=bound, host=place, rank=rank, evidence=evidence, next_step=next_step, over_ns=over_ns)

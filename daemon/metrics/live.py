@@ -38,12 +38,14 @@ class LivePage:
         self._clock = clock
         self._replies: deque[StatusReply] = deque(maxlen=2)
         self._history: deque[tuple[float, dict[str, int]]] = deque(maxlen=_KEPT)
-        self._asked_ns = self._kept_ns = -_EVERY_NS
+        self._asked_ns = self._kept_ns = self._ticked_ns = -_EVERY_NS
         self._document: dict[str, Any] | None = None
 
     def tick(self) -> None:
-        """Keep the totals of now, if it is time."""
-        if self._clock.monotonic_ns() - self._kept_ns >= _EVERY_NS:
+        """Keep the totals of now, if it is time. A daemon that does not answer is not waited for again soon."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - max(self._kept_ns, self._ticked_ns) >= _EVERY_NS:
+            self._ticked_ns = now_ns
             self.document()
 
     def page(self) -> Page:

@@ -19,6 +19,7 @@ from emlio.wire.status import UserWaits
 __all__ = ["Blame", "JobView", "RankView", "blame_document", "jobs_of"]
 
 _SILENT_NEXT: Final = "look at that host: the process is stopped, or the host or its network is gone"
+_FULL: Final = 0.1
 _OLD_NEXT: Final = "print(loader.explain()) there"
 
 
@@ -74,9 +75,9 @@ class RankView:
     def _of_streams(self, name: str, elapsed_ns: int) -> int:
         return round(sum(one.shares[name] for one in self.by_daemon.values()) * elapsed_ns)
 
-    def worst(self, *names: str) -> tuple[str, float]:
-        """Return the daemon whose stream to it waits for these most, and its share of the time."""
-        shares = {name: sum(one.shares[each] for each in names) for name, one in self.by_daemon.items()}
+    def worst(self, reason: str) -> tuple[str, float]:
+        """Return the daemon whose stream to it waits for this most, and its share of the time."""
+        shares = {name: one.shares[reason] for name, one in self.by_daemon.items()}
         place = max(shares, key=lambda name: shares[name])
         return place, shares[place]
 
@@ -148,7 +149,9 @@ class JobView:
             place, share = worst.worst("storage")
             return self._by(bound, place, worst, f"its stream to it has nothing read for {share:.0%} of the time")
         if bound in (Bound.NETWORK, Bound.DAEMONS):
-            place, share = worst.worst("network", "rank")
+            place, share = worst.worst("network")
+            if share < _FULL:  # all have used up their credit, whichever of them is late
+                place, share = ", ".join(worst.by_daemon), worst.worst("rank")[1]
             return self._by(bound, place, worst, f"its stream to it cannot send for {share:.0%} of the time")
         return self._by(bound, worst.place, worst, "")
 

@@ -21,7 +21,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(BROWSER is None, reason="not installed: chromium"),
+    pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium"),
 ]
 
 

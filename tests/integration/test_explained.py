@@ -125,29 +125,37 @@ def test_of_two_daemons_the_one_with_slow_disks_is_named(folder: Path, monkeypat
     assert (top["stage"], top["host"], top["rank"]) == (Bound.STORAGE.value, _place(second), 0)
 
 
-def test_of_two_daemons_the_one_behind_a_thin_line_is_named(folder: Path) -> None:
+def _beside_a_proxy(folder: Path, stack: ExitStack, **options: Any) -> tuple[EmlioLoader, FaultProxy, str]:
+    """Return a loader of two daemons, the proxy before the second one, and the address there."""
     ports = free_ports(2, HERE, FACE)
+    first = stack.enter_context(_daemon(folder / "first"))
+    stack.enter_context(_daemon(folder / "second", ports[0], lanes=1))
+    proxy = stack.enter_context(FaultProxy(target=HERE, host=FACE, ports=ports))
+    loader = stack.enter_context(_running(f"emlio://{_place(first)},{FACE}:{ports[0]}/images", **options))
+    return loader, proxy, f"{FACE}:{ports[0]}"
+
+
+def test_of_two_daemons_the_one_behind_a_thin_line_is_named(folder: Path) -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(_daemon(folder / "first"))
-        stack.enter_context(_daemon(folder / "second", ports[0], lanes=1))
-        proxy = stack.enter_context(FaultProxy(target=HERE, host=FACE, ports=ports))
-        loader = stack.enter_context(_running(f"emlio://{_place(first)},{FACE}:{ports[0]}/images"))
+        loader, proxy, place = _beside_a_proxy(folder, stack, prefetch="32MiB")
         proxy.slow(1e6)
         _becomes(loader, Bound.NETWORK)
-        assert settles(lambda: loader.explain().host == f"{FACE}:{ports[0]}", WITHIN_S), str(loader.explain())
+        assert settles(lambda: loader.explain().host == place, WITHIN_S), str(loader.explain())
+
+        def is_line() -> bool:
+            told = loader.explain()
+            return told.host == place and "emlio doctor" in told.next_step
+
+        assert settles(is_line, WITHIN_S), str(loader.explain())
 
 
 def test_a_daemon_that_falls_silent_is_named_while_the_loop_still_waits(folder: Path) -> None:
-    ports = free_ports(2, HERE, FACE)
     with ExitStack() as stack:
-        first = stack.enter_context(_daemon(folder / "first"))
-        stack.enter_context(_daemon(folder / "second", ports[0], lanes=1))
-        proxy = stack.enter_context(FaultProxy(target=HERE, host=FACE, ports=ports))
-        loader = stack.enter_context(_running(f"emlio://{_place(first)},{FACE}:{ports[0]}/images"))
+        loader, proxy, place = _beside_a_proxy(folder, stack)
         assert settles(lambda: loader.stats().batches > 5, WITHIN_S)
         proxy.drop()
         _becomes(loader, Bound.AWAY)
-        assert loader.explain().host == f"{FACE}:{ports[0]}"
+        assert loader.explain().host == place
         proxy.heal()
 
 

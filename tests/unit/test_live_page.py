@@ -96,10 +96,14 @@ def test_many_that_look_at_once_ask_the_daemon_twice_a_second() -> None:
     assert daemon.asked <= 21
 
 
-def test_a_daemon_that_does_not_answer_is_told_from_one_that_is_idle() -> None:
-    live, daemon, _ = _live()
+def test_a_daemon_that_does_not_answer_is_told_from_one_that_is_idle_and_seldom_asked() -> None:
+    live, daemon, clock = _live()
     daemon.answers = False
     assert live.answer().status.startswith("503")
+    for _ in range(100):
+        clock.advance(S // 2)
+        live.tick()  # by the thread that accepts connections: health checks must not wait for it
+    assert daemon.asked <= 12
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_writes_no_html_of_what_it_is_told() -> None:

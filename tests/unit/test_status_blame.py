@@ -1,4 +1,4 @@
-"""Who holds up a job: the stage, the host and the rank, from what ranks and daemons tell."""
+"""The stage, the host and the rank that are blamed for a slow job, by the reports of ranks and daemons."""
 
 from dataclasses import replace
 from typing import Any
@@ -86,18 +86,24 @@ def test_blame_follows_the_wait_for_data_and_never_the_step() -> None:
     [
         ({"storage": 0.8}, Bound.STORAGE.value),
         ({"network": 0.8}, Bound.NETWORK.value),
-        ({"network": 0.3, "rank": 0.5}, Bound.NETWORK.value),
+        ({"network": 0.4}, Bound.NETWORK.value),
     ],
 )
 def test_of_several_daemons_the_one_whose_stream_waits_most_is_blamed(shares: dict[str, float], stage: str) -> None:
     hungry = (1800, 100, 100, 0)
     job = _job(
-        _daemon("store1", _rank(0), _rank(1, user=hungry, shares=NOTHING | {"rank": 0.1})),
+        _daemon("store1", _rank(0), _rank(1, user=hungry, shares=NOTHING | {"rank": 0.9})),
         _daemon("store2", _rank(0), _rank(1, user=hungry, shares=NOTHING | shares)),
     )
     assert (job.blame.stage, job.blame.rank, job.blame.host) == (stage, 1, "store2")
     assert job.daemons == ["store1", "store2"]
     assert job.ranks[1].bytes_per_s == 2e6
+
+
+def test_where_all_daemons_have_used_up_their_credit_none_is_blamed_alone() -> None:
+    hungry = _rank(1, user=(1800, 100, 100, 0), shares=NOTHING | {"rank": 0.9})
+    blame = _job(_daemon("store1", hungry), _daemon("store2", hungry)).blame
+    assert (blame.stage, blame.host) == (Bound.NETWORK.value, "store1, store2")
 
 
 def test_a_rank_whose_thread_receives_all_the_time_is_bound_by_that() -> None:

@@ -119,7 +119,7 @@ class Injection:
         )
 
     def _has_been_quiet(self) -> bool:
-        """Whether it has been quiet long enough for ranks to reconnect to a daemon that was stopped."""
+        """Return whether ranks had time to reconnect to a daemon that was stopped."""
         if not self._is_quiet:
             self._quiet_s = None
             return False

@@ -176,7 +176,7 @@ def test_readers_that_race_the_push_read_the_right_bytes(folder: Path) -> None:
 
 
 def test_a_push_reaches_files_that_the_kernel_forgets_again_and_again(folder: Path) -> None:
-    """When memory is short the kernel forgets unused entries; this makes it forget them now."""
+    """Have the kernel drop unused directory entries now, as it does when memory is short."""
     forgetting = Path("/proc/sys/vm/drop_caches")
     if not os.access(forgetting, os.W_OK):
         pytest.skip("the kernel's entries cannot be dropped here")
