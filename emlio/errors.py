@@ -12,7 +12,8 @@
     │   └── RemoteProtocolError  the peer broke them
     ├── RefusedError             the peer understood and refused; `code` has the reason
     ├── TransportError           a socket cannot be made or used
-    │   └── PeerLostError        the peer did not answer, or stopped answering, within the time allowed
+    │   ├── PeerLostError        the peer did not answer, or stopped answering, within the time allowed
+    │   └── ClusterError         a Ray cluster cannot be reached, or did not do what it was given
     └── ClosedError              the object was closed, or belongs to another process (a fork)
 
 A message says what must hold, what came, and where. Facts that a program may need are attributes.
@@ -22,6 +23,7 @@ Does not cover: wording, which belongs to the code that raises.
 
 __all__ = [
     "ClosedError",
+    "ClusterError",
     "ConfigError",
     "CorruptRecordError",
     "DatasetError",
@@ -139,6 +141,10 @@ class TransportError(EmlioError):
 
 class PeerLostError(TransportError):
     """The peer did not answer within the time allowed."""
+
+
+class ClusterError(TransportError):
+    """A Ray cluster cannot be reached, or did not do what it was given."""
 
 
 class ClosedError(EmlioError):

@@ -9,10 +9,12 @@ from emlio.errors import ConfigError
 from emlio.extras import how_to_install
 from emlio.images.decoding import can_decode
 from emlio.index.opening import DatasetPath
-from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
+from emlio.prepare.convert import ConvertReport, convert
+from emlio.prepare.convert_options import DEFAULT_SHARD_BYTES, ConvertOptions
 from emlio.prepare.sources.choice import guess_kind, source_kinds, split_source
 from emlio.prepare.sources.settings import SourceSettings, TokenizerSettings
 from emlio.prepare.targets.target import TARGETS
+from emlio.ray import ENGINES, RayHosts
 from emlio.tokens import TOKEN_TYPES
 from emlio.units import counted, format_duration, format_size, parse_size
 
@@ -50,7 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cut.add_argument("--shard-size", metavar="SIZE", help="approximate size of a shard (default: 256MiB)")
     cut.add_argument("--shards", metavar="N", type=int, help="number of shards, instead of their size")
     parser.add_argument(
-        "--workers", metavar="N", type=int, help="shards written in parallel (default: one per core, at least 4)"
+        "--workers",
+        metavar="N",
+        type=int,
+        help="shards written in parallel (default: one per core, at least 4; on Ray two per core of the cluster)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="threads",
+        help="threads: shards are written by threads here (default); ray: by all hosts of the Ray cluster at RAY_ADDRESS, "
+        "which see SOURCE and OUT under the same paths",
     )
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="seed for the order of the records (default: 0)"
@@ -151,7 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     begun = time.monotonic_ns()
     try:
-        report = convert(options, progress=True)
+        engine = RayHosts(most=options.workers) if arguments.engine == "ray" else None
+        report = convert(options, progress=True, engine=engine)
     except KeyboardInterrupt:
         finished = sum(1 for _ in options.out.glob(f"{TARGETS[options.to].summary}*.json"))
         print(

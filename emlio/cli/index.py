@@ -14,10 +14,14 @@ from emlio.index.dataset import Dataset
 from emlio.index.opening import DatasetPath, open_dataset
 from emlio.index.parallel import for_each_shard
 from emlio.prepare.mappings import describe_directory
+from emlio.ray import ENGINES, RayHosts
 from emlio.reading.random_reader import RandomReader, keep_checksums
 from emlio.units import counted, format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
+
+_TOGETHER = 256
+"""Shards of a task on Ray. To look through one may take less than to send a task."""
 
 HELP = "Index datasets of any format, so that a daemon starts without looking through them."
 
@@ -41,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mapping",
         action="store_true",
         help="also write a mapping file beside each shard; existing ones are kept unless --force is given",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="threads",
+        help="threads: shards are looked through by threads here (default); ray: by all hosts of the Ray cluster at "
+        "RAY_ADDRESS, which see DIR under the same path",
     )
     parser.add_argument(
         "--cache-dir",
@@ -72,7 +83,13 @@ def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
         described = len(describe_directory(place.folder, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
         rebuild = False
     with open_dataset(
-        directory.name, directory, arguments.cache_dir, progress=True, options=place.options, rebuild=rebuild
+        directory.name,
+        directory,
+        arguments.cache_dir,
+        progress=True,
+        options=place.options,
+        rebuild=rebuild,
+        engine=RayHosts(together=_TOGETHER) if arguments.engine == "ray" else None,
     ) as dataset:
         facts = [
             f"{counted(len(dataset.shards), 'shard')} of {dataset.contents.format}",

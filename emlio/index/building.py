@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ from emlio.formats.folders.names import (
     needed_files,
     require_one_split,
 )
-from emlio.formats.format import Format, Layout, Ranges, ShardFiles, TopFormat
+from emlio.formats.format import Format, Layout, ShardFiles, TopFormat
 from emlio.formats.mds import mds
 from emlio.formats.registry import FORMATS, find_format, format_named
 from emlio.formats.whole_file import any_files, array_files
 from emlio.index.earlier_index import EarlierIndex, kept_checksums
 from emlio.index.groups import group_columns, has_groups
-from emlio.index.parallel import for_each_shard
+from emlio.index.made_shard import MadeShard, ShardMaker
+from emlio.index.parallel import ForEachShard
 from emlio.index.range_index import About, RangeIndex, ShardRow, range_arrays, save_index
-from emlio.index.shard_digest import shard_digest
 from emlio.interrupts import is_interrupt
 from emlio.store.store import Store
 from emlio.units import counted
@@ -76,17 +76,6 @@ def _needed(store: Store, options: Mapping[str, str], where: str) -> Store:
     return store if numbers is None else store.only(numbers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A shard's records; `ranges` are None where each file is one record."""
-
-    shard: ShardFiles
-    ranges: Ranges | None
-    records: int
-    size_bytes: int
-    digest: str
-
-
 def make_index(
     name: str,
     chosen: Format,
@@ -94,6 +83,7 @@ def make_index(
     place: Path,
     options: Mapping[str, str],
     before: RangeIndex | None,
+    each: ForEachShard[ShardFiles, MadeShard],
     *,
     progress: bool,
 ) -> RangeIndex:
@@ -106,6 +96,7 @@ def make_index(
         place: where the index is kept.
         options: the user's: "format", "split", "files", and those of the format.
         before: the earlier index.
+        each: makes the work for each shard be done.
         progress: show a line.
     """
     where, given = store.shown, format_options(options)
@@ -117,7 +108,7 @@ def make_index(
     if not (layout.shards[0].whole_files or chosen.name == mds.name):  # an index names the shards that belong together
         require_one_split((store.names[shard.files[0]] for shard in layout.shards), options, where)
     _check_names(layout, where)
-    made = _made(name, chosen, store, layout, before, progress=progress)
+    made = _made(name, chosen, store, layout, before, each, progress=progress)
     if not sum(one.records for one in made):
         told = " with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
         raise DatasetError(
@@ -184,54 +175,30 @@ def _left_out(chosen: Format, store: Store, layout: Layout, options: Mapping[str
 
 
 def _made(
-    name: str, chosen: Format, store: Store, layout: Layout, before: RangeIndex | None, *, progress: bool
-) -> list[_Made]:
+    name: str,
+    chosen: Format,
+    store: Store,
+    layout: Layout,
+    before: RangeIndex | None,
+    each: ForEachShard[ShardFiles, MadeShard],
+    *,
+    progress: bool,
+) -> list[MadeShard]:
     known = EarlierIndex(before, chosen.name, layout.settings) if before is not None else None
-    kept: dict[str, _Made] = {}
+    kept: dict[str, MadeShard] = {}
     new: list[ShardFiles] = []
     for shard in layout.shards:
         found = known.shard(shard, store) if known is not None else None
         if found is not None:
-            kept[shard.name] = _one_made(shard, found.ranges, found.digest)
+            kept[shard.name] = MadeShard.of(shard, found.ranges, found.digest)
         else:
             new.append(shard)
-
-    def make(shard: ShardFiles, advance: Callable[[int], None]) -> _Made:
-        sizes = store.sizes[np.asarray(shard.files)]
-        ranges = None if shard.whole_files and not shard.unpacked else chosen.ranges(store, shard, layout.settings)
-        if ranges is not None and ranges.groups is None:
-            _check_ranges(ranges, int(sizes[0]), str(store.path(shard.files[0])))
-        digest = shard_digest(chosen.name, layout.settings, store, layout.labels, shard, ranges)
-        if not shard.whole_files and not store.remote:  # answers of a server are compared, one by one
-            _check_at_rest(store, shard.files[0])
-        advance(int(sizes.sum()))
-        return _one_made(shard, ranges, digest, sizes)
-
+    make = ShardMaker(chosen, store, layout)
     total = sum(int(store.sizes[np.asarray(shard.files)].sum()) for shard in new)
     many = {"threads": _REMOTE_THREADS} if store.remote else {}
-    for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress, **many):
+    for one in each(new, make, label=f"indexing {name}", total_bytes=total, progress=progress, **many):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
-
-
-def _check_at_rest(store: Store, number: int) -> None:
-    try:
-        store.check(number)
-    except DatasetError as error:
-        raise DatasetError(
-            f"shard {store.path(number)}: changed while it was indexed. Open the dataset when no process writes to it"
-        ) from error
-
-
-def _one_made(
-    shard: ShardFiles, ranges: Ranges | None, digest: str, sizes: npt.NDArray[np.int64] | None = None
-) -> _Made:
-    if ranges is None:
-        assert sizes is not None
-        records, size_bytes = len(sizes), int(sizes.sum())
-    else:
-        records, size_bytes = len(ranges.starts), int((ranges.ends - ranges.starts).sum())
-    return _Made(shard=shard, ranges=ranges, records=records, size_bytes=size_bytes, digest=digest)
 
 
 def _check_names(layout: Layout, where: str) -> None:
@@ -247,22 +214,8 @@ def _check_names(layout: Layout, where: str) -> None:
             )
 
 
-def _check_ranges(ranges: Ranges, size_bytes: int, path: str) -> None:
-    if len(ranges.starts) and not (
-        int(ranges.starts.min()) >= 0
-        and int(ranges.ends.max()) <= size_bytes
-        and bool((ranges.starts <= ranges.ends).all())
-    ):
-        wrong = (ranges.starts < 0) | (ranges.ends > size_bytes) | (ranges.starts > ranges.ends)
-        record = int(np.flatnonzero(wrong)[0])
-        raise DatasetError(
-            f"{path}: record {record} must lie in its {size_bytes} bytes, got bytes {int(ranges.starts[record])} to "
-            f"{int(ranges.ends[record])}"
-        )
-
-
 def _packed(
-    chosen: Format, options: dict[str, str], store: Store, layout: Layout, made: Sequence[_Made]
+    chosen: Format, options: dict[str, str], store: Store, layout: Layout, made: Sequence[MadeShard]
 ) -> tuple[About, dict[str, npt.NDArray[Any]]]:
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])

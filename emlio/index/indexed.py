@@ -25,7 +25,9 @@ from emlio.index.building import chosen_format, make_index
 from emlio.index.checksums import Checksums
 from emlio.index.dataset import Dataset, Notes, Shard
 from emlio.index.earlier_index import ranged_files_unchanged
+from emlio.index.elsewhere import each_in_folder, each_in_place
 from emlio.index.groups import groups_of
+from emlio.index.parallel import Engine
 from emlio.index.range_index import RangeIndex, load_index
 from emlio.index.shard_digest import ContentCheck
 from emlio.progress import Progress
@@ -93,6 +95,7 @@ def open_folder(
     only: str | None = None,
     progress: bool = False,
     rebuild: bool = False,
+    engine: Engine | None = None,
 ) -> Dataset:
     """Open a dataset in a folder.
 
@@ -104,6 +107,7 @@ def open_folder(
         only: the name of a file of the folder that is the dataset; by default all files are.
         progress: show a line while indexing.
         rebuild: index everything again.
+        engine: where shards are looked through; by default in this process.
 
     Raises:
         ConfigError: an option is not known.
@@ -132,7 +136,8 @@ def open_folder(
         return _walk(name, folder, owns, progress=progress) if only is None else walk_files(folder, [only])
 
     chosen, store = chosen_format(found, options, str(folder.path))
-    index = make_index(name, chosen, store, place, options, kept, progress=progress)
+    each = each_in_folder(engine, store, folder.path, only, options)
+    index = make_index(name, chosen, store, place, options, kept, each, progress=progress)
     if index.is_stored:
         notes.remove(changed)  # not before: after a failure the next start must look again
     return opened(index)
@@ -146,6 +151,7 @@ def open_objects(
     *,
     progress: bool = False,
     rebuild: bool = False,
+    engine: Engine | None = None,
 ) -> Dataset:
     """Open a dataset in a bucket, given all its objects; see `open_folder`."""
     table = store.table
@@ -155,7 +161,8 @@ def open_objects(
         index = None
     if index is None or not _is_current(index, table):
         chosen, some = chosen_format(lambda owns: store if owns is None else store.top(owns), options, store.shown)
-        index = make_index(name, chosen, some, place, options, index, progress=progress)
+        each = each_in_place(engine, some, store.address, options)
+        index = make_index(name, chosen, some, place, options, index, each, progress=progress)
     return _indexed(name, store.stored(index.arrays), index)
 
 

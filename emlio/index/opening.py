@@ -18,6 +18,7 @@ from emlio.formats.registry import FORMATS
 from emlio.index.cache_folder import cache_folder
 from emlio.index.dataset import Dataset
 from emlio.index.indexed import open_folder, open_objects
+from emlio.index.parallel import Engine
 from emlio.keys.key import holds_secret
 from emlio.progress import Progress
 from emlio.store.bucket.address import ObjectAddress
@@ -151,6 +152,7 @@ def open_dataset(
     options: Mapping[str, str] | None = None,
     rebuild: bool = False,
     object_cache: BlockCache | None = None,
+    engine: Engine | None = None,
 ) -> Dataset:
     """Open the dataset in a directory or a bucket.
 
@@ -162,6 +164,7 @@ def open_dataset(
         options: "format", "split", "files" and those of the format; by default the format is found.
         rebuild: index everything even where there are indexes.
         object_cache: keeps what was read from a bucket.
+        engine: where shards are looked through; by default in this process.
 
     Raises:
         ConfigError: an option is not known.
@@ -169,7 +172,9 @@ def open_dataset(
     """
     given = dict(options or {})
     if isinstance(directory, ObjectAddress):
-        return _open_address(name, directory, cache_dir, given, object_cache, progress=progress, rebuild=rebuild)
+        return _open_address(
+            name, directory, cache_dir, given, object_cache, engine, progress=progress, rebuild=rebuild
+        )
     only = directory.name if directory.is_file() else None
     if (meant := advice(str(directory))) and not directory.exists():
         raise DatasetError(f"dataset directory {directory}: no such directory{meant}")
@@ -183,14 +188,14 @@ def open_dataset(
                     f"{advice(str(directory))}"
                 )
             cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
-            return open_folder(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild)
+            return open_folder(name, folder, cache, given, only=only, progress=progress, rebuild=rebuild, engine=engine)
         inside, given = split_below(folder, given)
         if inside:
             folder, above = Folder(directory / inside, parent=folder), folder
             above.close()
             directory = folder.path
         cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
-        return open_folder(name, folder, cache, given, progress=progress, rebuild=rebuild)
+        return open_folder(name, folder, cache, given, progress=progress, rebuild=rebuild, engine=engine)
     except BaseException as error:
         folder.close()
         if isinstance(error, DatasetError) and is_unfinished(directory):
@@ -251,6 +256,7 @@ def _open_address(
     cache_dir: Path | None,
     options: Mapping[str, str],
     object_cache: BlockCache | None,
+    engine: Engine | None,
     *,
     progress: bool,
     rebuild: bool,
@@ -276,7 +282,7 @@ def _open_address(
             requests = Requests(address, make_client(address))
             store = list_objects(name, requests, object_cache, progress=progress)
         cache = cache_folder(f"{address}?{address.settings.get('endpoint', '')}".encode(), cache_dir)
-        return open_objects(name, store, cache, given, progress=progress, rebuild=rebuild)
+        return open_objects(name, store, cache, given, progress=progress, rebuild=rebuild, engine=engine)
     except BaseException:
         requests.close()
         raise

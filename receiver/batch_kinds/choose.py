@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from emlio.planner.sample_seeds import sample_seeds
+from emlio.ray import OnRay
 from emlio.receiver.batch_kinds.dali import DaliBatches
 from emlio.receiver.batch_kinds.destination import Destination, Device
 from emlio.receiver.batch_kinds.kind import BatchKind
 from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batch_kinds.records import RecordBatches
 from emlio.receiver.batches.assemble import Assembler
-from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
+from emlio.receiver.batches.makers import ColumnMaker, RayMaker, SampleMaker
 from emlio.receiver.dali.graph import PipeOptions, dali_device
 from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.records.bad_records import BadRecordPolicy
@@ -50,6 +51,11 @@ def choose_kind(
     if options.tokens is not None:
         return _tokens(options.tokens, options, policy, config, destination)
     assembler = assembler_of(options, policy, config.seed)
+    if isinstance(options.transform, OnRay):
+        maker = RayMaker(
+            assembler, options.transform, policy, destination.start, batch_size=config.batch_size, work=work
+        )
+        return RecordBatches(assembler, maker, destination)
     if options.transform is not None:
         return RecordBatches(
             assembler,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from threading import Lock, Thread
 from typing import Any
 
+from emlio.errors import ClusterError
+from emlio.ray import OnRay, RayFunction, UserError
 from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.source_columns import SourceColumns
 from emlio.receiver.batches.workers import Workers
@@ -22,7 +24,7 @@ from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S
 from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 
-__all__ = ["ColumnMaker", "Made", "Maker", "PipeMaker", "SampleMaker"]
+__all__ = ["ColumnMaker", "Made", "Maker", "PipeMaker", "RayMaker", "SampleMaker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,7 @@ class SampleMaker(Maker):
         self._workers = Workers(threads, "emlio-transform")
         self.threads = self._workers.threads
         self._work = work
+        self._together = 1
 
     @property
     def worked_ns(self) -> int:
@@ -190,9 +193,12 @@ class SampleMaker(Maker):
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
         self.worked(begun_ns)
-        job = _Job(decoded, self._transform, self._collate, self._policy)
-        self._workers.add(self._work.observed(job.step), len(decoded.ids), job.cancel)
+        job = _Job(decoded, self._apply, self._together, self._collate, self._policy)
+        self._workers.add(self._work.observed(job.step), job.steps, job.cancel)
         return job.made
+
+    def _apply(self, samples: list[Any], cancelled: Callable[[], bool]) -> list[Any]:
+        return [self._transform(sample) for sample in samples]
 
     def tune(self, *, threads: int, ahead: int) -> None:
         """See `Maker`."""
@@ -207,8 +213,43 @@ class SampleMaker(Maker):
         self._workers.close(patience_s)
 
 
+class RayMaker(SampleMaker):
+    """Applies a transform on the hosts of a Ray cluster. The threads here only wait for it."""
+
+    def __init__(
+        self,
+        assembler: Assembler,
+        transform: OnRay,
+        policy: BadRecordPolicy,
+        finish: Callable[[Any], Any],
+        *,
+        batch_size: int,
+        work: WorkObserver = UNOBSERVED_WORK,
+    ) -> None:
+        """Connect to the cluster; see `SampleMaker`."""
+        self._function = RayFunction(transform)
+        together = min(self._function.records, batch_size)
+        super().__init__(
+            assembler,
+            transform,
+            policy,
+            finish,
+            threads=self._function.tasks,
+            batch_size=max(batch_size // together, 1),
+            work=work,
+        )
+        self._together = together
+
+    def tune(self, *, threads: int, ahead: int) -> None:  # threads that wait cost nothing
+        """See `Maker`."""
+        Maker.tune(self, threads=0, ahead=ahead)
+
+    def _apply(self, samples: list[Any], cancelled: Callable[[], bool]) -> list[Any]:
+        return self._function.apply(samples, cancelled)
+
+
 class _Job:
-    """A batch whose records are being transformed.
+    """A batch whose records are being transformed, some of them with each step.
 
     The thread that does the last record collates.
     """
@@ -216,28 +257,40 @@ class _Job:
     def __init__(
         self,
         decoded: Decoded,
-        transform: Callable[[Any], Any],
+        apply: Callable[[list[Any], Callable[[], bool]], list[Any]],
+        together: int,
         collate: Callable[[list[Any]], Any],
         policy: BadRecordPolicy,
     ) -> None:
         self.made = Promise()
+        self.steps = -(-len(decoded.ids) // together)
         self._decoded = decoded
-        self._transform = transform
+        self._apply = apply
+        self._together = together
         self._collate = collate
         self._policy = policy
         self._samples: list[Any] = [None] * len(decoded.ids)
         self._failures: dict[int, BaseException] = {}
         self._fatal: int | None = None  # the lowest place whose failure will be raised
-        self._left = len(decoded.ids)
+        self._left = self.steps
         self._lock = Lock()
 
-    def step(self, place: int) -> None:
-        """Transform one record."""
+    def step(self, number: int) -> None:
+        """Transform some records."""
+        first = number * self._together
+        here = range(first, min(first + self._together, len(self._samples)))
+        places = [place for place in here if self._is_wanted(place)]
         try:
-            if self._is_wanted(place):
-                self._samples[place] = self._transform(self._decoded.sample(place))
+            if places:
+                made = self._apply([self._decoded.sample(place) for place in places], self.made.cancelled)
+                for place, sample in zip(places, made, strict=True):
+                    if isinstance(sample, UserError):
+                        self._note(place, sample.error)
+                    else:
+                        self._samples[place] = sample
         except BaseException as error:  # noqa: BLE001  # whatever a user's function raises belongs to the user's thread
-            self._note(place, error)
+            for place in places:
+                self._note(place, error)
         with self._lock:
             self._left -= 1
             last = not self._left
@@ -250,9 +303,9 @@ class _Job:
         return not self.made.cancelled() and (self._fatal is None or place < self._fatal)
 
     def _note(self, place: int, error: BaseException) -> None:
-        # An error that is no Exception, such as SystemExit, says nothing about the record: no
-        # policy may swallow it.
-        is_fatal = self._policy.raises or not isinstance(error, Exception)
+        # An error that is no Exception, such as SystemExit, or that of a cluster, says nothing about
+        # the record: no policy may swallow it.
+        is_fatal = self._policy.raises or not isinstance(error, Exception) or isinstance(error, ClusterError)
         with self._lock:
             self._failures[place] = error
             if is_fatal and (self._fatal is None or place < self._fatal):

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.prepare.convert import ConvertOptions, convert
+from emlio.prepare.convert import convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio_testing.format_files import read_folder, tar_of
 
 SIDE = Path(__file__).with_name("formats_side.py")

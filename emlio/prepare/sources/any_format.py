@@ -2,11 +2,11 @@
 
 import hashlib
 import io
+import secrets
 import shutil
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
@@ -60,6 +60,7 @@ class AnyFormat:
         scratch: Path,
         classes: ClassNames | None = None,
         options: Mapping[str, str] | None = None,
+        unpacked_in: Path | None = None,
     ) -> None:
         """Index the dataset.
 
@@ -69,6 +70,7 @@ class AnyFormat:
             scratch: a folder for the index, which may be made.
             classes: the names of its labels; by default those that the format knows.
             options: those of the format.
+            unpacked_in: where processes that read the same dataset share what they unpack; by default in `scratch`.
 
         Raises:
             ConfigError: an option is not known.
@@ -77,6 +79,7 @@ class AnyFormat:
         self._kind = kind
         self._options = dict(options or {})
         self._scratch = scratch
+        self._shared = unpacked_in or scratch
         self._reader: RandomReader | None = None
         folders = class_folders(path) if kind == "image-folder" else []
         self._dataset = _open(path, scratch, {**(options or {}), "format": _FORMATS.get(kind, kind)})
@@ -95,7 +98,6 @@ class AnyFormat:
         self._roles: Mapping[str, str] = _ROLES[self._kind](contents.settings) if self._kind in _ROLES else {}
         # Archives that a daemon would unpack are unpacked here anyway.
         groups = dataset.groups if self._content is None else None
-        self._groups = None if groups is None else UnpackedGroups(dataset, groups, self._scratch / "groups")
         records = [shard.records for shard in dataset.shards]
         self._firsts = [0, *accumulate(records[:-1])]
         sizes = np.concatenate([shard.ends - shard.starts for shard in dataset.shards]).astype(np.int64)
@@ -123,9 +125,11 @@ class AnyFormat:
             fingerprint.add(label, name)
         if self._folders is not None:
             fingerprint.add(*(str(entry) for entry in sorted(self._folders.classes.numbers.items())))
+        found = fingerprint.hexdigest()
+        self._groups = None if groups is None else UnpackedGroups(dataset, groups, self._shared / f"groups-{found}")
         self.listing = Listing(
             sizes_bytes=sizes,
-            fingerprint=fingerprint.hexdigest(),
+            fingerprint=found,
             label_names=self._names,
             ignored=self._ignored(path),
         )
@@ -288,6 +292,8 @@ class UnpackedGroups:
         return bytes(record)
 
     def _unpack(self, group: Group, path: Path) -> None:
+        if path.exists():
+            return  # another process of this conversion unpacked it
         store = self._dataset.folder_store
         check_listed(store, group.file)
         with cast("io.RawIOBase", store.open(group.file)) as file:
@@ -295,8 +301,8 @@ class UnpackedGroups:
         check_listed(store, group.file)  # again: it may have been rewritten meanwhile
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(made.data)
+            written = path.with_name(f"{path.name}-{secrets.token_hex(6)}")
+            written.write_bytes(made.data)
+            written.replace(path)  # another process may look for it
         except OSError as error:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
             raise disk_error(path, made.nbytes, error) from error

@@ -26,7 +26,7 @@ from emlio.prepare.sources.unpacked_files import plain_name, unpacked
 from emlio.store.folder import UNFINISHED, Folder, is_unfinished
 from emlio.store.folder_store import walk
 
-__all__ = ["guess_kind", "open_source", "source_kinds", "split_source", "usual_name"]
+__all__ = ["guess_kind", "open_source", "plain_source", "source_kinds", "split_source", "usual_name"]
 
 _OWN: Final = ("csv", "manifest", "megatron", "npy-columns", "tfrecord", "tokens")
 """Kinds that are not read as the columns of a format."""
@@ -93,6 +93,7 @@ def open_source(
     unpack_in: Path,
     options: Mapping[str, str] | None = None,
     settings: SourceSettings | None = None,
+    unpacked_in: Path | None = None,
 ) -> RecordSource:
     """List a dataset of one of the `source_kinds`.
 
@@ -103,6 +104,7 @@ def open_source(
         unpack_in: a folder that may be created and used while the source is open.
         options: those of a format that is served in place.
         settings: what else is said of the source.
+        unpacked_in: the folder that another process was given as `unpack_in`, and that has what it unpacked.
 
     Raises:
         ConfigError: the kind is unknown, or the file of classes cannot be used.
@@ -113,9 +115,9 @@ def open_source(
     kind, chosen = usual_name(kind), settings or SourceSettings()
     chosen.check(kind)
     if chosen.tokenizer is None:
-        return _opened(path, kind, labels, unpack_in, options or {}, chosen)
+        return _opened(path, kind, labels, unpack_in, options or {}, chosen, unpacked_in)
     tokenizer = Tokenizer(chosen.tokenizer)  # before the source is listed, which may take long
-    source = _opened(path, kind, labels, unpack_in, options or {}, chosen)
+    source = _opened(path, kind, labels, unpack_in, options or {}, chosen, unpacked_in)
     try:
         return TokenizedText(source, tokenizer, chosen.tokenizer.field_of(kind), chosen.dtype)
     except BaseException:
@@ -130,6 +132,7 @@ def _opened(
     unpack_in: Path,
     options: Mapping[str, str],
     settings: SourceSettings,
+    unpacked_in: Path | None,
 ) -> RecordSource:
     wants_file = kind == "manifest"
     if kind in (*_OF_FOLDERS, "manifest") and path.is_file() != wants_file:
@@ -141,10 +144,9 @@ def _opened(
         return TokenFiles(path, kind, settings, options)
     if kind == "npy" and is_pair(entry.name for entry in path.iterdir()):
         kind = "npy-columns"  # one record for x and one for y would be none of what is meant
-    if kind in _UNPACKED:
-        path, options = unpacked(path, unpack_in / "plain", options)
+    path, options = plain_source(path, kind, unpack_in, options)
     if kind not in _OWN and kind in source_kinds():
-        return AnyFormat(path, kind, unpack_in, classes, options)
+        return AnyFormat(path, kind, unpack_in, classes, options, unpacked_in)
     if format_options(options) or (options and kind != "tfrecord"):
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
@@ -157,9 +159,14 @@ def _opened(
         case "tfrecord":
             if classes is not None:
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
-            return TfrecordFiles(path, unpack_in, options)
+            return TfrecordFiles(path, unpack_in, options, unpacked_in)
         case _:
             raise ConfigError(f"the format of a source must be one of {', '.join(source_kinds())}, got {kind!r}")
+
+
+def plain_source(path: Path, kind: str, unpack_in: Path, options: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
+    """Return the place of the same data without compression, and the options for it; see `unpacked`."""
+    return unpacked(path, unpack_in / "plain", options) if kind in _UNPACKED else (path, options)
 
 
 def split_source(path: Path, options: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

@@ -60,11 +60,17 @@ class TfrecordFiles:
     It owns the folder of unpacked files until `close`.
     """
 
-    def __init__(self, path: Path, unpack_in: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        unpack_in: Path,
+        options: Mapping[str, str] | None = None,
+        unpacked_in: Path | None = None,
+    ) -> None:
         self._unpacked: Path | None = None
         self._stores: list[FolderStore] = []
         try:
-            self._open(*_files(path, options or {}), unpack_in)
+            self._open(*_files(path, options or {}), unpack_in, unpacked_in)
         except BaseException:
             self.close()
             raise
@@ -89,17 +95,18 @@ class TfrecordFiles:
         if self._unpacked is not None:
             shutil.rmtree(self._unpacked, ignore_errors=True)
 
-    def _open(self, files: list[Path], ignored: Ignored, unpack_in: Path) -> None:
+    def _open(self, files: list[Path], ignored: Ignored, unpack_in: Path, unpacked_in: Path | None) -> None:
         self._names = files
         listed = self._listed(files[0].parent, [path.name for path in files])
         self._files = [(listed, number) for number in range(len(files))]
         packed = [number for number, path in enumerate(files) if _is_packed(_head(path))]
         if packed:
-            self._unpacked = unpack_in
             names = [f"{number:05d}/{files[number].name}" for number in packed]
-            for number, name in zip(packed, names, strict=True):
-                unpack(files[number], unpack_in / name)
-            plain = self._listed(unpack_in, names)
+            if unpacked_in is None:
+                self._unpacked = unpack_in
+                for number, name in zip(packed, names, strict=True):
+                    unpack(files[number], unpack_in / name)
+            plain = self._listed(unpacked_in or unpack_in, names)
             for place, number in enumerate(packed):
                 self._files[number] = plain, place
         fingerprint = Fingerprint("tfrecord")

@@ -21,7 +21,7 @@ from emlio.formats.tfrecord.mapping import (
     mapping_name,
     read_mapping,
 )
-from emlio.index.parallel import for_each_shard
+from emlio.index.parallel import ForEachShard, for_each_shard
 from emlio.prepare.disk import disk_error, refuse_full_disk
 from emlio.prepare.mappings import write_mapping
 from emlio.prepare.targets.shard_file import ShardFile
@@ -30,7 +30,16 @@ from emlio.prepare.targets.target import TFRECORDS, TargetFiles, settle
 from emlio.prepare.targets.tfrecord_shard import TfrecordShard
 from emlio.units import format_size
 
-__all__ = ["LEAST_SHARD_BYTES", "MOST_SHARDS", "Recipe", "cut", "write_missing", "write_shards"]
+__all__ = [
+    "LEAST_SHARD_BYTES",
+    "MOST_SHARDS",
+    "Recipe",
+    "cut",
+    "finished_shard",
+    "write_missing",
+    "write_shard",
+    "write_shards",
+]
 
 MOST_SHARDS = 99_999
 """Shard numbers have five digits in file names."""
@@ -94,6 +103,8 @@ class Recipe:
         label_names: plain names of labels.
         features: of every record; None where each record must be parsed.
         tokens: the type of the tokens that records are; empty if they are none.
+        sampled: what was learned from some of the records. It determines bytes too, and follows from what `digest` is of,
+            unless a record could not be read.
     """
 
     digest: str
@@ -104,6 +115,7 @@ class Recipe:
     label_names: Mapping[int, str] = field(default_factory=dict[int, str])
     features: dict[str, Feature] | None = None
     tokens: str = ""
+    sampled: str = ""
 
     @property
     def shards(self) -> int:
@@ -112,13 +124,21 @@ class Recipe:
 
 
 def write_shards(
-    out: Path, recipe: Recipe, *, workers: int, verify: bool, force: bool, progress: bool
+    out: Path,
+    recipe: Recipe,
+    each: ForEachShard[int, ShardMapping] = for_each_shard,
+    *,
+    workers: int,
+    verify: bool,
+    force: bool,
+    progress: bool,
 ) -> tuple[list[ShardMapping], int]:
     """Write the shards of a recipe that do not exist yet.
 
     Args:
         out: the directory, held by `sole_writer`.
         recipe: the shards to write.
+        each: makes the work for each shard be done.
         workers: how many shards are written at once.
         verify: read every shard back from the disk and compare.
         force: replace a dataset that another recipe made, or all shards of this one.
@@ -133,10 +153,19 @@ def write_shards(
     """
 
     def write_one(shard: int, advance: Callable[[int], None]) -> ShardMapping:
-        return _write_shard(out, recipe, shard, verify=verify, advance=advance)
+        return write_shard(out, recipe, shard, verify=verify, advance=advance)
 
     return write_missing(
-        out, TFRECORDS, recipe, _finished, write_one, workers=workers, verify=verify, force=force, progress=progress
+        out,
+        TFRECORDS,
+        recipe,
+        finished_shard,
+        write_one,
+        each,
+        workers=workers,
+        verify=verify,
+        force=force,
+        progress=progress,
     )
 
 
@@ -146,6 +175,7 @@ def write_missing(
     recipe: Recipe,
     finished: Callable[[Path, int, int], _Summary | None],
     write_one: Callable[[int, Callable[[int], None]], _Summary],
+    each: ForEachShard[int, _Summary] = for_each_shard,
     *,
     workers: int,
     verify: bool,
@@ -161,6 +191,7 @@ def write_missing(
         finished: returns what describes a shard of the directory, given its number and that of all
             shards; None if it is not complete.
         write_one: writes a shard; see `for_each_shard`.
+        each: see `write_shards`.
         workers: see `write_shards`.
         verify: whether `write_one` reads shards back.
         force: see `write_shards`.
@@ -180,7 +211,7 @@ def write_missing(
     missing = [shard for shard in range(recipe.shards) if shard not in done]
     needed = int(recipe.shard_bytes[missing].sum())
     refuse_full_disk(out, needed)
-    written = for_each_shard(
+    written = each(
         missing,
         write_one,
         label=f"writing {out.name}",
@@ -192,7 +223,7 @@ def write_missing(
     return [done[shard] for shard in range(recipe.shards)], found
 
 
-def _finished(out: Path, shard: int, shards: int) -> ShardMapping | None:
+def finished_shard(out: Path, shard: int, shards: int) -> ShardMapping | None:
     """Return the mapping of a complete shard, which has a file of the right size."""
     path = out / TFRECORDS.shard_name(shard, shards)
     try:
@@ -204,9 +235,8 @@ def _finished(out: Path, shard: int, shards: int) -> ShardMapping | None:
     return mapping if described == (shard, shards, path.name, size) else None
 
 
-def _write_shard(
-    out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]
-) -> ShardMapping:
+def write_shard(out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]) -> ShardMapping:
+    """Write one shard and its mapping; see `write_shards`."""
     path = out / TFRECORDS.shard_name(shard, recipe.shards)
     tally = Tally({} if recipe.tokens else recipe.features)
     with ShardFile(path, int(recipe.shard_bytes[shard])) as file:

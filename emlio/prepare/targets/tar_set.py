@@ -2,7 +2,7 @@
 
 import hashlib
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from emlio.checksum import crc32c
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tar import key_and_extension
+from emlio.index.parallel import ForEachShard, for_each_shard
 from emlio.prepare.disk import disk_error
 from emlio.prepare.targets.shard_file import ShardFile
 from emlio.prepare.targets.shard_set import Recipe, write_missing
@@ -22,7 +23,7 @@ from emlio.prepare.targets.tally import Record, Tally
 from emlio.prepare.targets.target import TARS
 from emlio.store.atomic_file import write_atomically
 
-__all__ = ["SampleKeys", "TarShard", "write_tars"]
+__all__ = ["SampleKeys", "TarShard", "TarSummary", "finished_tar", "write_tar", "write_tars"]
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -45,9 +46,12 @@ class SampleKeys:
         self._shards = shards
         self._lock = Lock()
         self._runs: list[Hashes] | None = None
+        self._added = set[int]()
 
-    def add(self, keys: Iterable[str]) -> None:
+    def add(self, shard: int, keys: Sequence[str]) -> None:
         """Add the keys of a shard before it is finished; each is in the shard once.
+
+        A shard that is made again, as after the loss of a host, adds nothing.
 
         Raises:
             ConfigError: one of them is that of a sample in another shard.
@@ -56,11 +60,13 @@ class SampleKeys:
         by_hash = {_hash(key): key for key in keys}
         new = _sorted(by_hash)
         with self._lock:
+            if shard in self._added:
+                return
             if self._runs is None:
                 found: list[Hashes] = []
-                for shard in range(self._shards):
-                    if finished_tar(self._out, shard, self._shards) is not None:
-                        _insert(found, _sorted(map(_hash, self._keys_in(shard))))
+                for there in range(self._shards):
+                    if finished_tar(self._out, there, self._shards) is not None:
+                        _insert(found, _sorted(map(_hash, self._keys_in(there))))
                 self._runs = found
             for run in self._runs:
                 places = np.minimum(np.searchsorted(run, new), len(run) - 1)
@@ -68,6 +74,7 @@ class SampleKeys:
                 if twice:
                     raise self._refusal(by_hash[twice[0]])
             _insert(self._runs, new)
+            self._added.add(shard)
 
     def _refusal(self, key: str) -> ConfigError:
         """Return the error for a key that another shard has.
@@ -196,13 +203,21 @@ class TarSummary:
 
 
 def write_tars(
-    out: Path, recipe: Recipe, *, workers: int, verify: bool, force: bool, progress: bool
+    out: Path,
+    recipe: Recipe,
+    each: ForEachShard[int, TarSummary] = for_each_shard,
+    *,
+    workers: int,
+    verify: bool,
+    force: bool,
+    progress: bool,
 ) -> tuple[list[TarSummary], int]:
     """Write the tars of a recipe that do not exist yet.
 
     Args:
         out: the directory, held by `sole_writer`.
         recipe: the shards to write; their records are whole members.
+        each: makes the work for each shard be done.
         workers: how many shards are written at once.
         verify: read every shard back from the disk and compare.
         force: replace a dataset that another recipe made, or all shards of this one.
@@ -217,10 +232,19 @@ def write_tars(
     """
 
     def write_one(shard: int, advance: Callable[[int], None]) -> TarSummary:
-        return _write_tar(out, recipe, shard, verify=verify, advance=advance)
+        return write_tar(out, recipe, shard, verify=verify, advance=advance)
 
     return write_missing(
-        out, TARS, recipe, finished_tar, write_one, workers=workers, verify=verify, force=force, progress=progress
+        out,
+        TARS,
+        recipe,
+        finished_tar,
+        write_one,
+        each,
+        workers=workers,
+        verify=verify,
+        force=force,
+        progress=progress,
     )
 
 
@@ -235,7 +259,8 @@ def finished_tar(out: Path, shard: int, shards: int) -> TarSummary | None:
     return summary if (summary.file, summary.size_bytes) == (path.name, size) else None
 
 
-def _write_tar(out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]) -> TarSummary:
+def write_tar(out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]) -> TarSummary:
+    """Write one tar and what describes it; see `write_tars`."""
     path, described = out / TARS.shard_name(shard, recipe.shards), out / TARS.summary_name(shard)
     labels = Tally(features={})
     with ShardFile(path, int(recipe.shard_bytes[shard])) as file:

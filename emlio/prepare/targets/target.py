@@ -24,6 +24,7 @@ __all__ = [
     "TFRECORDS",
     "UNPACKED_NAME",
     "TargetFiles",
+    "clear_unfinished",
     "is_target_file",
     "recipe_in",
     "settle",
@@ -189,6 +190,11 @@ def settle(
 
 def _clear(out: Path) -> None:
     shutil.rmtree(out / UNPACKED_NAME, ignore_errors=True)
+    clear_unfinished(out)
+
+
+def clear_unfinished(out: Path) -> None:
+    """Remove files of shards that were not finished. No one may be writing one."""
     for path in out.iterdir():
         match = _TEMPORARY.fullmatch(path.name)
         if match is not None and _OURS.fullmatch(match["name"]):

@@ -15,7 +15,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.prepare.convert import ConvertOptions, convert
+from emlio.prepare.convert import convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import numbered_lines, numbered_mds, put_files, read_folder
 

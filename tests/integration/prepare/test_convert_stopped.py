@@ -11,7 +11,8 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tfrecord.scan import scan
 from emlio.formats.tfrecord.verify import verify_records
-from emlio.prepare.convert import ConvertOptions, convert
+from emlio.prepare.convert import convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.written_datasets import files_of
 

@@ -13,7 +13,8 @@ from PIL import Image
 from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.index.opening import open_dataset
-from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
+from emlio.prepare.convert import ConvertReport, convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.format_files import read_folder, tar_of
 from emlio_testing.written_datasets import files_of

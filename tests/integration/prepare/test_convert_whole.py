@@ -14,7 +14,8 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import parse_example
 from emlio.formats.tfrecord.mapping import read_mapping
 from emlio.index.opening import open_dataset
-from emlio.prepare.convert import ConvertOptions, ConvertReport, convert
+from emlio.prepare.convert import ConvertReport, convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer

@@ -12,7 +12,8 @@ from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
 from emlio.images import decoding
 from emlio.images.decoding import as_png, decoding_fault
-from emlio.prepare.convert import ConvertOptions, convert
+from emlio.prepare.convert import convert
+from emlio.prepare.convert_options import ConvertOptions
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.loader_arguments import loader_arguments
 
