@@ -437,9 +437,12 @@ class EmlioLoader:
     def explain(self) -> Explanation:
         """Return what bounds this rank of late, where, on what evidence, and what to do. `print` shows it as a text.
 
-        It looks at the last five to ten seconds, and may be called from any thread, also while the loop waits.
+        It looks at the last five to ten seconds, between two loops at those before the end of the first. It may be
+        called from any thread, also while the loop waits.
         """
-        now_ns = time.monotonic_ns()
+        now_ns, ended_ns = time.monotonic_ns(), self._tally.ended_ns
+        if self._tally.ongoing is None and ended_ns:
+            now_ns = ended_ns
         stats = self.stats()
         begun_ns, waits = self._tally.ongoing or (now_ns, False)
         elapsed_ns = max(now_ns - begun_ns, 0)

@@ -187,8 +187,10 @@ class LoaderShell:
             self.engine.gate.close()
             self.prefetch.close(patience_s)
             self.kind.close()
-            self.observer.closed()
-            self.engine.close()
+            try:
+                self.observer.closed()
+            finally:
+                self.engine.close()
 
     def close_with(self, owner: object) -> "weakref.finalize[[Callable[[], object], LoaderShell], object]":
         """Close the parts when their owner is dropped; return what does it, to be ended by `detach`.

@@ -28,7 +28,7 @@ _COUNTERS = (
     *("first_wait_ns", "records_wait_ns", "records_receive_ns", "assemble_ns", "receive_ns"),
     *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns", "away_ns"),
     *("bad_records", "skipped_records", "replaced_records"),
-    *("lost_daemons", "reopened_streams", "moved_shards"),
+    *("lost_daemons", "reopened_streams", "moved_shards", "changed_settings"),
 )
 """Totals, which a difference subtracts. The other figures are of the moment."""
 
@@ -80,6 +80,7 @@ class LoaderStats(ReceivingFigures):
             for any reason.
         moved_shards: shards taken from a daemon that held up a batch and given to others that hold
             them.
+        changed_settings: how often `tune` changed settings, those that it undid counted twice.
         protection: the encryption of records in transit, listed by daemon where they differ;
             "clear" is none.
         native: whether the C library is used; without it NumPy does the same, more slowly.

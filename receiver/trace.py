@@ -12,7 +12,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -31,6 +32,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _KEPT: Final = 100_000
 _USER: Final = "training loop"
+
+_AT_ONCE: Final = 1000
+_Message = tuple[int, int, int, int, int, int, int, int]
+"""A message: its daemon, epoch, first slot and records, when its reading began and ended, its size, and when it came."""
 
 _Span = tuple[str, str, int, int, dict[str, int]]
 """A stretch of time: its track, its name, its begin and end, and what is told of it."""
@@ -70,14 +75,16 @@ class Trace(LoaderObserver):
         self._path = path
         self._beside = beside
         self._spans: deque[_Span] = deque(maxlen=_KEPT)
-        self._messages: deque[tuple[int, TimedHeader, int, int]] = deque(maxlen=_KEPT)
+        self._messages: deque[_Message] = deque(maxlen=_KEPT)
         self._loader: StartedLoader | None = None
         self._users: set[int] = set()
         self.work = _Work(beside.work, self)
         self.came = self._came
 
     def _came(self, source: int, header: TimedHeader, size_bytes: int, now_ns: int) -> None:
-        self._messages.append((source, header, size_bytes, now_ns))
+        # Not the header itself, which may hold sizes and checksums of thousands of records.
+        place = header.epoch, header.slot, header.count
+        self._messages.append((source, *place, header.read_from_ns, header.read_to_ns, size_bytes, now_ns))
 
     def span(self, track: str, name: str, begin_ns: int, end_ns: int, **about: int) -> None:
         """Add a stretch of time. Any thread may call this."""
@@ -109,25 +116,26 @@ class Trace(LoaderObserver):
     def closed(self) -> None:
         """Write the file. What cannot be written is logged: the training has ended."""
         self._beside.closed()
-        loader, self._loader = self._loader, None
+        loader = self._loader
         if loader is None:
             return
         try:
-            document = {"displayTimeUnit": "ms", "traceEvents": list(self._events(loader.clocks(), loader.config.rank))}
-            write_atomically(self._path, [json.dumps(document).encode()])
-            _LOG.info("a trace of %d events is in %s", len(document["traceEvents"]), self._path)
+            write_atomically(self._path, _pieces(self._events(loader.clocks(), loader.config.rank)))
+            _LOG.info("the trace is in %s", self._path)
         except (OSError, EmlioError) as error:
             _LOG.warning("the trace cannot be written: %s", error)
+        self._loader = None
 
     def _events(self, clocks: Mapping[int, tuple[str, ClockFit]], rank: int) -> Iterator[dict[str, Any]]:
-        messages = list(self._of_messages(clocks))
-        spans = [*self._spans, *messages]
+        # Copies, made in one step: other threads may go on adding.
+        messages, own = list(_of_messages(tuple(self._messages), clocks)), tuple(self._spans)
+        spans = [*own, *messages]
         first_ns = min((span[2] for span in spans), default=0)
         tracks = {name: number for number, name in enumerate(dict.fromkeys(span[0] for span in spans), 1)}
         yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
         for name, number in tracks.items():
             yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": name}}
-        for track, name, begin_ns, end_ns, about in self._spans:
+        for track, name, begin_ns, end_ns, about in own:
             place = {"name": name, "pid": rank, "tid": tracks[track]}
             yield {
                 "ph": "X",
@@ -142,17 +150,27 @@ class Trace(LoaderObserver):
             yield {"ph": "b", **place, "ts": _us(begin_ns, first_ns), "args": about}
             yield {"ph": "e", **place, "ts": _us(max(end_ns, begin_ns), first_ns)}
 
-    def _of_messages(self, clocks: Mapping[int, tuple[str, ClockFit]]) -> Iterator[_Span]:
-        for source, header, size_bytes, came_ns in self._messages:
-            if source not in clocks or not header.read_to_ns:
-                continue
-            name, fit = clocks[source]
-            offset_ns = fit.theirs_at(came_ns) - came_ns
-            begin_ns, end_ns = header.read_from_ns - offset_ns, header.read_to_ns - offset_ns
-            about = {"epoch": header.epoch, "first": header.slot, "records": header.count, "bytes": size_bytes}
-            about["clock_error_us"] = fit.error_at(came_ns) // 1000
-            yield f"{name}: reads", "read", begin_ns, end_ns, about
-            yield f"{name}: on the way", "queued and sent", end_ns, came_ns, about
+
+def _of_messages(messages: Iterable[_Message], clocks: Mapping[int, tuple[str, ClockFit]]) -> Iterator[_Span]:
+    for source, epoch, slot, count, from_ns, to_ns, size_bytes, came_ns in messages:
+        if source not in clocks or not to_ns:
+            continue
+        name, fit = clocks[source]
+        offset_ns = fit.theirs_at(came_ns) - came_ns
+        about = {"epoch": epoch, "first": slot, "records": count, "bytes": size_bytes}
+        about["clock_error_us"] = fit.error_at(came_ns) // 1000
+        yield f"{name}: reads", "read", from_ns - offset_ns, to_ns - offset_ns, about
+        yield f"{name}: on the way", "queued and sent", to_ns - offset_ns, came_ns, about
+
+
+def _pieces(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield the file's text."""
+    yield b'{"displayTimeUnit": "ms", "traceEvents": ['
+    separator = ""
+    while some := list(islice(events, _AT_ONCE)):
+        yield (separator + ",\n".join(map(json.dumps, some))).encode()
+        separator = ",\n"
+    yield b"]}\n"
 
 
 def _us(at_ns: int, since_ns: int) -> float:

@@ -21,6 +21,9 @@ from emlio.wire.tuning import StreamTuning
 __all__ = ["Client", "refusal_of"]
 
 _APART_NS = 2_000_000_000
+_OLD_NS = 30_000_000_000
+"""Later than any rank that is alive reports."""
+
 _KEPT = 16
 _TWO = 2
 
@@ -29,27 +32,39 @@ _UNKNOWN = "unknown-dataset"
 
 
 class UserReports:
-    """The times of a rank's user between two of its reports, at least two seconds apart once there are such."""
+    """The times of a rank's user between two of its reports of late, at least two seconds apart once there are such."""
 
     def __init__(self) -> None:
         """Begin without a report."""
+        self._last: UserWaits | None = None
+        self._total = UserWaits(0, 0, 0)
         self._known: list[tuple[int, UserWaits]] = []
 
     def add(self, waits: UserWaits, now_ns: int) -> None:
         """Take in the totals of a report."""
+        # A total may fall: where a loop is left, what its last step took is not counted in the end.
+        self._total = _sum(self._total, _grown(self._last or waits, waits))
+        self._last = waits
         known = self._known
         while len(known) > 1 and now_ns - known[1][0] >= _APART_NS:
             del known[0]
-        known.append((now_ns, waits))
+        known.append((now_ns, self._total))
         if len(known) > _KEPT:  # a rank that reports all the time
-            del known[1]
+            del known[-_TWO]
 
-    def latest(self) -> UserWaits | UnsetType:
-        """Return the times between the first and the last report that are kept."""
-        if len(self._known) < _TWO:
+    def latest(self, now_ns: int) -> UserWaits | UnsetType:
+        """Return the times between the first and the last report that are kept, unless these are old."""
+        if len(self._known) < _TWO or now_ns - self._known[-1][0] > _OLD_NS:
             return UNSET
-        (_, before), (_, now) = self._known[0], self._known[-1]
-        return UserWaits(*(max(b - a, 0) for a, b in zip(astuple(before), astuple(now), strict=True)))
+        return _grown(self._known[0][1], self._known[-1][1])
+
+
+def _grown(before: UserWaits, now: UserWaits) -> UserWaits:
+    return UserWaits(*(max(b - a, 0) for a, b in zip(astuple(before), astuple(now), strict=True)))
+
+
+def _sum(one: UserWaits, other: UserWaits) -> UserWaits:
+    return UserWaits(*map(sum, zip(astuple(one), astuple(other), strict=True)))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -56,8 +56,16 @@ class MetricsEndpoint:
 
             return made
 
+        def tick() -> None:
+            # The thread that accepts connections calls this: it must not wait for one that shows the page.
+            if live.is_due() and showing.acquire(blocking=False):
+                try:
+                    live.tick()
+                finally:
+                    showing.release()
+
         pages = {"/readyz": self.ready, "/": live.page, "/status.json": one_by_one(live.answer)}
-        self._server = MetricsServer(host, port, self.families, pages, one_by_one(live.tick))
+        self._server = MetricsServer(host, port, self.families, pages, tick)
         self.url = self._server.url
         _LOG.info("metrics are served at %s", self.url, extra={"url": self.url})
         if not is_loopback(host):
@@ -101,6 +109,8 @@ class MetricsEndpoint:
         answer: Future[Answer] = Future()
 
         def tell() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # no one waits for it any more
             try:
                 answer.set_result(ask(control))
             except Exception as error:  # noqa: BLE001  # the thread that waits must hear of it
@@ -110,6 +120,7 @@ class MetricsEndpoint:
         try:
             return answer.result(_PATIENCE_S)
         except LateError:
+            answer.cancel()
             return None
 
     def close(self) -> None:

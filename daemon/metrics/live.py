@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from emlio.clock import Clock
 from emlio.metrics.server import Page
@@ -21,6 +21,9 @@ __all__ = ["LivePage"]
 
 _EVERY_NS: Final = 5_000_000_000
 _KEPT: Final = 120
+_SHOWN: Final = 32
+"""Datasets that rates are kept of: those of which most was sent."""
+
 _ANSWER_NS: Final = 500_000_000
 """The daemon is asked so often at most, whatever the number of those that look at the page."""
 
@@ -38,15 +41,27 @@ class LivePage:
         self._clock = clock
         self._replies: deque[StatusReply] = deque(maxlen=2)
         self._history: deque[tuple[float, dict[str, int]]] = deque(maxlen=_KEPT)
-        self._asked_ns = self._kept_ns = self._ticked_ns = -_EVERY_NS
-        self._document: dict[str, Any] | None = None
+        self._asked_ns = self._kept_ns = -_EVERY_NS
+        self._text = ""
+
+    def is_due(self) -> bool:
+        """Return whether it is time for `tick`."""
+        return self._clock.monotonic_ns() - self._kept_ns >= _EVERY_NS
 
     def tick(self) -> None:
         """Keep the totals of now, if it is time. A daemon that does not answer is not waited for again soon."""
-        now_ns = self._clock.monotonic_ns()
-        if now_ns - max(self._kept_ns, self._ticked_ns) >= _EVERY_NS:
-            self._ticked_ns = now_ns
-            self.document()
+        if self.is_due():
+            self._keep(self._ask())
+
+    def _keep(self, reply: StatusReply | None) -> None:
+        self._kept_ns = self._clock.monotonic_ns()
+        if reply is None:
+            return
+        sent: dict[str, int] = {}
+        for one in reply.datasets:  # its bytes are those of all generations
+            sent[one.name] = max(sent.get(one.name, 0), one.sent_bytes)
+        most = sorted(sent, key=lambda name: -sent[name])[:_SHOWN]
+        self._history.append((reply.up_ns / 1e9, {name: sent[name] for name in most}))
 
     def page(self) -> Page:
         """Return the page."""
@@ -55,32 +70,27 @@ class LivePage:
 
     def answer(self) -> Page:
         """Return its document as JSON."""
-        found = self.document()
-        if found is None:
-            return Page(status="503 Service Unavailable", text='{"daemons": []}\n', kind="application/json")
-        return Page(text=json.dumps(found) + "\n", kind="application/json", headers=(("Cache-Control", "no-store"),))
-
-    def document(self) -> dict[str, Any] | None:
-        """Return the document of now; None if the daemon does not answer."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._asked_ns < _ANSWER_NS:
-            return self._document
+        if now_ns - self._asked_ns >= _ANSWER_NS:
+            self._asked_ns = now_ns
+            self._text = self._made()
+        if not self._text:
+            return Page(status="503 Service Unavailable", text='{"daemons": []}\n', kind="application/json")
+        return Page(text=self._text, kind="application/json", headers=(("Cache-Control", "no-store"),))
+
+    def _made(self) -> str:
+        """Return the document of now; "" if the daemon does not answer."""
         reply = self._ask()
         if reply is None:
-            return None
-        self._asked_ns = now_ns
+            return ""
+        if self.is_due():
+            self._keep(reply)
         before = self._replies[0] if self._replies else None
         self._replies.append(reply)
-        if now_ns - self._kept_ns >= _EVERY_NS:
-            self._kept_ns = now_ns
-            sent: dict[str, int] = {}
-            for one in reply.datasets:  # its bytes are those of all generations
-                sent[one.name] = max(sent.get(one.name, 0), one.sent_bytes)
-            self._history.append((reply.up_ns / 1e9, sent))
         found = [(reply.daemon, figures_between(before, reply))]
-        self._document = {
+        document = {
             **status_document(found, datetime.now(UTC)),
             "blames": [blame_document(job) for job in jobs_of(found)],
             "history": [{"up_s": up_s, "sent_bytes": sent} for up_s, sent in self._history],
         }
-        return self._document
+        return json.dumps(document) + "\n"

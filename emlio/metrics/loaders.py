@@ -35,6 +35,11 @@ class Loader(Protocol):
         """Its epoch."""
         ...
 
+    @property
+    def tuning(self) -> Any:
+        """Its settings, an `emlio.receiver.tuning.tuning.Tuning`."""
+        ...
+
     def stats(self) -> Any:
         """Return its figures, an `emlio.receiver.stats.LoaderStats`; any thread may call it."""
         ...
@@ -52,6 +57,7 @@ _COUNTERS: Final = {
     "lost_daemons": ("lost_daemons", "Times a daemon fell silent, left or failed."),
     "reopened_streams": ("reopened_streams", "Times messages were requested again."),
     "moved_shards": ("moved_shards", "Shards taken from slow daemons."),
+    "changed_settings": ("changed_settings", "Times that settings were changed while it ran, or changed back."),
 }
 _SECONDS: Final = {
     "wait_ns": ("wait_seconds", "Time the program waited for batches."),
@@ -65,6 +71,9 @@ _BLOCKED: Final = {
     "credit": "credit_withheld_ns",
     "storage": "storage_starved_ns",
 }
+_SETTINGS: Final = ("credit_parts", "lanes", "message_bytes", "ready_bytes", "readers", "threads", "ahead")
+"""Those that have no figure of their own."""
+
 _GAUGES: Final = {
     "ahead_bytes": ("ahead_bytes", "Bytes received and not handed out."),
     "lanes": ("lanes", "Data connections that are up."),
@@ -75,11 +84,12 @@ _GAUGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A loader's labels and figures."""
+    """A loader's labels, figures and settings."""
 
     labels: tuple[str, str]
     epoch: int
     stats: Any
+    tuning: Any
 
 
 class LoaderCollector:
@@ -113,7 +123,7 @@ class LoaderCollector:
         """Return the metrics as values."""
         there = ((name, ref()) for name, ref in self._loaders.items())
         seen = [
-            _Seen((name, str(loader.rank)), loader.epoch, loader.stats())
+            _Seen((name, str(loader.rank)), loader.epoch, loader.stats(), loader.tuning)
             for name, loader in there
             if loader is not None
         ]
@@ -169,6 +179,13 @@ def _families(seen: Iterable[_Seen]) -> list[Family]:
             for attribute, (name, text) in _GAUGES.items()
         ),
         gauge("emlio_loader_epoch", "The epoch.", [(one.labels, one.epoch) for one in all_seen], *_LABELS),
+        gauge(
+            "emlio_loader_setting",
+            "What `tune` has set; 0 leaves it to the part that it belongs to.",
+            [((*one.labels, name), getattr(one.tuning, name)) for one in all_seen for name in _SETTINGS],
+            *_LABELS,
+            "setting",
+        ),
         gauge(
             "emlio_loader_round_trip_seconds",
             "Round trip to the daemons.",

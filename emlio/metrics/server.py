@@ -173,6 +173,9 @@ class _Server(WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
         if len(self._open) >= _MOST_CONNECTIONS:
+            # Those who connect and ask nothing must not keep out health checks.
+            _hang_up(min(self._open, key=lambda one: self._open[one][1]))
+        if len(self._open) >= 2 * _MOST_CONNECTIONS:
             self.shutdown_request(request)
             return
         thread = Thread(target=self._serve, args=(request, client_address), name="emlio-scrape", daemon=True)

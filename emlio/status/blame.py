@@ -4,12 +4,12 @@ Ranks wait for each other in each step, so a step's time says nothing about a ra
 user waits for data.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
-from msgspec.structs import astuple
-
+from emlio.errors import RefusedError
 from emlio.status.document import Found
 from emlio.status.figures import DaemonFigures, RankFigures
 from emlio.status.verdict import NEXT_STEPS, Bound, Waits
@@ -20,29 +20,40 @@ __all__ = ["Blame", "JobView", "RankView", "blame_document", "jobs_of"]
 
 _SILENT_NEXT: Final = "look at that host: the process is stopped, or the host or its network is gone"
 _FULL: Final = 0.1
-_OLD_NEXT: Final = "print(loader.explain()) there"
+_STREAMS: Final = "streaming"
+_UNTOLD: Final = "its ranks have not told yet, or are of an older release"
+_UNTOLD_NEXT: Final = "ask again in a few seconds, or print(loader.explain()) there"
+_ELSEWHERE: Final = "none of these daemons"
+_ELSEWHERE_NEXT: Final = (
+    "print(loader.explain()) there. Another daemon, or a disk of that host, may be late; over a long path prefetch= may be "
+    "too small"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
-    """A rank, as all its daemons see it.
+    """A rank's process, as all its daemons see it.
 
     Attributes:
         rank: its number.
         place: host and process.
-        by_daemon: its sessions by the daemon's address.
-        user: the times of its user in the last seconds; None if it does not tell.
+        by_daemon: its sessions by the daemon's address: a mixture, or a loader for evaluation, has several at one.
+        user: the times of its user in the last seconds, of the loader that waits most; None if none tells.
     """
 
     rank: int
     place: str
-    by_daemon: Mapping[str, RankFigures]
+    by_daemon: Mapping[str, Sequence[RankFigures]]
     user: UserWaits | None
+
+    @property
+    def _sessions(self) -> Iterator[RankFigures]:
+        return chain.from_iterable(self.by_daemon.values())
 
     @property
     def bytes_per_s(self) -> float:
         """The rate at which all daemons serve it."""
-        return sum(one.bytes_per_s for one in self.by_daemon.values())
+        return sum(one.bytes_per_s for one in self._sessions)
 
     @property
     def wait(self) -> float:
@@ -52,7 +63,7 @@ class RankView:
     @property
     def silent_ns(self) -> int:
         """For how long it has said nothing, if that is too long at all its daemons; else 0."""
-        return min((one.status.silent_ns if one.silent else 0 for one in self.by_daemon.values()), default=0)
+        return min((one.status.silent_ns if one.silent else 0 for one in self._sessions), default=0)
 
     @property
     def waits(self) -> Waits:
@@ -73,11 +84,11 @@ class RankView:
         )
 
     def _of_streams(self, name: str, elapsed_ns: int) -> int:
-        return round(sum(one.shares[name] for one in self.by_daemon.values()) * elapsed_ns)
+        return round(sum(one.shares[name] for one in self._sessions) * elapsed_ns)
 
     def worst(self, reason: str) -> tuple[str, float]:
         """Return the daemon whose stream to it waits for this most, and its share of the time."""
-        shares = {name: one.shares[reason] for name, one in self.by_daemon.items()}
+        shares = {name: max(one.shares[reason] for one in some) for name, some in self.by_daemon.items()}
         place = max(shares, key=lambda name: shares[name])
         return place, shares[place]
 
@@ -106,9 +117,9 @@ class JobView:
     """A job, as all daemons see it.
 
     Attributes:
-        name, dataset: its name, and that of its dataset with the generation.
+        name, dataset: its name, and those of its datasets with the generation.
         world_size: its ranks.
-        ranks: those that daemons serve, by number.
+        ranks: their processes that daemons serve, by number.
         daemons: addresses.
         absent: daemons that do not answer, with the reasons.
     """
@@ -131,29 +142,28 @@ class JobView:
             )
         worst = max(self.ranks, key=lambda one: one.wait)
         bound = worst.waits.bound
-        if bound is not Bound.LOOP and self.absent:
-            place, reason = next(iter(self.absent.items()))
-            return self._by(Bound.AWAY, place, worst, reason)
         if all(one.user is None for one in self.ranks):
-            return Blame(
-                stage="not known",
-                host="",
-                rank=None,
-                evidence="ranks of an older release do not tell",
-                next_step=_OLD_NEXT,
-            )
+            return Blame(stage="not known", host="", rank=None, evidence=_UNTOLD, next_step=_UNTOLD_NEXT)
         if bound is Bound.LOOP:
             told = f"no rank waits for data for more than {worst.wait:.0%} of the time"
             return Blame(stage=bound.value, host="", rank=None, evidence=told, next_step=NEXT_STEPS[bound])
         if bound is Bound.STORAGE:
             place, share = worst.worst("storage")
             return self._by(bound, place, worst, f"its stream to it has nothing read for {share:.0%} of the time")
-        if bound in (Bound.NETWORK, Bound.DAEMONS):
-            place, share = worst.worst("network")
-            if share < _FULL:  # all have used up their credit, whichever of them is late
-                place, share = ", ".join(worst.by_daemon), worst.worst("rank")[1]
+        if bound not in (Bound.NETWORK, Bound.DAEMONS):
+            return self._by(bound, worst.place, worst, "")
+        place, share = worst.worst("network")
+        if share >= _FULL:
             return self._by(bound, place, worst, f"its stream to it cannot send for {share:.0%} of the time")
-        return self._by(bound, worst.place, worst, "")
+        # No daemon here is late: all have sent what they may.
+        if self.absent:
+            place, reason = next(iter(self.absent.items()))
+            return self._by(Bound.AWAY, place, worst, reason)
+        share = worst.worst("rank")[1]
+        found = self._by(
+            bound, "", worst, f"streams of {', '.join(worst.by_daemon)} have no credit for {share:.0%} of it"
+        )
+        return replace(found, stage=_ELSEWHERE, next_step=_ELSEWHERE_NEXT)
 
     def _by(self, bound: Bound, host: str, worst: RankView, evidence: str) -> Blame:
         told = f"rank {worst.rank} ({worst.place}) waits for data for {worst.wait:.0%} of the time"
@@ -169,40 +179,61 @@ class JobView:
 
 
 def jobs_of(found: Sequence[Found]) -> list[JobView]:
-    """Return the jobs of all daemons, each once."""
-    known: dict[tuple[str, str], dict[str, dict[int, RankFigures]]] = {}
-    sizes: dict[tuple[str, str], int] = {}
-    absent = {address: str(figures) for address, figures in found if not isinstance(figures, DaemonFigures)}
+    """Return the jobs of all daemons, each once, whatever the number of its datasets."""
+    jobs: dict[str, _Job] = {}
+    # A daemon that refuses to tell may serve well.
+    absent = {
+        address: str(figures)
+        for address, figures in found
+        if not isinstance(figures, DaemonFigures) and not isinstance(figures, RefusedError)
+    }
     for address, figures in found:
-        if isinstance(figures, DaemonFigures):
-            for job in figures.jobs:
-                key = job.status.name, f"{job.status.dataset}@{job.status.generation}"
-                known.setdefault(key, {})[address] = {one.status.rank: one for one in job.ranks}
-                sizes[key] = job.status.world_size
+        for job in figures.jobs if isinstance(figures, DaemonFigures) else ():
+            known = jobs.setdefault(job.status.name, _Job())
+            known.datasets[f"{job.status.dataset}@{job.status.generation}"] = None
+            known.daemons[address] = None
+            known.world_size = max(known.world_size, job.status.world_size)
+            for one in job.ranks:
+                # Mounts, and processes that look at single records, wait for no batch.
+                if one.status.state == _STREAMS or isinstance(one.status.user, UserWaits):
+                    place = one.status.rank, f"{one.status.host}:{one.status.pid}"
+                    known.ranks.setdefault(place, {}).setdefault(address, []).append(one)
     return [
         JobView(
             name=name,
-            dataset=dataset,
-            world_size=sizes[name, dataset],
-            ranks=_ranks(by_daemon),
-            daemons=list(by_daemon),
+            dataset=", ".join(job.datasets),
+            world_size=job.world_size,
+            ranks=[_view(*place, by_daemon) for place, by_daemon in sorted(job.ranks.items())],
+            daemons=list(job.daemons),
             absent=absent,
         )
-        for (name, dataset), by_daemon in sorted(known.items())
-        if any(by_daemon.values())
+        for name, job in sorted(jobs.items())
+        if job.ranks
     ]
 
 
-def _ranks(by_daemon: Mapping[str, Mapping[int, RankFigures]]) -> list[RankView]:
-    numbers = sorted({number for ranks in by_daemon.values() for number in ranks})
-    found: list[RankView] = []
-    for number in numbers:
-        sessions = {address: ranks[number] for address, ranks in by_daemon.items() if number in ranks}
-        status = next(iter(sessions.values())).status
-        told = [one.status.user for one in sessions.values() if isinstance(one.status.user, UserWaits)]
-        user = max(told, key=lambda one: sum(astuple(one)), default=None)
-        found.append(RankView(rank=number, place=f"{status.host}:{status.pid}", by_daemon=sessions, user=user))
-    return found
+@dataclass(slots=True)
+class _Job:
+    """A job while its parts are collected: names as keys, in order; sessions by process and daemon."""
+
+    datasets: dict[str, None] = field(default_factory=dict[str, None])
+    daemons: dict[str, None] = field(default_factory=dict[str, None])
+    world_size: int = 0
+    ranks: dict[tuple[int, str], dict[str, list[RankFigures]]] = field(
+        default_factory=dict[tuple[int, str], dict[str, list[RankFigures]]]
+    )
+
+
+def _view(rank: int, place: str, by_daemon: Mapping[str, Sequence[RankFigures]]) -> RankView:
+    told = [one.status.user for some in by_daemon.values() for one in some if isinstance(one.status.user, UserWaits)]
+    user = max(told, key=_waited, default=None)
+    return RankView(rank=rank, place=place, by_daemon=by_daemon, user=user)
+
+
+def _waited(user: UserWaits) -> float:
+    """Return the share of the time for which a user waits."""
+    waits_ns = user.records_ns + user.making_ns
+    return waits_ns / max(waits_ns + user.busy_ns, 1)
 
 
 def blame_document(job: JobView) -> dict[str, Any]:

@@ -4,9 +4,9 @@ A daemon sends totals. Two replies a moment apart tell how fast each rank is ser
 what its stream waited meanwhile.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 from typing import Final
 
 from emlio.wire.control import StatusReply
@@ -118,19 +118,23 @@ def _rank(before: RankStatus | None, after: RankStatus, over_ns: int, heartbeat_
 
 
 def _with_slow(ranks: Sequence[RankFigures]) -> list[RankFigures]:
-    marked: list[RankFigures] = []
-    for one in ranks:
-        others = [other.bytes_per_s for other in ranks if other.status.rank != one.status.rank]
-        waits = one.silent or one.waits_for in ("rank", "network")
-        slow = bool(others) and waits and one.bytes_per_s * _SLOWER < median(others)
-        marked.append(
-            RankFigures(
-                status=one.status,
-                bytes_per_s=one.bytes_per_s,
-                shares=one.shares,
-                waits_for=one.waits_for,
-                silent=one.silent,
-                slow=slow,
-            )
+    rates = sorted(one.bytes_per_s for one in ranks)
+    return [
+        replace(
+            one,
+            slow=len(rates) > 1
+            and (one.silent or one.waits_for in ("rank", "network"))
+            and one.bytes_per_s * _SLOWER < _median_without(rates, bisect_left(rates, one.bytes_per_s)),
         )
-    return marked
+        for one in ranks
+    ]
+
+
+def _median_without(ordered: Sequence[float], place: int) -> float:
+    """Return the median of the values but the one at this place."""
+    left = len(ordered) - 1
+
+    def at(number: int) -> float:
+        return ordered[number if number < place else number + 1]
+
+    return (at((left - 1) // 2) + at(left // 2)) / 2

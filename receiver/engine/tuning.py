@@ -49,6 +49,7 @@ class LoaderTuning:
 
     Attributes:
         now: the settings that hold.
+        changes: how often they were changed.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class LoaderTuning:
             ConfigError: the log cannot be written.
         """
         self.now = config.tuning
+        self.changes = 0
         self._config = config
         self._machine = machine
         self._prefetch = prefetch
@@ -91,7 +93,10 @@ class LoaderTuning:
         if not hungry and now_ns - self._asked_ns >= self._ask_every_ns:
             self.asked(now_ns)
             asks = [ReportsWanted(waits=False)]  # for the next look
-        return asks if tuning is None else [*asks, self.set(tuning)]
+        if tuning is None:
+            return asks
+        self.changes += 1
+        return [*asks, self.set(tuning)]
 
     def asked(self, now_ns: int) -> None:
         """Note that daemons are asked for reports. A second one that does not count waits would hide those before it."""

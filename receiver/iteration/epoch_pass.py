@@ -120,7 +120,7 @@ class Iteration(Iterator[Any]):
             observer.handed(came_ns, now_ns)
         except BaseException as error:
             self._inside = False
-            tally.ongoing = None
+            tally.ongoing, tally.ended_ns = None, time.monotonic_ns()
             observer.failed()
             if self._bar is not None:
                 self._bar.close()

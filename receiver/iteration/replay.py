@@ -6,7 +6,7 @@ Covers: keeping the first batches and handing them out again. Does not cover: ma
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -37,8 +37,16 @@ class Replay:
         kept = self._kept
         if handed.ready is None and len(kept) >= self._count:
             made = kept[position.steps_done % self._count]
-            return replace(made, epoch=position.epoch, step=position.steps_done)
+            return replace(made, value=_copied(made.value), epoch=position.epoch, step=position.steps_done)
         taken = self._take(handed, position)
-        if not kept or kept[-1] is not taken:  # after an interrupt it comes again
-            kept.append(taken)
+        if kept and (kept[-1].epoch, kept[-1].step) == (taken.epoch, taken.step):  # it comes again after an interrupt
+            kept.pop()
+        kept.append(replace(taken, value=_copied(taken.value)))
         return taken
+
+
+def _copied(value: Any) -> Any:
+    """Return a batch of its own, of which the user may take columns out; the columns are the same."""
+    if isinstance(value, dict):
+        return dict(cast("dict[str, Any]", value))
+    return [*value] if isinstance(value, list) else value

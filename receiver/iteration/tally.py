@@ -25,6 +25,7 @@ class Tally:
         born_ns: when the loader was made.
         by_dataset: records by the datasets of a mixture, as the plan has them; else 0.
         ongoing: since when the user waits for a batch (True) or is busy (False); None outside of a pass.
+        ended_ns: when the last pass ended, while there is no other; 0 before.
         skips: whether bad records are left out, rather than replaced.
     """
 
@@ -35,5 +36,6 @@ class Tally:
         self.by_dataset: Any = 0
         self.first_batch_ns: int | None = None
         self.ongoing: tuple[int, bool] | None = None
+        self.ended_ns = 0
         self.born_ns = time.monotonic_ns()
         self.skips = skips

@@ -60,7 +60,7 @@ class ReceivingFigures:
     Attributes:
         received_bytes, local_bytes, bad_records, network_blocked_ns, credit_withheld_ns,
         storage_starved_ns, away_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
-        reopened_streams, moved_shards, protection, daemons: as there.
+        reopened_streams, moved_shards, changed_settings, protection, daemons: as there.
     """
 
     received_bytes: int
@@ -77,6 +77,7 @@ class ReceivingFigures:
     lost_daemons: int = 0
     reopened_streams: int = 0
     moved_shards: int = 0
+    changed_settings: int = 0
     protection: str = ""
     daemons: Mapping[str, DaemonWaits] = field(default_factory=dict[str, DaemonWaits])
 

@@ -1,6 +1,7 @@
 """`emlio doctor` on real daemons: each fault is named by its check, with what mends it, and nothing else fails."""
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from emlio_testing.datasets import make_dataset
 from emlio_testing.proxy import FaultProxy, free_ports
 
 HERE, FACE = "127.0.0.1", "127.0.0.5"
+SEEDS = range(int(os.environ.get("EMLIO_FAULT_SEEDS", "1")))
 QUICK = ("--over", "100ms", "--timeout", "2s")
 
 
@@ -203,6 +205,7 @@ def _daemon_with_another_key(folder: Path, stack: ExitStack) -> tuple[str, ...]:
     return (f"emlio://{_place(daemon)}/images", "--folder", str(keys.path))
 
 
+@pytest.mark.parametrize("again", SEEDS)
 @pytest.mark.parametrize(
     ("fault", "check", "evidence", "mend"),
     [
@@ -225,6 +228,7 @@ def test_a_fault_fails_its_own_check_alone(
     check: str,
     evidence: str,
     mend: str,
+    again: int,
     folder: Path,
     doctor: Callable[..., Any],
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.errors import PeerLostError
+from emlio.errors import PeerLostError, RefusedError
 from emlio.status.blame import JobView, jobs_of
 from emlio.status.document import Found
 from emlio.status.figures import DaemonFigures, JobFigures, RankFigures
@@ -103,7 +103,55 @@ def test_of_several_daemons_the_one_whose_stream_waits_most_is_blamed(shares: di
 def test_where_all_daemons_have_used_up_their_credit_none_is_blamed_alone() -> None:
     hungry = _rank(1, user=(1800, 100, 100, 0), shares=NOTHING | {"rank": 0.9})
     blame = _job(_daemon("store1", hungry), _daemon("store2", hungry)).blame
-    assert (blame.stage, blame.host) == (Bound.NETWORK.value, "store1, store2")
+    assert (blame.stage, blame.host) == ("none of these daemons", "")
+    assert "store1, store2" in blame.evidence
+
+
+def test_a_healthy_daemon_that_is_asked_alone_is_not_blamed_for_another_one() -> None:
+    hungry = _rank(1, user=(1900, 0, 100, 0), shares=NOTHING | {"rank": 0.95})
+    assert _job(_daemon("store1", _rank(0), hungry)).blame.stage == "none of these daemons"
+
+
+def test_a_daemon_that_does_not_answer_takes_no_blame_for_what_others_are_late_with() -> None:
+    lost: Found = ("typo", PeerLostError("it does not answer"))
+    slow_here = _rank(0, user=(100, 1700, 200, 0))
+    assert _job(_daemon("store1", slow_here), lost).blame.stage == "decoding"
+    slow_disk = _rank(0, user=(1800, 0, 200, 0), shares=NOTHING | {"storage": 0.9})
+    assert _job(_daemon("store1", slow_disk), lost).blame.host == "store1"
+    refused: Found = ("store2", RefusedError("not for you", code="not-admitted"))
+    hungry = _rank(0, user=(1900, 0, 100, 0), shares=NOTHING | {"rank": 0.95})
+    assert _job(_daemon("store1", hungry), refused).blame.stage == "none of these daemons"
+
+
+def test_of_two_loaders_of_a_rank_the_one_that_waits_counts() -> None:
+    hungry = _rank(0, user=(1900, 0, 100, 0), shares=NOTHING | {"storage": 0.9})
+    job = _job(_daemon("store1", hungry, _rank(0)))
+    assert (job.blame.stage, job.blame.host, job.blame.rank) == (Bound.STORAGE.value, "store1", 0)
+    assert [one.bytes_per_s for one in job.ranks] == [2e6]
+
+
+def test_processes_of_one_rank_on_two_hosts_are_told_apart() -> None:
+    other = _rank(0)
+    other = replace(other, status=msgspec.structs.replace(other.status, host="gpu9"))
+    assert [one.place for one in _job(_daemon("store1", _rank(0), other)).ranks] == ["gpu0:7", "gpu9:7"]
+
+
+def test_mounts_are_no_ranks_that_could_tell() -> None:
+    mount = _rank(0, user=None)
+    mount = replace(mount, status=msgspec.structs.replace(mount.status, state="ready"))
+    assert jobs_of([_daemon("store1", mount)]) == []
+
+
+def test_a_mixture_is_one_job_with_the_waits_of_its_slow_dataset() -> None:
+    fast = _rank(0, user=(1900, 0, 100, 0), shares=NOTHING | {"rank": 0.95})
+    slow = _rank(0, user=(1900, 0, 100, 0), shares=NOTHING | {"storage": 0.9})
+    address, figures = _daemon("store1", fast)
+    assert isinstance(figures, DaemonFigures)
+    (job,) = figures.jobs
+    text = JobFigures(status=msgspec.structs.replace(job.status, dataset="text"), ranks=[slow])
+    found = _job((address, replace(figures, jobs=[job, text])))
+    assert found.dataset == "images@1, text@1"
+    assert (found.blame.stage, found.blame.host) == (Bound.STORAGE.value, "store1")
 
 
 def test_a_rank_whose_thread_receives_all_the_time_is_bound_by_that() -> None:

@@ -260,7 +260,7 @@ class StatusReport:
             starved_ns=totals.starved_ns,
             epoch=epoch,
             slot=slot,
-            user=client.user.latest(),
+            user=client.user.latest(now_ns),
         )
 
 

@@ -13,6 +13,7 @@ from emlio.cli.doctor.host import check_host
 from emlio.cli.doctor.path import PathTo, buffer_finding, check_path
 from emlio.cli.doctor.served import check_daemon
 from emlio.cli.key_folder import add_example, add_folder_flag
+from emlio.cli.status import duration_of
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.addresses.address import Address, Target
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     # The doctor is a job of its own, also where it is started with the variables of one.
     os.environ["EMLIO_JOB"] = f"doctor-{uuid4().hex[:12]}"
-    over_ns, timeout_ns = parse_duration_ns(arguments.over), parse_duration_ns(arguments.timeout)
+    over_ns, timeout_ns = parse_duration_ns(arguments.over), duration_of(arguments.timeout, "--timeout")
     checks = check_host()
     found: list[Finding] = []
     about = ""
@@ -103,9 +104,10 @@ def _all(
     address = _address(text)
     security = Security(keys=str(folder) if folder is not None else None)
     if not address.peers:
-        yield from check_delivery(
-            text, security, remote=False, record_bytes=0, over_ns=over_ns, timeout_ns=timeout_ns, about=text
-        )
+        if over_ns:
+            yield from check_delivery(
+                text, security, remote=False, record_bytes=0, over_ns=over_ns, timeout_ns=timeout_ns, about=text
+            )
         return
     try:
         trust, keyed = find_trust(address, security, os.environ)

@@ -112,7 +112,7 @@ def _training() -> Iterator[Finding]:
     """Yield findings on what only training hosts need."""
     cards = sorted(Path("/dev").glob("nvidia[0-9]*"))
     torch = _version("torch")
-    dali = next((one for one in distributions() if one.metadata["Name"].startswith("nvidia-dali-cuda")), None)
+    dali = next((one for one in distributions() if (one.metadata["Name"] or "").startswith("nvidia-dali-cuda")), None)
     if torch is None and dali is None and not cards:
         yield _found("training", Verdict.NOTE, "no GPU, PyTorch or DALI: enough for a daemon, batches are NumPy arrays")
         return
@@ -132,7 +132,7 @@ def _cards(count: int, *, torch: bool) -> Finding:
     told = [counted(count, "GPU")]
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=_CUDA_S, check=False)
+        answer = _run(query)
         if answer.returncode:
             return _found(
                 "GPU", Verdict.FAIL, f"{told[0]}, nvidia-smi fails: {answer.stdout or answer.stderr}".strip(), "dmesg"
@@ -140,12 +140,20 @@ def _cards(count: int, *, torch: bool) -> Finding:
         told += sorted(set(answer.stdout.strip().splitlines()))
     if torch:
         words = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=_CUDA_S, check=False)
+        answer = _run(words)
         seen = answer.stdout.strip()
         if answer.returncode or seen != str(count):
             mend = "PyTorch of another CUDA than the driver's, or CUDA_VISIBLE_DEVICES hides some"
             return _found("GPU", Verdict.WARN, f"{', '.join(told)}; PyTorch sees {seen or answer.stderr[-200:]}", mend)
     return _found("GPU", Verdict.OK, ", ".join(told))
+
+
+def _run(words: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program, which hangs where a driver does."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=_CUDA_S, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"it does not end within {_CUDA_S} s")
 
 
 def _version(name: str) -> str | None:

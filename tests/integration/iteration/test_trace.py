@@ -1,8 +1,10 @@
 """`trace=`: a file for Perfetto with the stages of both sides on one clock."""
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.receiver.trace import trace_path
+from emlio.receiver.observer import LoaderObserver
+from emlio.receiver.trace import Trace, trace_path
 from emlio_testing.datasets import make_dataset
 
 RECORDS, BATCH = 300, 10
@@ -53,6 +56,31 @@ def test_each_message_and_batch_has_its_times_in_order(tmp_path: Path, transform
     tracks = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert "training loop" in tracks
     assert any(name.endswith(": reads") for name in tracks)
+
+
+def test_a_loader_that_is_closed_in_mid_flow_writes_its_trace_and_ends_its_threads(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "numbers", records=RECORDS, shards=2, payload=5000)
+    source = DatasetSource(name="numbers", directory=tmp_path / "numbers")
+    config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0), message_size=16384)
+    with Daemon(config) as daemon:
+        address = f"{daemon.endpoint.replace('tcp', 'emlio')}/numbers"
+        for number in range(10):
+            out = tmp_path / f"{number}.json"
+            loader = EmlioLoader(address, BATCH, raw=True, to="numpy", trace=out)
+            batches = iter(loader)
+            for _ in range(RECORDS // BATCH // 2):
+                next(batches)
+            loader.close()
+            assert _events(out)
+            assert not any(thread.name.startswith("emlio-receive") for thread in threading.enumerate())
+
+
+def test_a_trace_keeps_little_of_a_message_with_many_records() -> None:
+    trace = Trace(Path("run.json"), LoaderObserver())
+    trace.came(
+        0, SimpleNamespace(epoch=1, slot=2, count=10_000, read_from_ns=3, read_to_ns=4, sizes=bytes(40_000)), 5, 6
+    )
+    assert list(trace._messages) == [(0, 1, 2, 10_000, 3, 4, 5, 6)]
 
 
 def test_without_a_trace_headers_have_no_times_and_ranks_have_files_of_their_own(tmp_path: Path) -> None:
