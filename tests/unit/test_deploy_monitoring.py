@@ -12,6 +12,7 @@ from emlio import __version__
 from emlio.daemon import cli
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.metrics.families import DaemonFamilies
+from emlio.files.mount.figures import mount_families
 from emlio.metrics.loaders import LoaderCollector
 from emlio.units import parse_duration_ns
 
@@ -87,7 +88,7 @@ def test_a_container_has_bounds_and_no_rights(pod: Any, config: DaemonConfig) ->
 
 def _sources() -> str:
     """The code that names the metrics."""
-    modules = (DaemonFamilies.__module__, LoaderCollector.__module__)
+    modules = (DaemonFamilies.__module__, LoaderCollector.__module__, mount_families.__module__)
     return "".join(Path(str(import_module(name).__file__)).read_text(encoding="utf-8") for name in modules)
 
 
@@ -113,7 +114,7 @@ def test_the_dashboard_shows_metrics_that_there_are() -> None:
     asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
     assert len(asked) > 30
     for expression in asked:
-        for name in re.findall(r"emlio_(?:daemon|loader)_(\w+)", expression):
+        for name in re.findall(r"emlio_(?:daemon|loader|mount)_(\w+)", expression):
             assert name.removesuffix("_total").removesuffix("_bucket") in sources, name
         assert expression.count("(") == expression.count(")")
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
