@@ -253,7 +253,7 @@ def _cancel(ray: Any, running: Sequence[Any]) -> None:
 
 
 _OPENED: Final[dict[str, Any]] = {}
-"""What a process of the cluster opened for the work that it did last, by the key of that work."""
+"""Opened by a process of the cluster for the work that it did last, by the key of that work."""
 
 
 def _opened(key: str, make: Callable[[], Any]) -> Any:
@@ -373,7 +373,7 @@ class OnRay:
 
 @dataclass(frozen=True, slots=True)
 class UserError:
-    """What the function raised for a sample."""
+    """An error that the function raised for a sample."""
 
     error: BaseException
 

@@ -181,7 +181,7 @@ def _families(seen: Iterable[_Seen]) -> list[Family]:
         gauge("emlio_loader_epoch", "The epoch.", [(one.labels, one.epoch) for one in all_seen], *_LABELS),
         gauge(
             "emlio_loader_setting",
-            "What `tune` has set; 0 leaves it to the part that it belongs to.",
+            "Settings of `tune`; 0 leaves it to the part that it belongs to.",
             [((*one.labels, name), getattr(one.tuning, name)) for one in all_seen for name in _SETTINGS],
             *_LABELS,
             "setting",

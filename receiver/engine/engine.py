@@ -10,7 +10,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from uuid import uuid4
@@ -294,7 +293,7 @@ class Engine:
 
     def figures(self) -> ReceivingFigures:
         """Return totals since the engine was made."""
-        return replace(self._machine.figures(), changed_settings=self.tuning.changes)
+        return self._machine.figures(self.tuning.changes)
 
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. A second call does nothing."""

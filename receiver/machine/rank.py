@@ -177,8 +177,8 @@ class RankMachine:
         wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
         return f"{wait} ({states})" if states else wait
 
-    def figures(self) -> ReceivingFigures:
-        """Return totals since the machine was made. Any thread may call this."""
+    def figures(self, changed_settings: int = 0) -> ReceivingFigures:
+        """Return totals since the machine was made, and that of its owner. Any thread may call this."""
         totals, pool, waits = self.intake.totals, self.pool, self._waits.total()
         return ReceivingFigures(
             received_bytes=totals.received_bytes,
@@ -195,6 +195,7 @@ class RankMachine:
             lost_daemons=pool.losses,
             reopened_streams=pool.assignment.reopened,
             moved_shards=pool.assignment.moved,
+            changed_settings=changed_settings,
             protection=pool.sources.protection(),
             daemons={str(one.peer): self._waits.by_source.get(one.number, DaemonWaits()) for one in pool.sources},
         )

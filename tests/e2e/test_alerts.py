@@ -6,7 +6,6 @@ Covers: the alerts (that of full memory by figures alone, with promtool), the da
 Grafana itself, Alertmanager.
 """
 
-import http
 import json
 import os
 import re
@@ -15,10 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -37,10 +33,10 @@ from emlio.metrics import serve_metrics
 from emlio.reading.feed import Feed
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.prometheus import PROGRAM, Prometheus
 from emlio_testing.proxy import FaultProxy, free_ports
 
 yaml: Any = pytest.importorskip("yaml", reason="not installed: PyYAML")
-PROGRAM = os.environ.get("EMLIO_PROMETHEUS") or shutil.which("prometheus")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -63,70 +59,6 @@ with EmlioLoader(address, batch_size=10, raw=True, to="numpy", rank=rank, world_
             print("true", flush=True)
             time.sleep(0.05)
 """
-
-
-def _in_seconds(rules: str) -> str:
-    """Return the rules with a second for each minute."""
-    hours = re.sub(r"\b(\d+)h\b", lambda found: f"{60 * int(found[1])}m", rules)
-    return re.sub(r"\b(\d+)m\b", lambda found: f"{found[1]}s", hours)
-
-
-class Prometheus:
-    """A running Prometheus that looks every half second."""
-
-    def __init__(self, folder: Path, daemons: Sequence[str], loaders: Sequence[str]) -> None:
-        rules = (DEPLOY / "prometheus/rules.yml").read_text(encoding="utf-8")
-        (folder / "rules.yml").write_text(_in_seconds(rules), encoding="utf-8")
-        jobs = [
-            {"job_name": name, "static_configs": [{"targets": list(targets)}]}
-            for name, targets in (("emlio-daemon", daemons), ("emlio-loader", loaders))
-            if targets
-        ]
-        usual = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
-        config = {"global": usual, "rule_files": ["rules.yml"], "scrape_configs": jobs}
-        (folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")
-        self._log = folder / "prometheus.log"
-        words = [str(PROGRAM), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
-        with self._log.open("wb") as out:
-            self._process = subprocess.Popen([*words, f"--web.listen-address={HERE}:0"], stdout=out, stderr=out)
-
-    def _get(self, path: str) -> Any:
-        at = self._log.read_text(encoding="utf-8").rpartition('Listening on" address=')[2].split()
-        if not at or not at[0].startswith(f"{HERE}:"):
-            return None
-        try:
-            with urllib.request.urlopen(f"http://{at[0]}/api/v1/{path}", timeout=SOON_S) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it is starting
-                return None
-            raise AssertionError(f"{path}: {error.read().decode()}") from error
-        except urllib.error.URLError:
-            return None
-
-    def ask(self, question: str) -> list[Any]:
-        """Return the answer; nothing while it starts."""
-        found = self._get(f"query?{urllib.parse.urlencode({'query': question})}")
-        return [] if found is None else list(found["result"])
-
-    def firing(self) -> set[str]:
-        """Return the names of the alerts that fire now."""
-        found = self._get("alerts")
-        return (
-            set()
-            if found is None
-            else {one["labels"]["alertname"] for one in found["alerts"] if one["state"] == "firing"}
-        )
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> "Prometheus":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @pytest.fixture(scope="module")
@@ -425,8 +357,11 @@ def _mounted(address: str, directory: Path) -> Iterator[str]:
     port, *_ = free_ports(1, HERE)
     words = ["mount", address, str(directory), "--metrics", f"{HERE}:{port}"]
     with RankProcess("import sys; from emlio.cli import main; sys.exit(main())", *words) as mount:
-        if settles(lambda: any(directory.iterdir()) or not mount.running, SOON_S) and mount.running:
+        if settles(lambda: os.path.ismount(directory) or not mount.running, SOON_S) and mount.running:
             yield f"{HERE}:{port}"
+            mount.send_signal(signal.SIGTERM)  # it unmounts
+            assert mount.finish() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+            assert not os.path.ismount(directory)
         else:
             yield ""
 
