@@ -141,7 +141,7 @@ class _Patience:
         self._since = self._told = time.monotonic()
 
     def waited(self) -> None:
-        """Warn if it is time, and not more often than each minute."""
+        """Warn if it is time, and then each half minute."""
         now = time.monotonic()
         if now - self._told >= _TELL_EVERY_S:
             self._told = now
