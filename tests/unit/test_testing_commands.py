@@ -1,10 +1,12 @@
 """The command of a test ends in any case: in time, by an interruption, and where another process holds its pipes."""
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -54,17 +56,24 @@ def test_an_interruption_ends_it_and_what_it_started(monkeypatch: pytest.MonkeyP
         raise Interrupted
 
     script = (
-        f"import subprocess; started = subprocess.Popen(['sleep', '{LONG_S}']); "
-        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(started.pid)); started.wait()"
+        f"import os, subprocess; started = subprocess.Popen(['sleep', '{LONG_S}']); "
+        f"open({str(tmp_path / 'new')!r}, 'w').write(str(started.pid)); "
+        f"os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'pid')!r}); started.wait()"
     )
+
+    def once_it_runs() -> None:
+        settles((tmp_path / "pid").exists, SOON_S)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     begun = time.monotonic()
     before = signal.signal(signal.SIGALRM, interrupt)
+    interrupting = Thread(target=once_it_runs)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 3.0)
+        interrupting.start()
         with pytest.raises(Interrupted):
             run(script, monkeypatch, LONG_S)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        interrupting.join()
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - begun < SOON_S
     started = int((tmp_path / "pid").read_text())
