@@ -69,7 +69,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Scene:
-    """What a fault acts on, and what Prometheus scrapes. All of it ends with the stack."""
+    """The daemons and loaders of one fault, which Prometheus scrapes. All of them end with the stack."""
 
     def __init__(self, folder: Path, records: Path, stack: ExitStack) -> None:
         self.folder, self.records, self.stack = folder, records, stack
