@@ -18,6 +18,9 @@ _KEPT: Final = 10
 EXPLAINED_NS: Final = 5_000_000_000
 """So far back, or more, lie the figures with which those of now are compared."""
 
+_SHORTEST_NS: Final = 200_000_000
+"""A few steps: what was seen in less says nothing of a run."""
+
 _FEW: Final = 10
 _WINDOW: Final = "more prefetch=: what is in flight counts in it, and it must exceed rate times round trip"
 
@@ -83,7 +86,7 @@ def explain(stats: LoaderStats, *, host: str, rank: int, over_ns: int) -> Explan
         over_ns: the length of that time.
     """
     waits = stats.waits
-    bound = waits.bound
+    bound = waits.bound if over_ns >= _SHORTEST_NS else Bound.UNKNOWN
     # While one daemon's lanes are full, the others use up their credit: it tells of a window only where no lane is full.
     full = {name: one.lane_ns for name, one in stats.daemons.items()}
     is_full = max(full.values(), default=0) * _FEW >= over_ns
@@ -95,7 +98,7 @@ def explain(stats: LoaderStats, *, host: str, rank: int, over_ns: int) -> Explan
     place, longest_ns = max(by_daemon.items(), key=lambda item: item[1], default=(host, 0))
     if bound is Bound.NETWORK and not is_full:
         place = ", ".join(stats.daemons)
-    evidence = str(waits).removeprefix(f"bound by {bound.value} (").removesuffix(")")
+    evidence = str(waits).removeprefix(f"bound by {waits.bound.value} (").removesuffix(")")
     if longest_ns and len(by_daemon) > 1:
         evidence += f"; of these times {place} has {format_duration(longest_ns)}"
     next_step = NEXT_STEPS[bound]

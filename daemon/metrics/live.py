@@ -3,12 +3,13 @@
 Covers: the page, its document, the rates that are kept. Does not cover: asking the control thread.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
+
+import msgspec
 
 from emlio.clock import Clock
 from emlio.metrics.server import Page
@@ -93,4 +94,4 @@ class LivePage:
             "blames": [blame_document(job) for job in jobs_of(found)],
             "history": [{"up_s": up_s, "sent_bytes": sent} for up_s, sent in self._history],
         }
-        return json.dumps(document) + "\n"
+        return msgspec.json.encode(document).decode() + "\n"

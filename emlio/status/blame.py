@@ -4,10 +4,11 @@ Ranks wait for each other in each step, so a step's time says nothing about a ra
 user waits for data.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import msgspec
 
 from emlio.errors import RefusedError
 from emlio.status.document import Found
@@ -39,21 +40,19 @@ class RankView:
         place: host and process.
         by_daemon: its sessions by the daemon's address: a mixture, or a loader for evaluation, has several at one.
         user: the times of its user in the last seconds, of the loader that waits most; None if none tells.
+        waits: these and what its streams wait for, in the form from which a verdict follows.
     """
 
     rank: int
     place: str
     by_daemon: Mapping[str, Sequence[RankFigures]]
     user: UserWaits | None
-
-    @property
-    def _sessions(self) -> Iterator[RankFigures]:
-        return chain.from_iterable(self.by_daemon.values())
+    waits: Waits
 
     @property
     def bytes_per_s(self) -> float:
         """The rate at which all daemons serve it."""
-        return sum(one.bytes_per_s for one in self._sessions)
+        return sum(one.bytes_per_s for some in self.by_daemon.values() for one in some)
 
     @property
     def wait(self) -> float:
@@ -63,28 +62,8 @@ class RankView:
     @property
     def silent_ns(self) -> int:
         """For how long it has said nothing, if that is too long at all its daemons; else 0."""
-        return min((one.status.silent_ns if one.silent else 0 for one in self._sessions), default=0)
-
-    @property
-    def waits(self) -> Waits:
-        """Its times, in the form from which a verdict follows."""
-        user = self.user or UserWaits(0, 0, 0)
-        elapsed_ns = user.records_ns + user.making_ns + user.busy_ns
-        return Waits(
-            wait_ns=user.records_ns + user.making_ns,
-            busy_ns=user.busy_ns,
-            first_ns=0,
-            records_ns=user.records_ns,
-            receive_ns=user.receive_ns,
-            lane_ns=self._of_streams("network", elapsed_ns),
-            credit_ns=self._of_streams("rank", elapsed_ns),
-            starved_ns=self._of_streams("storage", elapsed_ns),
-            away_ns=0,
-            remote=True,
-        )
-
-    def _of_streams(self, name: str, elapsed_ns: int) -> int:
-        return round(sum(one.shares[name] for one in self._sessions) * elapsed_ns)
+        silent = (one.status.silent_ns if one.silent else 0 for some in self.by_daemon.values() for one in some)
+        return min(silent, default=0)
 
     def worst(self, reason: str) -> tuple[str, float]:
         """Return the daemon whose stream to it waits for this most, and its share of the time."""
@@ -140,10 +119,10 @@ class JobView:
             return Blame(
                 stage="a rank's process", host=silent.place, rank=silent.rank, evidence=evidence, next_step=_SILENT_NEXT
             )
-        worst = max(self.ranks, key=lambda one: one.wait)
+        worst = max(self.ranks, key=lambda one: (one.wait, one.user is not None))
         bound = worst.waits.bound
-        if all(one.user is None for one in self.ranks):
-            return Blame(stage="not known", host="", rank=None, evidence=_UNTOLD, next_step=_UNTOLD_NEXT)
+        if bound is Bound.UNKNOWN:
+            return Blame(stage="what is not known yet", host="", rank=None, evidence=_UNTOLD, next_step=_UNTOLD_NEXT)
         if bound is Bound.LOOP:
             told = f"no rank waits for data for more than {worst.wait:.0%} of the time"
             return Blame(stage=bound.value, host="", rank=None, evidence=told, next_step=NEXT_STEPS[bound])
@@ -225,9 +204,31 @@ class _Job:
 
 
 def _view(rank: int, place: str, by_daemon: Mapping[str, Sequence[RankFigures]]) -> RankView:
-    told = [one.status.user for some in by_daemon.values() for one in some if isinstance(one.status.user, UserWaits)]
+    sessions = [one for some in by_daemon.values() for one in some]
+    told = [one.status.user for one in sessions if isinstance(one.status.user, UserWaits)]
     user = max(told, key=_waited, default=None)
-    return RankView(rank=rank, place=place, by_daemon=by_daemon, user=user)
+    return RankView(rank=rank, place=place, by_daemon=by_daemon, user=user, waits=_waits(user, sessions))
+
+
+def _waits(told: UserWaits | None, sessions: Sequence[RankFigures]) -> Waits:
+    user = told or UserWaits(0, 0, 0)
+    elapsed_ns = user.records_ns + user.making_ns + user.busy_ns
+
+    def of_streams(name: str) -> int:
+        return round(sum(one.shares[name] for one in sessions) * elapsed_ns)
+
+    return Waits(
+        wait_ns=user.records_ns + user.making_ns,
+        busy_ns=user.busy_ns,
+        first_ns=0,
+        records_ns=user.records_ns,
+        receive_ns=user.receive_ns,
+        lane_ns=of_streams("network"),
+        credit_ns=of_streams("rank"),
+        starved_ns=of_streams("storage"),
+        away_ns=0,
+        remote=True,
+    )
 
 
 def _waited(user: UserWaits) -> float:
@@ -247,6 +248,6 @@ def blame_document(job: JobView) -> dict[str, Any]:
         "world_size": job.world_size,
         "daemons": list(job.daemons),
         "absent": dict(job.absent),
-        "blame": asdict(job.blame),
+        "blame": msgspec.to_builtins(job.blame),
         "ranks": ranks,
     }

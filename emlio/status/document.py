@@ -53,7 +53,6 @@ def _job(job: JobFigures) -> dict[str, Any]:
     return {
         **msgspec.to_builtins(job.status),
         "bytes_per_s": job.bytes_per_s,
-        "slow_ranks": job.slow_ranks,
         "ranks": [_rank(one) for one in job.ranks],
     }
 
@@ -67,7 +66,6 @@ def _rank(rank: RankFigures) -> dict[str, Any]:
         "waits_for": rank.waits_for,
         "shares": dict(rank.shares),
         "silent": rank.silent,
-        "slow": rank.slow,
     }
 
 

@@ -4,9 +4,8 @@ A daemon sends totals. Two replies a moment apart tell how fast each rank is ser
 what its stream waited meanwhile.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from emlio.wire.control import StatusReply
@@ -15,9 +14,6 @@ from emlio.wire.status import JobStatus, RankStatus
 __all__ = ["DaemonFigures", "JobFigures", "RankFigures", "figures_between"]
 
 _MOST_OF_THE_TIME: Final = 0.5
-_SLOWER: Final = 2
-"""A rank is slow if the other ranks of its job are served this many times faster."""
-
 _SILENT_PART: Final = 2
 """A rank pings five times in a heartbeat timeout: it is silent after half of it without a message."""
 
@@ -33,7 +29,6 @@ class RankFigures:
             the network (no lane takes a message, or what was read has not left) and for storage.
         waits_for: which of these took most of the time; "" if none did.
         silent: whether the rank misses its heartbeats.
-        slow: whether the daemon waits for it, and serves the other ranks of its job much faster.
     """
 
     status: RankStatus
@@ -41,7 +36,6 @@ class RankFigures:
     shares: Mapping[str, float]
     waits_for: str
     silent: bool
-    slow: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +49,6 @@ class JobFigures:
     def bytes_per_s(self) -> float:
         """The rate of all ranks together."""
         return sum(one.bytes_per_s for one in self.ranks)
-
-    @property
-    def slow_ranks(self) -> list[int]:
-        """The numbers of slow ranks."""
-        return sorted({one.status.rank for one in self.ranks if one.slow})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +75,10 @@ def figures_between(before: StatusReply | None, after: StatusReply) -> DaemonFig
     same = before is not None and before.process == after.process and before.up_ns < after.up_ns
     former = {one.session: one for one in before.ranks} if before is not None and same else {}
     over_ns = after.up_ns - before.up_ns if before is not None and same else after.up_ns
-    ranks = [_rank(former.get(one.session), one, over_ns, after.heartbeat_timeout_ns) for one in after.ranks]
-    jobs = [
-        JobFigures(status=job, ranks=_with_slow([one for one in ranks if one.status.job == number]))
-        for number, job in enumerate(after.jobs)
-    ]
+    ranks: list[list[RankFigures]] = [[] for _ in after.jobs]
+    for one in after.ranks:
+        ranks[one.job].append(_rank(former.get(one.session), one, over_ns, after.heartbeat_timeout_ns))
+    jobs = [JobFigures(status=job, ranks=some) for job, some in zip(after.jobs, ranks, strict=True)]
     return DaemonFigures(reply=after, over_ns=over_ns, jobs=jobs)
 
 
@@ -115,26 +103,3 @@ def _rank(before: RankStatus | None, after: RankStatus, over_ns: int, heartbeat_
         waits_for=longest if shares[longest] >= _MOST_OF_THE_TIME else "",
         silent=bool(heartbeat_timeout_ns) and after.silent_ns * _SILENT_PART > heartbeat_timeout_ns,
     )
-
-
-def _with_slow(ranks: Sequence[RankFigures]) -> list[RankFigures]:
-    rates = sorted(one.bytes_per_s for one in ranks)
-    return [
-        replace(
-            one,
-            slow=len(rates) > 1
-            and (one.silent or one.waits_for in ("rank", "network"))
-            and one.bytes_per_s * _SLOWER < _median_without(rates, bisect_left(rates, one.bytes_per_s)),
-        )
-        for one in ranks
-    ]
-
-
-def _median_without(ordered: Sequence[float], place: int) -> float:
-    """Return the median of the values but the one at this place."""
-    left = len(ordered) - 1
-
-    def at(number: int) -> float:
-        return ordered[number if number < place else number + 1]
-
-    return (at((left - 1) // 2) + at(left // 2)) / 2

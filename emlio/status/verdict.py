@@ -28,6 +28,7 @@ class Bound(Enum):
     """A stage that may bound a run, in words.
 
     Attributes:
+        UNKNOWN: nothing was waited for, and no batch was used.
         LOOP: the user's own work between batches.
         MAKING: batches are made of records that are here.
         RECEIVING: the receive thread is busy.
@@ -38,6 +39,7 @@ class Bound(Enum):
         DAEMONS: one of the last two; no daemon has reported yet.
     """
 
+    UNKNOWN = "what is not known yet"
     LOOP = "the training loop"
     MAKING = "decoding in this process"
     RECEIVING = "receiving and checking in this process"
@@ -49,6 +51,7 @@ class Bound(Enum):
 
 
 NEXT_STEPS: Final[Mapping[Bound, str]] = {
+    Bound.UNKNOWN: "ask again in a second, while the loop runs",
     Bound.LOOP: "nothing: the data keep up. A faster step needs faster training code or more ranks",
     Bound.MAKING: "more threads=, a cheaper transform, fewer fields=, or the GPU (dali=)",
     Bound.RECEIVING: "more ranks: one thread of each receives and checks. On trusted networks, encryption can be left out",
@@ -106,6 +109,8 @@ class Waits:
     @property
     def bound(self) -> Bound:
         """The stage that bounds the run."""
+        if not self._later_ns + self.busy_ns:
+            return Bound.UNKNOWN
         if self.share < _SELDOM:
             return Bound.LOOP
         records_ns = self._for_records_ns
@@ -126,7 +131,7 @@ class Waits:
     def __str__(self) -> str:
         bound = self.bound
         told = f"waiting for data {self.share:.0%} of the time{' after the first batch' if self.first_ns else ''}"
-        if bound is not Bound.LOOP:
+        if bound not in (Bound.UNKNOWN, Bound.LOOP):
             records_ns = self._for_records_ns
             making = f"{self._of_all(self._later_ns - records_ns):.0%} for batches being made"
             told += f": {making}, {self._of_all(records_ns):.0%} for records"
@@ -138,7 +143,7 @@ class Waits:
             )
             parts = [f"{what} for {format_duration(time_ns)}" for time_ns, what in times if time_ns]
             told += f"; daemons {', '.join(parts)}"
-        if self.away_ns and bound is not Bound.LOOP:
+        if self.away_ns and bound not in (Bound.UNKNOWN, Bound.LOOP):
             told += f"; a daemon was away for {format_duration(self.away_ns)} of it"
         return f"bound by {bound.value} ({told})"
 

@@ -1,6 +1,6 @@
 """`emlio status` and metrics beside real daemons and ranks.
 
-Covers: a slow rank and a killed daemon named while it happens, a stopped rank, `--watch`, metrics during an epoch, a real
+Covers: a rank that takes little and a killed daemon shown while it happens, a stopped rank, `--watch`, metrics during an epoch, a real
 Prometheus, fields of the log. Does not cover: what a client sees by its key (tests/integration/test_status.py).
 """
 
@@ -83,7 +83,7 @@ def ranks(address: str, *pauses_s: float) -> Iterator[list[RankProcess]]:
             process.kill()
 
 
-def test_a_slow_rank_and_a_killed_daemon_are_named_while_it_happens(large: Path, tmp_path: Path) -> None:
+def test_a_rank_that_takes_little_and_a_killed_daemon_are_shown_while_it_happens(large: Path, tmp_path: Path) -> None:
     with (
         DaemonProcess({"large": large}, *OPTIONS, folder=tmp_path) as daemon,
         DaemonProcess({"large": large}, *OPTIONS, folder=tmp_path) as other,
@@ -95,18 +95,18 @@ def test_a_slow_rank_and_a_killed_daemon_are_named_while_it_happens(large: Path,
 
         def named() -> bool:
             found[:] = asked(tmp_path, daemon.peer, other.peer)
-            return [job["slow_ranks"] for job in found[0]["jobs"]] == [[1]]
+            return [[rank["waits_for"] for rank in job["ranks"]][1:] for job in found[0]["jobs"]] == [["rank"]]
 
         assert settles(named, SOON_S), found
         (job,) = found[0]["jobs"]
         slow = job["ranks"][1]
-        assert (job["name"], slow["rank"], slow["waits_for"], slow["slow"]) == ("run-7", 1, "rank", True)
+        assert (job["name"], slow["rank"], slow["waits_for"]) == ("run-7", 1, "rank")
         assert slow["bytes_per_s"] < 1_000_000 < job["ranks"][0]["bytes_per_s"]
         assert not found[1]["answered"]
         assert f"the daemon at {other.peer} does not answer: Connection refused" in found[1]["error"]
         page = status(tmp_path, daemon.peer, other.peer)
     assert page.status == 1
-    assert "slow: rank 1 (" in page.out
+    assert "the rank: no credit" in page.out
     assert f"{other.peer}: no status" in page.out
 
 

@@ -174,5 +174,5 @@ def test_a_daemon_that_does_not_answer_is_blamed_if_a_rank_waits() -> None:
 
 
 def test_ranks_of_an_older_release_do_not_tell() -> None:
-    assert _job(_daemon("store1", _rank(0, user=None))).blame.stage == "not known"
+    assert _job(_daemon("store1", _rank(0, user=None))).blame.stage == "what is not known yet"
     assert jobs_of([("store2", PeerLostError("gone"))]) == []

@@ -98,12 +98,6 @@ def _job(job: JobFigures) -> Iterator[str]:
         ],
         aligned="><>>>>>><",
     )
-    for one in job.ranks:
-        if one.slow:
-            yield (
-                f"    slow: rank {one.status.rank} ({printable(f'{one.status.host}:{one.status.pid}')}), "
-                f"{format_size(one.bytes_per_s)}/s, waits for {_waits(one)}"
-            )
 
 
 def _waits(rank: RankFigures) -> str:
