@@ -12,7 +12,7 @@
 The user's guide is docs/guide/fast-files.md.
 """
 
-from emlio.aio.handle import AioHandle, Request
+from emlio.aio.handle import AioFigures, AioHandle, Request
 from emlio.aio.memory import aligned, pinned
 
-__all__ = ["AioHandle", "Request", "aligned", "pinned"]
+__all__ = ["AioFigures", "AioHandle", "Request", "aligned", "pinned"]

@@ -1,7 +1,8 @@
 """A handle for reading and writing files past the page cache."""
 
 import os
-from collections.abc import Generator, Iterable
+import time
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -20,7 +21,7 @@ from emlio.errors import ClosedError, ConfigError
 from emlio.native.disk import ALIGNMENT, DiskQueue
 from emlio.units import parse_size
 
-__all__ = ["AioHandle", "Request"]
+__all__ = ["AioFigures", "AioHandle", "Request"]
 
 _MOST_BLOCK_BYTES: Final = 64 << 20
 _MOST_DEPTH: Final = 4096
@@ -46,6 +47,25 @@ class Request:
     file: _File
     offset: int = 0
     write: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AioFigures:
+    """What a handle has done since it was opened.
+
+    Attributes:
+        reads, writes: requests that are complete.
+        read_bytes, written_bytes: their bytes.
+        failed: requests that failed.
+        busy_ns: the time for which requests were carried out, summed over threads.
+    """
+
+    reads: int = 0
+    writes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    failed: int = 0
+    busy_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,6 +161,7 @@ class AioHandle:
         self._changed = Condition()
         self._inside = 0  # calls that use the queue
         self._closed = False
+        self._figures = AioFigures()
         self._pending: list[_Job] = []
         self._turns: list[Future[None]] = []
         self._begun: list[_Job] = []  # since the last `wait`
@@ -231,6 +252,10 @@ class AioHandle:
         tuned = self._transfers
         return tuned.setting(write=write) if isinstance(tuned, TunedTransfers) else self._setting
 
+    def figures(self) -> AioFigures:
+        """Return what was done so far; see `emlio.metrics.serve_metrics`. Any thread may call it, also after the end."""
+        return self._figures
+
     def close(self) -> None:
         """Wait for all requests, and close the handle. Their errors are not told."""
         if self._process != os.getpid():
@@ -286,10 +311,12 @@ class AioHandle:
     def _now(self, request: Request) -> int:
         with self._used():
             job = self._opened([request])
+            begun_ns = time.monotonic_ns()
             try:
                 self._transfers.carry_out(job.tasks)
             finally:
                 job.close()
+            self._count(job.tasks, time.monotonic_ns() - begun_ns)
         task = job.tasks[0]
         if task.error is not None:
             raise task.error
@@ -300,6 +327,7 @@ class AioHandle:
         with self._changed:
             jobs, self._pending = self._pending, []
         tasks = [task for job in jobs for task in job.tasks]
+        begun_ns = time.monotonic_ns()
         try:
             self._transfers.carry_out(tasks)
         except Exception as error:  # noqa: BLE001  # `wait` raises it
@@ -308,6 +336,21 @@ class AioHandle:
         finally:
             for job in jobs:
                 job.close()
+            self._count(tasks, time.monotonic_ns() - begun_ns)
+
+    def _count(self, tasks: Sequence[Task], busy_ns: int) -> None:
+        done = [task for task in tasks if task.error is None]
+        read, written = ([task.memory.size_bytes for task in done if task.write is write] for write in (False, True))
+        with self._changed:
+            seen = self._figures
+            self._figures = AioFigures(
+                reads=seen.reads + len(read),
+                writes=seen.writes + len(written),
+                read_bytes=seen.read_bytes + sum(read),
+                written_bytes=seen.written_bytes + sum(written),
+                failed=seen.failed + len(tasks) - len(done),
+                busy_ns=seen.busy_ns + busy_ns,
+            )
 
 
 def _checked_offset(offset: SupportsIndex, size_bytes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from emlio.errors import ConfigError
 from emlio.metrics.address import parse_address
 from emlio.metrics.families import Family, RisingCounters, Sample, counter, gauge
+from emlio.metrics.handles import FilesCollector, Handle
 from emlio.metrics.library import library_metrics, require_library
 from emlio.metrics.server import MetricsServer
 
@@ -134,17 +135,24 @@ class LoaderCollector:
         return library_metrics(self.families())
 
 
-def serve_metrics(loaders: "Loader | Mapping[str, Loader]", address: str = "127.0.0.1:9556") -> MetricsServer:
+def serve_metrics(
+    loaders: "Loader | Mapping[str, Loader]",
+    address: str = "127.0.0.1:9556",
+    *,
+    files: "Handle | Mapping[str, Handle] | None" = None,
+) -> MetricsServer:
     """Serve the figures of loaders at http://ADDRESS/metrics, and /healthz, until the result is closed.
 
     Args:
         loaders: see `LoaderCollector`.
         address: HOST:PORT, or a port of this machine; port 0 lets the system choose.
+        files: an `AioHandle`, or several by name, such as that of checkpoints; the name is the label `handle`.
 
     Raises:
         ConfigError: prometheus_client is not installed, or the address cannot be used.
     """
-    return MetricsServer(*parse_address(address), LoaderCollector(loaders).families)
+    collectors = (LoaderCollector(loaders), *(() if files is None else (FilesCollector(files),)))
+    return MetricsServer(*parse_address(address), lambda: [one for some in collectors for one in some.families()])
 
 
 def _families(seen: Iterable[_Seen]) -> list[Family]:

@@ -24,6 +24,7 @@ import psutil
 import pytest
 
 from emlio import EmlioLoader, Recovery, Security
+from emlio.aio import AioHandle
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import EmlioError
@@ -76,6 +77,7 @@ class Scene:
         self.daemons: list[str] = []
         self.loaders: list[str] = []
         self.later: list[Callable[[], None]] = []
+        self.files: AioHandle | None = None
 
     def daemon(self, *options: str, port: int = 0) -> DaemonProcess:
         """Start a daemon that is scraped."""
@@ -95,7 +97,7 @@ class Scene:
         """Start a loader of this process that is scraped; a thread takes its batches."""
         usual: dict[str, Any] = {"batch_size": 10, "raw": True, "to": "numpy"}
         loader = self.stack.enter_context(EmlioLoader(address, **usual | options))
-        server = self.stack.enter_context(serve_metrics(loader, f"{HERE}:0"))
+        server = self.stack.enter_context(serve_metrics(loader, f"{HERE}:0", files=self.files))
         self.loaders.append(_target(server.url))
         stop = Event()
 
@@ -374,6 +376,8 @@ def test_every_panel_of_the_dashboard_has_data_in_a_real_run(tmp_path: Path, rec
         daemon = scene.daemon()
         with pytest.raises(EmlioError):  # a failure to show
             EmlioLoader(daemon.address("nothing"), batch_size=1)
+        scene.files = stack.enter_context(AioHandle())
+        scene.files.pwrite(bytes(4096), tmp_path / "checkpoint")
         scene.loader(daemon.address("records"))
         mount = stack.enter_context(_mounted(daemon.address("records"), tmp_path / "mounted"))
         prometheus = stack.enter_context(

@@ -1,6 +1,6 @@
 """`emlio status` and metrics beside real daemons and ranks.
 
-Covers: a rank that takes little and a killed daemon shown while it happens, a stopped rank, `--watch`, metrics during an epoch, a real
+Covers: a rank that takes little and a killed daemon while it happens, a stopped rank, `--watch`, metrics in an epoch, a real
 Prometheus, fields of the log. Does not cover: what a client sees by its key (tests/integration/test_status.py).
 """
 

@@ -19,6 +19,7 @@ import pytest
 import zmq
 
 from emlio import EmlioLoader
+from emlio.aio import AioHandle
 from emlio.cli import main as command
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.control.status.report import DaemonFigures
@@ -30,6 +31,7 @@ from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, R
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
+from emlio.metrics.handles import FilesCollector
 from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
@@ -381,8 +383,13 @@ def test_a_loader_s_metrics_are_served_or_collected(site: Site) -> None:
     library = pytest.importorskip("prometheus_client")
     with site.daemon() as daemon, load(daemon, "open") as loader:
         assert sum(len(batch["record"]) for batch in loader) == RECORDS
-        with serve_metrics({"train": loader}, "127.0.0.1:0") as server:
+        with (
+            AioHandle() as handle,
+            serve_metrics({"train": loader}, "127.0.0.1:0", files={"checkpoints": handle}) as server,
+        ):
+            handle.pwrite(bytes(4096), site.folder / "checkpoint")
             text = page(server.url)[1]
+        assert 'emlio_files_bytes_total{direction="write",handle="checkpoints"} 4096.0' in text
         labels = '{loader="train",rank="0"}'
         assert f"emlio_loader_records_total{labels} {RECORDS}.0" in text
         registry = library.CollectorRegistry()
@@ -402,3 +409,8 @@ def test_what_is_no_loader_is_refused(wrong: Any) -> None:
     pytest.importorskip("prometheus_client")
     with pytest.raises(ConfigError, match="loaders must be"):
         LoaderCollector(wrong)
+
+
+def test_what_is_no_handle_is_refused() -> None:
+    with pytest.raises(ConfigError, match="files must be AioHandle objects, got 5 as 'default'"):
+        FilesCollector(5)  # type: ignore[arg-type]

@@ -306,3 +306,15 @@ def test_a_handle_does_not_survive_a_fork(file: Path) -> None:
         with pytest.raises(ClosedError, match="another process"):
             handle.pread(bytearray(1), file)
         handle._process -= 1
+
+
+def test_a_handle_counts_what_it_has_done(handle: AioHandle, file: Path) -> None:
+    handle.pread(bytearray(5000), file)
+    handle.submit(Request(buffer=bytearray(100), file=file, offset=at) for at in (0, 100))
+    handle.submit([Request(buffer=bytes(300), file=file.with_name("new"), write=True)])
+    handle.submit([Request(buffer=bytearray(100), file=file, offset=SIZE)])
+    with pytest.raises(FileError):
+        handle.wait()
+    seen = handle.figures()
+    assert (seen.reads, seen.writes, seen.read_bytes, seen.written_bytes, seen.failed) == (3, 1, 5200, 300, 1)
+    assert seen.busy_ns > 0
