@@ -293,8 +293,8 @@ class DaemonConfig:
     )
     io_settings: IoSettings = option(
         IoSettings(),
-        "how much direct reading asks of a disk at once, as emlio-bench disk --sweep FILE found it (default: 64 transfers "
-        "of at most 1 MiB)",
+        "how much direct reading asks of a disk at once, as emlio-bench disk --sweep FILE found it (default: 256 "
+        "transfers of at most 1 MiB)",
         parse=IoSettings.read,
         metavar="FILE",
     )

@@ -26,7 +26,7 @@ class Failure:
     """A failure and how often it was repeated.
 
     Attributes:
-        kind: a refusal's code on the wire, or "stream", "lost", "dataset".
+        kind: a refusal's code on the wire, or "stream", "lost", "dataset", "stood-still".
         text: the reason.
         dataset, job, rank: of the session; "", "" and -1 if there is none.
         at_ns: the last time, by the daemon's clock.

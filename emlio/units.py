@@ -86,9 +86,10 @@ def format_size(size_bytes: float) -> str:
 
 def format_duration(duration_ns: float) -> str:
     """Format a duration for people: 1.2 s, 30 ms, 450 µs, 3 min 20 s."""
-    seconds = duration_ns / 1e9
+    seconds = float(f"{duration_ns / 1e9:.3g}")  # rounded first: 999.6 ms is 1 s
     if seconds >= 60:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+        whole = int(duration_ns / 1e9 + (0 if duration_ns >= 60e9 else 0.5))
+        return f"{whole // 60} min {whole % 60} s"
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if seconds * factor >= 1 or unit == "µs":
             return f"{seconds * factor:.3g} {unit}"

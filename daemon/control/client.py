@@ -130,6 +130,7 @@ class Client:
     def failed(self, kind: str, text: str) -> Failure:
         """Return a failure of this session."""
         hello = self.caller.hello
+        text = f"{text} ({hello.host}:{hello.pid})"
         return Failure(kind=kind, text=text, dataset=self.served.name, job=hello.job, rank=hello.rank)
 
 

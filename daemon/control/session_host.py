@@ -62,6 +62,9 @@ __all__ = ["SessionHost", "StreamReports", "Tidying"]
 
 _LEAVING = "this daemon is shutting down"
 
+_STOOD_STILL_NS = 1_000_000_000
+"""A turn of the control thread takes milliseconds."""
+
 _TIDY_NS = 5_000_000_000
 """The delay after a session: others may end, and libzmq frees a connection's memory later.
 Returning memory takes milliseconds."""
@@ -228,6 +231,10 @@ class SessionHost:
     def _tick(self, now_ns: int) -> None:
         if self._tick_ns is None or now_ns < self._tick_ns:
             return
+        if now_ns - self._tick_ns > _STOOD_STILL_NS:
+            self.log.stood_still(now_ns - self._tick_ns)
+            for client in self.clients.values():
+                client.machine.spare(now_ns)
         for client in list(self.clients.values()):
             self.carry_out(client, client.machine.tick(now_ns))
         self._tick_ns = min((client.machine.deadline_ns() for client in self.clients.values()), default=None)

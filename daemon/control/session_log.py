@@ -15,7 +15,7 @@ from emlio.daemon.lanes.stream_totals import SessionFigures
 from emlio.daemon.network.transport import Received
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import EmlioError
-from emlio.units import counted
+from emlio.units import counted, format_duration
 
 __all__ = ["SessionLog"]
 
@@ -71,6 +71,12 @@ class SessionLog:
     def draining(self, sessions: int) -> None:
         """Note that the daemon begins to end."""
         _LOG.info("draining %s, accepting no new ones", counted(sessions, "session"), extra={"sessions": sessions})
+
+    def stood_still(self, late_ns: int) -> None:
+        """Note that this process did nothing for a while: what ranks said meanwhile was not heard."""
+        text = f"this process stood still for {format_duration(late_ns)} or longer: it was stopped, had no memory or no processor"
+        _LOG.warning("%s", text)
+        self._failures.add(Failure(kind="stood-still", text=text))
 
     def closed(self, served: ServedDataset) -> None:
         """Note that a generation was closed."""

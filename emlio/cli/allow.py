@@ -14,7 +14,7 @@ _EXAMPLE = """\
 example:
   emlio allow train1 emlio1... --datasets 'imagenet,coco-*'
 
-Run it again with the same name and key to change what the client may read.
+Run it again with the same name and key to change what the client may read: the new list replaces the old one.
 """
 
 
@@ -36,7 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
     folder = chosen_folder(arguments)
     key = PublicKey.parse(arguments.key.strip())
     datasets = ALL_DATASETS if arguments.datasets is None else parse_patterns(arguments.datasets)
-    folder.allow(arguments.name, key, datasets)
-    what = "all datasets" if datasets == ALL_DATASETS else ", ".join(datasets)
-    print(f"{arguments.name} ({key.fingerprint}) may read {what}")
+    before = folder.allow(arguments.name, key, datasets)
+    taken = [one for one in before if one not in datasets] if datasets != ALL_DATASETS else []
+    print(f"{arguments.name} ({key.fingerprint}) may read {_told(datasets)}")
+    if taken:
+        print(
+            f"it could read {_told(before)} before: jobs of it that read what is no longer allowed end. To allow both: "
+            f"--datasets '{','.join(dict.fromkeys((*before, *datasets)))}'"
+        )
     return 0
+
+
+def _told(datasets: tuple[str, ...]) -> str:
+    return "all datasets" if datasets == ALL_DATASETS else ", ".join(datasets)

@@ -5,6 +5,8 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from emlio.cli.key_folder import add_example, add_folder_flag
 from emlio.cli.status import CLEAR, Asking, daemons_of_this_host, duration_of, peers_of
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = asking.ask()
         jobs = jobs_of(found)
         if arguments.json:
-            text = json.dumps({"time": time.time(), "jobs": [blame_document(job) for job in jobs]}) + "\n"
+            text = json.dumps(_document(found, jobs)) + "\n"
         else:
             clear = CLEAR if sys.stdout.isatty() and not arguments.once else ""
             text = clear + "\n".join(_page(found, jobs)) + "\n"
@@ -65,12 +67,29 @@ def run(arguments: argparse.Namespace) -> int:
             return 1 if any(isinstance(figures, EmlioError) for _, figures in found) else 0
 
 
+def _document(found: Sequence[Found], jobs: Sequence[JobView]) -> dict[str, Any]:
+    daemons = [
+        {"address": address, "answered": False, "error": str(figures)}
+        if isinstance(figures, EmlioError)
+        else {"address": address, "answered": True}
+        for address, figures in found
+    ]
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"time": now, "daemons": daemons, "jobs": [blame_document(job) for job in jobs]}
+
+
 def _page(found: Sequence[Found], jobs: Sequence[JobView]) -> Iterator[str]:
     for address, figures in found:
         if isinstance(figures, EmlioError):
             yield f"{address}: {printable(str(figures))}"
     if not jobs:
-        yield "no job runs"
+        silent = sum(isinstance(figures, EmlioError) for _, figures in found)
+        heard = (
+            "no daemon answers: nothing is known of jobs"
+            if silent == len(found)
+            else "no job runs at those that answer"
+        )
+        yield heard if silent else "no job runs"
     for job in jobs:
         blame = job.blame
         rate = sum(one.bytes_per_s for one in job.ranks)

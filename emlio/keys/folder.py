@@ -129,8 +129,8 @@ class KeyFolder:
             )
         return pair
 
-    def allow(self, name: str, key: PublicKey, datasets: tuple[str, ...] = ALL_DATASETS) -> None:
-        """Let a client in, or change the datasets it may read.
+    def allow(self, name: str, key: PublicKey, datasets: tuple[str, ...] = ALL_DATASETS) -> tuple[str, ...]:
+        """Let a client in, or change the datasets it may read; return those it could read before.
 
         Raises:
             ConfigError: the name belongs to another key, the key has another name, or the folder
@@ -163,6 +163,7 @@ class KeyFolder:
                     "emlio revoke"
                 )
             put_file(path, rule.text(), 0o644)
+            return known.datasets if known is not None else ()
 
     def revoke(self, name: str) -> None:
         """Withdraw a client's permission.

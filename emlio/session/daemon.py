@@ -253,6 +253,10 @@ class DaemonSession:
         # Without a stream it only looked at single records, as workers of a DataLoader do, which end without a goodbye.
         return self._end(f"the rank was silent for {format_duration(silent)}", "lost" if self._stream else "")
 
+    def spare(self, now_ns: int) -> None:
+        """Give the rank a heartbeat timeout from now on: this process could not hear it before."""
+        self._heard_ns = max(self._heard_ns, now_ns)
+
     @property
     def heard_ns(self) -> int:
         """The time of the rank's last message."""

@@ -53,7 +53,7 @@ class Bound(Enum):
 NEXT_STEPS: Final[Mapping[Bound, str]] = {
     Bound.UNKNOWN: "ask again in a second, while the loop runs",
     Bound.LOOP: "nothing: the data keep up. A faster step needs faster training code or more ranks",
-    Bound.MAKING: "more threads=, a cheaper transform, fewer fields=, or the GPU (dali=)",
+    Bound.MAKING: "with a transform: more threads=, or a cheaper one. Else: fewer fields=, raw=True, or the GPU (dali=)",
     Bound.RECEIVING: "more ranks: one thread of each receives and checks. On trusted networks, encryption can be left out",
     Bound.DISKS: "a faster disk, or shuffle='block' for a rotating one",
     Bound.AWAY: "look at that daemon: emlio status, and its log (journalctl -u emlio-daemon)",

@@ -26,7 +26,7 @@ class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     `io` says how its files are read, and why. `disk_bytes` were asked of the disk past the page cache, and
     `shared_bytes` came from memory, where another job had brought them, since it was opened.
-    `sent_bytes` are those of all generations since the daemon started.
+    `sent_bytes` are those of all generations since the daemon started, and 0 unless it is current.
     """
 
     name: Name

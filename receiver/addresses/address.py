@@ -44,6 +44,7 @@ class Peer:
         key: the key it must prove to have; None if it is not asked for one.
         dataset: the name of the dataset asked of it, if the loader mixes several; else "".
         part: the number of that dataset in the mixture.
+        name: the host as the user wrote it, if `host` is one of its addresses; else "".
     """
 
     host: str
@@ -51,6 +52,7 @@ class Peer:
     key: PublicKey | None = None
     dataset: str = ""
     part: int = 0
+    name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
@@ -65,6 +67,11 @@ class Peer:
     def place(self) -> str:
         """HOST:PORT, whatever is asked of the daemon there."""
         return self.endpoint()[len("tcp://") :]
+
+    @property
+    def trusted_as(self) -> str:
+        """HOST:PORT by which its key is looked up: with the name that the user wrote."""
+        return f"{self.name}:{self.port}" if self.name else self.place
 
     def __str__(self) -> str:
         return f"{self.place}/{self.dataset}" if self.dataset else self.place

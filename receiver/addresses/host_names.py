@@ -68,7 +68,12 @@ def daemons_at(peers: Sequence[Peer], look_up: Callable[[str], Sequence[str]] | 
 def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target]:
     if not _is_name(peer.host):
         hosts = _LOCALHOST if peer.host == "localhost" else (peer.host,)
-        return [Target(peer=peer, ways=tuple(replace(peer, host=host) for host in hosts))]
+        return [
+            Target(
+                peer=peer,
+                ways=tuple(replace(peer, host=host, name=peer.host if len(hosts) > 1 else "") for host in hosts),
+            )
+        ]
     try:
         addresses = look_up(peer.host)
         trouble = "" if addresses else "it has no address"
@@ -80,8 +85,9 @@ def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target
         _LOG.debug("the host name %s cannot be resolved: %s", peer.host, trouble)
         return [Target(peer=peer, ways=(), trouble=trouble)]
     # IPv4 is tried first: a daemon told to listen at 0.0.0.0 listens only there.
-    fours = [replace(peer, host=host) for host in sorted({host for host in addresses if ":" not in host})]
-    sixes = [replace(peer, host=host) for host in sorted({host for host in addresses if ":" in host})]
+    named = replace(peer, name=peer.host)
+    fours = [replace(named, host=host) for host in sorted({host for host in addresses if ":" not in host})]
+    sixes = [replace(named, host=host) for host in sorted({host for host in addresses if ":" in host})]
     daemons = fours or sixes
     if len(daemons) == 1:
         return [Target(peer=peer, ways=(*daemons, *(way for way in sixes if way not in daemons))[:_MOST_WAYS])]

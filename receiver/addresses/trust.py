@@ -80,7 +80,7 @@ class Trust:
         """Return, for an error, which daemon's key is missing and how to get it."""
         return (
             f"this host does not trust the daemon at {peer.place} yet. Use the key that emlio keygen prints on its host: "
-            f"emlio trust {peer.place} KEY{self._no_key()}"
+            f"emlio trust {peer.trusted_as} KEY{self._no_key()}"
         )
 
     def _no_key(self) -> str:
@@ -109,7 +109,7 @@ class Trust:
             case LinkEvent.FOREIGN if peer.key is None:
                 return RemoteProtocolError(
                     f"the daemon at {peer.place} requires keys, and this host does not trust it yet. Use the key that "
-                    f"emlio keygen prints on its host: emlio trust {peer.place} KEY{self._no_key()}"
+                    f"emlio keygen prints on its host: emlio trust {peer.trusted_as} KEY{self._no_key()}"
                 )
             case LinkEvent.FOREIGN:
                 return RemoteProtocolError(

@@ -225,10 +225,21 @@ def _reason(way: _Way, question: MechanismQuestion, trust: Trust, *, local: bool
 
 def _silent(asked: _Asked, timeout_ns: int) -> EmlioError:
     # That another address of its host refuses connections is not why: at this one something listens, or is far away.
-    return PeerLostError(
-        f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}. {_RUNS}, and that the port "
-        "is not another service's"
-    )
+    told = f"the daemon at {asked.target.peer} does not answer within {format_duration(timeout_ns)}"
+    if any(_accepts(way.peer) for way in asked.ways):
+        return PeerLostError(
+            f"{told}, although its port accepts connections. The process hangs (stopped, or waiting for memory or a disk: ps "
+            "-o stat,wchan -p PID there), or the port is another service's"
+        )
+    return PeerLostError(f"{told}. {_RUNS}, and that the port is not another service's")
+
+
+def _accepts(peer: Peer) -> bool:
+    try:
+        socket.create_connection((peer.host, peer.port), timeout=_LOCAL_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _hang_up(network: Network, asked: _Asked) -> None:

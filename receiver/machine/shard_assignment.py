@@ -380,8 +380,8 @@ class ShardAssignment:
         self.mend(
             source,
             RemoteProtocolError(
-                f"messages were lost: nothing was received for {waited}, and only {came_bytes:,} of {sent_bytes:,} "
-                "sent bytes"
+                f"messages seem to be lost, or the path is very slow: no message was complete for {waited}, and "
+                f"{came_bytes:,} of {sent_bytes:,} sent bytes have come"
             ),
         )
 

@@ -27,7 +27,7 @@ __all__ = ["SOURCE_MOVES", "Farewell", "Source", "SourceState", "Sources", "move
 
 _GOODBYE_MS = 200
 
-_SILENT_NS = 2_000_000_000
+_SILENT_NS = 1_000_000_000
 """While the user waits, a daemon is asked for a report several times in this time."""
 
 

@@ -213,7 +213,7 @@ def _daemon_with_another_key(folder: Path, stack: ExitStack) -> tuple[str, ...]:
         (_nothing_listens, "control port", "nothing listens there", "start emlio-daemon"),
         (_packets_are_dropped, "control port", "does not answer within 300 ms", "firewalls"),
         (_data_port, "answer", "is its data port", ""),
-        (_another_service, "answer", "not another service's", ""),
+        (_another_service, "answer", "accepts connections. The process hangs", ""),
         (_draining, "daemon", "draining", "wait until it is started again"),
         (_unknown_dataset, "dataset", "did you mean 'images'?", "emlio publish"),
         (_unknown_generation, "dataset", "images@7 is not served, @1 is", "emlio publish DIR images@7"),

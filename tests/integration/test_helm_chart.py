@@ -74,8 +74,18 @@ def test_what_is_rendered_is_valid_for_kubernetes(settings: tuple[str, ...], rel
     [
         ((), "datasets must name at least one dataset"),
         (("datasets.a=/a",), "keys.secret and keys.clients must name"),
+        (("datasets.a=/data/a", "insecure=true"), "datasets.a lies in the volume at /data, so data.existingClaim"),
+        (
+            (*USUAL, "job.enabled=true", "job.image=t:1", "job.dataset=imagnet"),
+            'job.dataset must be one of datasets (imagenet), got "imagnet"',
+        ),
+        ((*USUAL, "job.enabled=true", "job.image=t:1", "job.dataset=imagenet"), "job.keysSecret must name a Secret"),
+        ((*USUAL, "memory=4Gi"), "memory"),
+        ((*USUAL, "memroy=4GiB"), "memroy"),
+        ((*USUAL, "networkPolicy.enable=false"), "enable"),
+        ((*USUAL, "replicas=two"), "replicas"),
         ((*USUAL, "data.hostPath=/mnt"), "data must have one of"),
-        ((*USUAL, "job.enabled=true"), "job.image must be an image"),
+        ((*USUAL, "job.enabled=true", "job.dataset=imagenet", "job.keysSecret=k"), "job.image must be an image"),
     ],
 )
 def test_what_is_missing_is_told(settings: tuple[str, ...], told: str) -> None:

@@ -241,7 +241,7 @@ def test_the_reply_says_who_is_served_and_what_each_rank_waits_for() -> None:
     assert decode_control(encode_control(reply)) == reply
     assert (reply.nonce, reply.draining, reply.up_ns, reply.lanes, reply.daemon) == (7, True, 3 * S, 3, "store1-1")
     assert [(one.name, one.generation, one.current, one.sent_bytes) for one in reply.datasets] == [
-        ("open", 1, False, 7),
+        ("open", 1, False, 0),
         ("open", 2, True, 7),
     ]
     (job,) = reply.jobs

@@ -213,7 +213,8 @@ class StatusReport:
             records=served.catalog.records,
             size_bytes=served.size_bytes,
             sessions=served.sessions,
-            sent_bytes=totals.get(served.name, StreamTotals()).sent_bytes,
+            # Counted by name: shown once, beside the generation that new jobs read.
+            sent_bytes=totals.get(served.name, StreamTotals()).sent_bytes if self._is_current(served) else 0,
             io=str(served.io),
             disk_bytes=served.files.disk_bytes,
             shared_bytes=served.files.shared_bytes,

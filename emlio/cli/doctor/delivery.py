@@ -26,6 +26,11 @@ _PATIENCE: Final = 3
 _MORE: Final = 1.2
 """With so much more by several connections than by one, one is not enough."""
 
+_POOR_BYTES: Final = 12_500_000
+"""A second, all connections together: 100 Mbit/s. Where records lie, links are faster."""
+
+_LATE_NS: Final = 5_000_000_000
+
 _SETTLES_NS: Final = 500_000_000
 
 
@@ -57,7 +62,7 @@ def check_delivery(
             yield Finding(
                 check="records",
                 about=about,
-                verdict=Verdict.OK,
+                verdict=Verdict.OK if (last.first_batch_ns or 0) < _LATE_NS else Verdict.WARN,
                 evidence=f"they come; the first {batch_records:,} after {first}",
             )
     yield (
@@ -74,6 +79,9 @@ def check_delivery(
 def _bandwidth(about: str, rates: dict[int, float]) -> Finding:
     told = ", ".join(f"{counted(lanes, 'connection')} {format_size(rate)}/s" for lanes, rate in rates.items())
     one, most = rates[_CONNECTIONS[0]], max(rates.values())
+    if most < _POOR_BYTES:
+        mend = "measure the path without EMLIO (iperf3), and its parts (ethtool NAME | grep Speed): this is less than 100 Mbit/s"
+        return Finding(check="bandwidth", about=about, verdict=Verdict.WARN, evidence=told, mend=mend)
     if most > _MORE * one:
         return Finding(
             check="bandwidth",

@@ -82,7 +82,8 @@ def _dataset(about: str, reply: StatusReply, name: str, generation: int | None) 
         told = ", ".join(names[:_NAMED]) or "none"
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         evidence = f"{name!r} is not served, or not to this host. It may read {told}{more}{like(name, names)}"
-        mend = f"emlio publish DIR {name} on its host, or emlio allow NAME KEY --datasets {name}"
+        allowed = ",".join([*names, name])  # `allow` replaces what was allowed before
+        mend = f"emlio publish DIR {name} on its host, or emlio allow NAME KEY --datasets '{allowed}'"
         return Finding(check="dataset", about=about, verdict=Verdict.FAIL, evidence=evidence, mend=mend)
     wanted = [one for one in served if generation in (None, one.generation)]
     if not wanted:

@@ -29,4 +29,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.data.hostPath }}{{ $ways = add1 $ways }}{{ end }}
 {{- if .Values.data.perDaemon }}{{ $ways = add1 $ways }}{{ end }}
 {{- if gt (int $ways) 1 }}{{ fail "data must have one of existingClaim, hostPath and perDaemon, got several" }}{{ end }}
+{{- range $name, $place := .Values.datasets }}
+{{- if and (hasPrefix (printf "%s/" $.Values.data.path) (printf "%s/" $place)) (eq (int $ways) 0) }}{{ fail (printf "datasets.%s lies in the volume at %s, so data.existingClaim, data.hostPath or data.perDaemon must name one" $name $.Values.data.path) }}{{ end }}
+{{- end }}
+{{- if .Values.job.enabled }}
+{{- if not (hasKey .Values.datasets .Values.job.dataset) }}{{ fail (printf "job.dataset must be one of datasets (%s), got %q" (keys .Values.datasets | sortAlpha | join ", ") .Values.job.dataset) }}{{ end }}
+{{- if and (not .Values.insecure) (not .Values.job.keysSecret) }}{{ fail "job.keysSecret must name a Secret with the training host's secret.key and daemons: the daemons require keys" }}{{ end }}
+{{- end }}
 {{- end }}
