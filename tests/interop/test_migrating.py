@@ -5,6 +5,7 @@ Does not cover: WebDataset and MosaicML Streaming, whose folders are served in p
 """
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -35,17 +36,32 @@ if __name__ == "__main__":
     optimize(fn=sample, inputs=list(range(int(sys.argv[2]))), output_dir=sys.argv[1], chunk_bytes="1KB", num_workers=2)
 """
 
+# So does this: litdata keeps the files of its chunks open.
+_READ = """
+import json, sys
+from litdata import StreamingDataLoader, StreamingDataset
+
+found = {}
+for batch in StreamingDataLoader(StreamingDataset(sys.argv[1]), batch_size=16):
+    found.update(zip(batch["number"].tolist(), batch["text"], strict=True))
+print(json.dumps(found))
+"""
+
 
 def _block(holds: str) -> str:
     return next(block for block in BLOCKS if holds in block)
 
 
-def _run(block: str, **places: Path) -> dict[str, Any]:
+def _placed(block: str, **places: Path) -> str:
     for written, place in places.items():
         block, found = re.subn(rf'"[^"]*{written}"', lambda _, place=place: repr(str(place)), block)
         assert found
+    return block
+
+
+def _run(block: str, **places: Path) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(compile(block, "page", "exec"), names)
+    exec(compile(_placed(block, **places), "page", "exec"), names)
     return names
 
 
@@ -53,15 +69,16 @@ def _run(block: str, **places: Path) -> dict[str, Any]:
     importlib.util.find_spec("litdata") is None, reason="litdata is not installed: scripts/test --interop"
 )
 def test_a_copy_of_chunks_of_litdata_has_its_samples(tmp_path: Path) -> None:
-    from litdata import StreamingDataLoader, StreamingDataset
-
     script = tmp_path / "make.py"
     script.write_text(_MAKE, encoding="utf-8")
-    subprocess.run([sys.executable, str(script), str(tmp_path / "optimized"), str(RECORDS)], check=True, timeout=240)
-    _run(_block("emlio.Writer"), optimized=tmp_path / "optimized", documents=tmp_path / "documents")
-    before: dict[int, str] = {}
-    for batch in StreamingDataLoader(StreamingDataset(str(tmp_path / "optimized")), batch_size=16):
-        before.update(zip(batch["number"].tolist(), batch["text"], strict=True))
+    optimized, documents = tmp_path / "optimized", tmp_path / "documents"
+    copying = _placed(_block("emlio.Writer"), optimized=optimized, documents=documents)
+    for words in ([str(script), str(optimized), str(RECORDS)], ["-c", copying]):
+        subprocess.run([sys.executable, *words], check=True, timeout=240)
+    read = subprocess.run(
+        [sys.executable, "-c", _READ, str(optimized)], check=True, timeout=240, capture_output=True, text=True
+    )
+    before = {int(number): text for number, text in json.loads(read.stdout.splitlines()[-1]).items()}
     after: dict[int, str] = {}
     with EmlioLoader(str(tmp_path / "documents"), batch_size=16, seed=42, epochs=1) as loader:
         for batch in loader:
@@ -90,7 +107,7 @@ def test_the_script_for_pytorch_gives_what_a_folder_of_torchvision_gives(tmp_pat
         (folder / f"{shade}.png").write_bytes(written.getvalue())
 
     def transform(picture: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(picture.resize((224, 224))).transpose(2, 0, 1)
+        return np.array(picture.resize((224, 224))).transpose(2, 0, 1)
 
     def shades(images: Any, labels: Any) -> list[tuple[int, int]]:
         return list(zip(images[:, 0, 0, 0].tolist(), labels.tolist(), strict=True))
