@@ -26,7 +26,7 @@ __all__ = ["LoaderStats"]
 _COUNTERS = (
     *("batches", "records", "handed_bytes", "received_bytes", "local_bytes", "wait_ns", "busy_ns"),
     *("first_wait_ns", "records_wait_ns", "records_receive_ns", "assemble_ns", "receive_ns"),
-    *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns", "away_ns"),
+    *("network_blocked_ns", "credit_withheld_ns", "storage_starved_ns", "away_ns", "local_wait_ns"),
     *("bad_records", "skipped_records", "replaced_records"),
     *("lost_daemons", "reopened_streams", "moved_shards", "changed_settings"),
 )
@@ -64,6 +64,7 @@ class LoaderStats(ReceivingFigures):
         storage_starved_ns: the time in which daemons could have sent, but had read nothing,
             likewise.
         away_ns: the time in which the user waited for records of a daemon that was lost or silent.
+        local_wait_ns: the time in which the user waited for records of this host's disks alone (`local`).
         first_batch_ns: from the construction to the first batch, or None before it.
         round_trip_ns: measured over the control connections.
         lanes: data connections that are up.
@@ -189,6 +190,7 @@ class LoaderStats(ReceivingFigures):
             credit_ns=self.credit_withheld_ns,
             starved_ns=self.storage_starved_ns,
             away_ns=self.away_ns,
+            local_ns=self.local_wait_ns,
             remote=bool(self.received_bytes) or not self.local_bytes,
         )
 

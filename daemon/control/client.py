@@ -27,6 +27,9 @@ _OLD_NS = 30_000_000_000
 _KEPT = 16
 _TWO = 2
 
+_MOST_NS = (1 << 62) - 1
+"""The largest time that a status can tell."""
+
 _UNKNOWN = "unknown-dataset"
 """Such a caller names no dataset, so no client may read it."""
 
@@ -64,7 +67,8 @@ def _grown(before: UserWaits, now: UserWaits) -> UserWaits:
 
 
 def _sum(one: UserWaits, other: UserWaits) -> UserWaits:
-    return UserWaits(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+    both = map(sum, zip(astuple(one), astuple(other), strict=True))
+    return UserWaits(*(min(total, _MOST_NS) for total in both))  # a rank may tell anything
 
 
 @dataclass(slots=True, kw_only=True)

@@ -78,6 +78,15 @@ class Generations:
         self._closing: list[_Former] = []
         self._removed: dict[str, None] = {}
         self._jobs: dict[tuple[str, str], _Job] = {}
+        self._read_bytes: dict[str, tuple[int, int]] = {}
+
+    def read_bytes(self) -> dict[str, tuple[int, int]]:
+        """Return by name what generations have read from disks, and from memory that jobs share, closed ones included."""
+        found = dict(self._read_bytes)
+        for served in self.all:
+            disk, shared = found.get(served.name, (0, 0))
+            found[served.name] = disk + served.files.disk_bytes, shared + served.files.shared_bytes
+        return found
 
     @property
     def all(self) -> list[ServedDataset]:
@@ -149,6 +158,8 @@ class Generations:
 
     def closed(self, served: ServedDataset) -> None:
         """Note that a generation is closed."""
+        disk, shared = self._read_bytes.get(served.name, (0, 0))
+        self._read_bytes[served.name] = disk + served.files.disk_bytes, shared + served.files.shared_bytes
         self._closing = [one for one in self._closing if one.served is not served]
 
     def deadline_ns(self) -> int | None:

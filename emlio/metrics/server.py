@@ -24,6 +24,9 @@ __all__ = ["MetricsServer", "Page"]
 
 _LOG = logging.getLogger("emlio.metrics")
 _MOST_CONNECTIONS: Final = 32
+_MOST_OF_ONE: Final = 8
+"""So many at once from one address: one client must not keep out the health checks of others."""
+
 _PATIENCE_S: Final = 10.0
 """The time limit of a connection. A scrape takes milliseconds."""
 
@@ -146,11 +149,11 @@ class _Handler(WSGIRequestHandler):
 class _Server(WSGIServer):
     """A thread for each connection, up to a limit. Connections that last too long are ended."""
 
-    request_queue_size = 8
+    request_queue_size = 64
 
     def __init__(self, host: str, port: int, app: Callable[..., Iterable[bytes]], tick: Callable[[], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._open: dict[socket.socket, tuple[Thread, float]] = {}
+        self._open: dict[socket.socket, tuple[Thread, float, str]] = {}
         self._tick = tick
         super().__init__((host, port), _Handler)
         self.set_app(app)
@@ -172,14 +175,16 @@ class _Server(WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
-        if len(self._open) >= _MOST_CONNECTIONS:
+        host = str(client_address[0])
+        own = [one for one, (_, _, other) in list(self._open.items()) if other == host]
+        if len(own) >= _MOST_OF_ONE or len(self._open) >= _MOST_CONNECTIONS:
             # Those who connect and ask nothing must not keep out health checks.
-            _hang_up(min(self._open, key=lambda one: self._open[one][1]))
-        if len(self._open) >= 2 * _MOST_CONNECTIONS:
+            _hang_up((own if len(own) >= _MOST_OF_ONE else list(self._open))[0])
+        if len(own) >= 2 * _MOST_OF_ONE or len(self._open) >= 2 * _MOST_CONNECTIONS:
             self.shutdown_request(request)
             return
         thread = Thread(target=self._serve, args=(request, client_address), name="emlio-scrape", daemon=True)
-        self._open[request] = thread, time.monotonic()
+        self._open[request] = thread, time.monotonic(), host
         try:
             thread.start()
         except RuntimeError:  # the system has no thread left
@@ -200,14 +205,14 @@ class _Server(WSGIServer):
             self._tick()
         except Exception:  # noqa: BLE001  # the service goes on
             _LOG.exception("the figures cannot be kept")
-        for request, (_, begun) in list(self._open.items()):
+        for request, (_, begun, _) in list(self._open.items()):
             if time.monotonic() - begun > _PATIENCE_S:
                 _hang_up(request)
 
     def end(self) -> None:
         """Close the socket and all connections, and wait for their threads."""
         self.server_close()
-        for request, (thread, _) in list(self._open.items()):
+        for request, (thread, *_) in list(self._open.items()):
             _hang_up(request)
             thread.join()
 

@@ -20,8 +20,14 @@ from emlio.wire.status import UserWaits
 __all__ = ["Blame", "JobView", "RankView", "blame_document", "jobs_of"]
 
 _SILENT_NEXT: Final = "look at that host: the process is stopped, or the host or its network is gone"
+_LOST: Final = "lost"
+_LOST_LATELY_NS: Final = 600_000_000_000
 _FULL: Final = 0.1
+_QUEUED_S: Final = 0.5
+"""Longer than any round trip: bytes that wait so long wait for a narrow path."""
+
 _STREAMS: Final = "streaming"
+_GONE: Final = "a rank that is gone"
 _UNTOLD: Final = "its ranks have not told yet, or are of an older release"
 _UNTOLD_NEXT: Final = "ask again in a few seconds, or print(loader.explain()) there"
 _ELSEWHERE: Final = "none of these daemons"
@@ -71,6 +77,15 @@ class RankView:
         place = max(shares, key=lambda name: shares[name])
         return place, shares[place]
 
+    def longest_queue(self) -> tuple[str, float]:
+        """Return the daemon whose bytes to it wait longest in its connections, and for how many seconds."""
+        queues = {
+            name: max(one.status.unread_bytes / max(one.bytes_per_s, 1.0) for one in some)
+            for name, some in self.by_daemon.items()
+        }
+        place = max(queues, key=lambda name: queues[name])
+        return place, queues[place]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blame:
@@ -101,6 +116,7 @@ class JobView:
         ranks: their processes that daemons serve, by number.
         daemons: addresses.
         absent: daemons that do not answer, with the reasons.
+        lost: ranks that fell silent lately and have not come back, with the reasons.
     """
 
     name: str
@@ -109,6 +125,7 @@ class JobView:
     ranks: Sequence[RankView]
     daemons: Sequence[str]
     absent: Mapping[str, str]
+    lost: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @property
     def blame(self) -> Blame:
@@ -123,6 +140,10 @@ class JobView:
         bound = worst.waits.bound
         if bound is Bound.UNKNOWN:
             return Blame(stage="what is not known yet", host="", rank=None, evidence=_UNTOLD, next_step=_UNTOLD_NEXT)
+        if bound is Bound.LOOP and self.lost and not any(one.bytes_per_s for one in self.ranks):
+            rank, reason = next(iter(self.lost.items()))
+            evidence = f"rank {rank} is gone, and no other takes records: {reason}"
+            return Blame(stage=_GONE, host="", rank=rank, evidence=evidence, next_step=_SILENT_NEXT)
         if bound is Bound.LOOP:
             told = f"no rank waits for data for more than {worst.wait:.0%} of the time"
             return Blame(stage=bound.value, host="", rank=None, evidence=told, next_step=NEXT_STEPS[bound])
@@ -134,10 +155,13 @@ class JobView:
         place, share = worst.worst("network")
         if share >= _FULL:
             return self._by(bound, place, worst, f"its stream to it cannot send for {share:.0%} of the time")
+        place, queued_s = worst.longest_queue()
+        if queued_s >= _QUEUED_S:
+            return self._by(bound, place, worst, f"what it sent to it takes {format_duration(queued_s * 1e9)} to leave")
         # No daemon here is late: all have sent what they may.
         if self.absent:
             place, reason = next(iter(self.absent.items()))
-            return self._by(Bound.AWAY, place, worst, reason)
+            return self._by(Bound.AWAY, place, worst, f"if {place} serves this job: {reason}")
         share = worst.worst("rank")[1]
         found = self._by(
             bound, "", worst, f"streams of {', '.join(worst.by_daemon)} have no credit for {share:.0%} of it"
@@ -158,8 +182,8 @@ class JobView:
 
 
 def jobs_of(found: Sequence[Found]) -> list[JobView]:
-    """Return the jobs of all daemons, each once, whatever the number of its datasets."""
-    jobs: dict[str, _Job] = {}
+    """Return the jobs of all daemons, each once, whatever the number of its datasets: a name alone does not make one."""
+    jobs: dict[tuple[str, str], _Job] = {}
     # A daemon that refuses to tell may serve well.
     absent = {
         address: str(figures)
@@ -167,40 +191,69 @@ def jobs_of(found: Sequence[Found]) -> list[JobView]:
         if not isinstance(figures, DaemonFigures) and not isinstance(figures, RefusedError)
     }
     for address, figures in found:
-        for job in figures.jobs if isinstance(figures, DaemonFigures) else ():
-            known = jobs.setdefault(job.status.name, _Job())
-            known.datasets[f"{job.status.dataset}@{job.status.generation}"] = None
+        if not isinstance(figures, DaemonFigures):
+            continue
+        for job in figures.jobs:
+            status = job.status
+            known = jobs.setdefault((status.name, f"{status.dataset}@{status.generation}"), _Job())
             known.daemons[address] = None
-            known.world_size = max(known.world_size, job.status.world_size)
+            known.world_size = max(known.world_size, status.world_size)
+            for one in figures.reply.failures:
+                if one.kind == _LOST and one.job == status.name and one.dataset == status.dataset:
+                    known.lost.update({one.rank: one.text} if one.age_ns < _LOST_LATELY_NS else {})
             for one in job.ranks:
                 # Mounts, and processes that look at single records, wait for no batch.
                 if one.status.state == _STREAMS or isinstance(one.status.user, UserWaits):
                     place = one.status.rank, f"{one.status.host}:{one.status.pid}"
                     known.ranks.setdefault(place, {}).setdefault(address, []).append(one)
-    return [
-        JobView(
-            name=name,
-            dataset=", ".join(job.datasets),
-            world_size=job.world_size,
-            ranks=[_view(*place, by_daemon) for place, by_daemon in sorted(job.ranks.items())],
-            daemons=list(job.daemons),
-            absent=absent,
-        )
-        for name, job in sorted(jobs.items())
-        if job.ranks
-    ]
+    return [_seen(name, datasets, job, absent) for name, datasets, job in _merged(jobs) if job.ranks]
+
+
+def _merged(jobs: Mapping[tuple[str, str], "_Job"]) -> list[tuple[str, list[str], "_Job"]]:
+    """Return the jobs by name with their datasets; one process that reads several makes them one job."""
+    found: list[tuple[str, list[str], _Job]] = []
+    for (name, dataset), job in sorted(jobs.items()):
+        same = [one for one in found if one[0] == name and one[2].ranks.keys() & job.ranks.keys()]
+        for one in same:
+            found.remove(one)
+            job.take(one[2])
+        found.append((name, [*(other for one in same for other in one[1]), dataset], job))
+    return found
+
+
+def _seen(name: str, datasets: Sequence[str], job: "_Job", absent: Mapping[str, str]) -> JobView:
+    here = {rank for rank, _ in job.ranks}
+    return JobView(
+        name=name,
+        dataset=", ".join(datasets),
+        world_size=job.world_size,
+        ranks=[_view(*place, by_daemon) for place, by_daemon in sorted(job.ranks.items())],
+        daemons=list(job.daemons),
+        absent=absent,
+        lost={rank: reason for rank, reason in sorted(job.lost.items()) if rank not in here and rank >= 0},
+    )
 
 
 @dataclass(slots=True)
 class _Job:
-    """A job while its parts are collected: names as keys, in order; sessions by process and daemon."""
+    """A job while its parts are collected: daemons as keys, in order; sessions by process and daemon; lost ranks."""
 
-    datasets: dict[str, None] = field(default_factory=dict[str, None])
     daemons: dict[str, None] = field(default_factory=dict[str, None])
     world_size: int = 0
     ranks: dict[tuple[int, str], dict[str, list[RankFigures]]] = field(
         default_factory=dict[tuple[int, str], dict[str, list[RankFigures]]]
     )
+    lost: dict[int, str] = field(default_factory=dict[int, str])
+
+    def take(self, other: "_Job") -> None:
+        """Add the parts of another one."""
+        self.daemons = {**other.daemons, **self.daemons}
+        self.world_size = max(self.world_size, other.world_size)
+        self.lost |= other.lost
+        for place, by_daemon in other.ranks.items():
+            mine = self.ranks.setdefault(place, {})
+            for address, some in by_daemon.items():
+                mine.setdefault(address, []).extend(some)
 
 
 def _view(rank: int, place: str, by_daemon: Mapping[str, Sequence[RankFigures]]) -> RankView:

@@ -80,6 +80,7 @@ class Waits:
         starved_ns: likewise: nothing was read.
         away_ns: as in `LoaderStats`.
         remote: whether daemons send records.
+        local_ns: the part of `records_ns` in which only records of this host's disks were missing.
     """
 
     wait_ns: int
@@ -92,6 +93,7 @@ class Waits:
     starved_ns: int
     away_ns: int
     remote: bool
+    local_ns: int = 0
 
     @property
     def share(self) -> float:
@@ -120,7 +122,7 @@ class Waits:
             return Bound.AWAY
         if self.receive_ns > self.records_ns * _MOST:
             return Bound.RECEIVING
-        if not self.remote:
+        if not self.remote or self.local_ns * 2 >= records_ns:
             return Bound.DISKS
         if not self.lane_ns and not self.credit_ns and not self.starved_ns:
             return Bound.DAEMONS

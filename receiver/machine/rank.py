@@ -59,7 +59,7 @@ class ReceivingFigures:
 
     Attributes:
         received_bytes, local_bytes, bad_records, network_blocked_ns, credit_withheld_ns,
-        storage_starved_ns, away_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
+        storage_starved_ns, away_ns, local_wait_ns, round_trip_ns, lanes, window_bytes, peak_window_bytes, lost_daemons,
         reopened_streams, moved_shards, changed_settings, protection, daemons: as there.
     """
 
@@ -70,6 +70,7 @@ class ReceivingFigures:
     credit_withheld_ns: int
     storage_starved_ns: int
     away_ns: int
+    local_wait_ns: int
     round_trip_ns: int | None
     lanes: int
     window_bytes: int
@@ -188,6 +189,7 @@ class RankMachine:
             credit_withheld_ns=waits.credit_ns,
             storage_starved_ns=waits.starved_ns,
             away_ns=waits.away_ns,
+            local_wait_ns=self._waits.local_ns,
             round_trip_ns=pool.sources.round_trip_ns(),
             lanes=pool.sources.lanes,
             window_bytes=self.intake.bound_bytes,
@@ -260,7 +262,16 @@ class RankMachine:
         # The wait for the first batch bounds nothing.
         waits = hungry and self._handed_out
         now_ns = self._out.now_ns
-        self._waits.tick(now_ns, self.pool.sources.away(self.pool.assignment.needs, now_ns) if waits else ())
+        away = self.pool.sources.away(self.pool.assignment.needs, now_ns) if waits else ()
+        self._waits.tick(now_ns, away, local=waits and self._lacks_local_records())
+
+    def _lacks_local_records(self) -> bool:
+        """Return whether the next batch lacks records of this host's disks, and no others."""
+        here, reorder = self.pool.local_numbers, self.intake.reorder
+        if not here or reorder is None:
+            return False
+        missing = reorder.missing_streams()
+        return bool(missing) and set(missing) <= set(here)
 
     def _ask_reports(self, *, waits: bool) -> None:
         for source in self.pool.sources:

@@ -60,13 +60,16 @@ class StreamWaits:
     Attributes:
         by_source: of each daemon, by the number of its stream.
         away_ns: the time in which any daemon was away that the user waited for.
+        local_ns: the time in which the user waited for records of this host's disks alone.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.by_source: dict[int, DaemonWaits] = {}
         self.away_ns = 0
+        self.local_ns = 0
         self._ticked_ns = 0
+        self._local = False
         self._away: tuple[int, ...] = ()
         self._asked_ns: dict[int, int] = {}
         self._last: dict[int, _Heard] = {}
@@ -82,14 +85,21 @@ class StreamWaits:
         """Count up to the daemon's next report: the user waits."""
         self._asked_ns.setdefault(source.number, now_ns)
 
-    def tick(self, now_ns: int, away: Sequence[int]) -> None:
-        """Count the time since the last tick for the daemons that were away then, and that the user waited for."""
+    def tick(self, now_ns: int, away: Sequence[int], *, local: bool = False) -> None:
+        """Count the time since the last tick for what the user waited for then.
+
+        Args:
+            now_ns: the time.
+            away: the daemons that are away, and that the user waits for.
+            local: whether the user waits for records of this host's disks alone.
+        """
         elapsed_ns = now_ns - self._ticked_ns
         for number in self._away:
             self._add(number, DaemonWaits(away_ns=elapsed_ns))
         self.away_ns += elapsed_ns if self._away else 0
-        # Without such a daemon the time does not matter, and the state is the same at any time.
-        self._away, self._ticked_ns = tuple(away), now_ns if away else 0
+        self.local_ns += elapsed_ns if self._local else 0
+        # Without such a wait the time does not matter, and the state is the same at any time.
+        self._away, self._local, self._ticked_ns = tuple(away), local, now_ns if away or local else 0
 
     def _add(self, number: int, more: DaemonWaits) -> None:
         self.by_source[number] = self.by_source.get(number, DaemonWaits()).plus(more)

@@ -156,6 +156,18 @@ def test_slow_disks_of_this_host_are_named(folder: Path, monkeypatch: pytest.Mon
         assert loader.explain().host == os.uname().nodename
 
 
+def test_slow_disks_of_this_host_are_named_beside_a_daemon(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, chance: Random
+) -> None:
+    _reads_slowly(monkeypatch, folder / "first", chance.uniform(0.03, 0.1))
+    with (
+        _daemon(folder / "second") as daemon,
+        _running(f"emlio://{_place(daemon)}/images", local=str(folder / "first")) as loader,
+    ):
+        _becomes(loader, Bound.DISKS)
+        assert loader.explain().host == os.uname().nodename
+
+
 def test_of_two_daemons_the_one_with_slow_disks_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, chance: Random
 ) -> None:

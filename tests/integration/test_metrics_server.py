@@ -110,6 +110,15 @@ def test_there_is_a_bound_to_connections_and_those_that_say_nothing_are_ended(
     assert settles(lambda: page(server, "/healthz") == (200, "ok\n"), SOON_S)
 
 
+def test_a_client_with_many_connections_keeps_out_no_health_check_of_another(server: MetricsServer) -> None:
+    with ExitStack() as stack:
+        place = (server.host, server.port)
+        for _ in range(5):
+            for _ in range(40):
+                stack.enter_context(socket.create_connection(place, source_address=("127.0.0.9", 0)))
+            assert page(server, "/healthz") == (200, "ok\n")
+
+
 def test_a_client_for_whom_no_descriptor_is_left_is_served_later_without_asking_all_the_time(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

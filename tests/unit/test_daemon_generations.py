@@ -277,3 +277,17 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_what_was_read_counts_for_all_generations_and_also_once_they_are_closed(
+    generations: Generations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = {"disk_bytes": 30, "shared_bytes": 12}
+    for name, count in read.items():
+        monkeypatch.setattr(type(generations.all[0].files), name, property(lambda _, count=count: count))
+    assert generations.read_bytes() == {"x": (60, 24)}
+    generations.retire("x", 1)
+    (unused,) = generations.take_unused(0)
+    generations.closed(unused)
+    assert len(generations.all) == 1
+    assert generations.read_bytes() == {"x": (60, 24)}

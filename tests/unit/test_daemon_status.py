@@ -190,6 +190,9 @@ class FakeGenerations:
     def find(self, name: str, number: int) -> Served | None:
         return self.current.get((name, number))
 
+    def read_bytes(self) -> dict[str, tuple[int, int]]:
+        return {one.name: (one.files.disk_bytes, one.files.shared_bytes) for one in self.all}
+
 
 class Stage:
     """A report over fakes."""

@@ -1,5 +1,6 @@
 """A daemon keeps of the times that a rank tells of its user those of late."""
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
@@ -43,3 +44,10 @@ def test_old_reports_tell_nothing() -> None:
     reports.add(UserWaits(S, 0, S), 2 * S)
     assert _share(reports, 20 * S) == 0.5
     assert reports.latest(60 * S) is UNSET
+
+
+def test_a_rank_that_tells_times_without_end_is_told_up_to_what_fits_into_a_reply() -> None:
+    reports, most = UserReports(), (1 << 62) - 1
+    for second in range(8):
+        reports.add(UserWaits(*([second % 2 * most] * 3)), second * S)
+    assert msgspec.msgpack.encode(reports.latest(7 * S))

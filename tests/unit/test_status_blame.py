@@ -12,7 +12,7 @@ from emlio.status.document import Found
 from emlio.status.figures import DaemonFigures, JobFigures, RankFigures
 from emlio.status.verdict import Bound
 from emlio.wire.control import StatusReply
-from emlio.wire.status import JobStatus, MemoryStatus, RankStatus, UserWaits
+from emlio.wire.status import FailureStatus, JobStatus, MemoryStatus, RankStatus, UserWaits
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -176,3 +176,47 @@ def test_a_daemon_that_does_not_answer_is_blamed_if_a_rank_waits() -> None:
 def test_ranks_of_an_older_release_do_not_tell() -> None:
     assert _job(_daemon("store1", _rank(0, user=None))).blame.stage == "what is not known yet"
     assert jobs_of([("store2", PeerLostError("gone"))]) == []
+
+
+def _lost(rank: int, age_ns: int = S, job: str = "run") -> FailureStatus:
+    text = "the rank was silent for 10 s (gpu9:7)"
+    return FailureStatus(age_ns=age_ns, times=1, kind="lost", text=text, dataset="images", job=job, rank=rank)
+
+
+def _with_failures(found: Found, *failures: FailureStatus) -> Found:
+    address, figures = found
+    assert isinstance(figures, DaemonFigures)
+    return address, replace(figures, reply=msgspec.structs.replace(figures.reply, failures=list(failures)))
+
+
+def test_a_job_that_stands_still_without_a_rank_that_was_lost_is_held_up_by_it() -> None:
+    still = _rank(0, bytes_per_s=0.0)
+    blame = _job(_with_failures(_daemon("store1", still), _lost(1))).blame
+    assert (blame.stage, blame.rank) == ("a rank that is gone", 1)
+    assert "gpu9:7" in blame.evidence
+
+
+@pytest.mark.parametrize("failure", [_lost(0), _lost(1, age_ns=3600 * S), _lost(1, job="other")])
+def test_a_rank_that_came_back_or_was_lost_long_ago_or_elsewhere_is_not_blamed(failure: FailureStatus) -> None:
+    still = _rank(0, bytes_per_s=0.0)
+    assert _job(_with_failures(_daemon("store1", still), failure)).blame.stage == Bound.LOOP.value
+    assert _job(_with_failures(_daemon("store1", _rank(0)), _lost(1))).blame.stage == Bound.LOOP.value
+
+
+def _on(dataset: str, *ranks: RankFigures) -> Found:
+    address, figures = _daemon("store1", *ranks)
+    assert isinstance(figures, DaemonFigures)
+    jobs = [replace(job, status=msgspec.structs.replace(job.status, dataset=dataset)) for job in figures.jobs]
+    return address, replace(figures, jobs=jobs)
+
+
+def test_runs_of_one_name_on_two_datasets_are_two_jobs_unless_a_process_reads_both() -> None:
+    healthy, waits = _rank(0), _rank(1, user=(100, 1500, 400, 0))
+    told = [(job.dataset, job.blame.stage) for job in jobs_of([_on("a", healthy), _on("b", waits)])]
+    assert told == [("a@1", Bound.LOOP.value), ("b@1", "decoding")]
+    (mixed,) = jobs_of([_on("a", healthy, waits), _on("b", waits)])
+    assert (mixed.dataset, mixed.blame.rank) == ("a@1, b@1", 1)
+
+
+def test_a_rank_that_tells_is_asked_before_one_that_does_not() -> None:
+    assert _job(_daemon("store1", _rank(0, user=None), _rank(1))).blame.stage == Bound.LOOP.value

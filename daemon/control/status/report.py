@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import UnsetType
+
 from emlio import __version__
 from emlio.clock import Clock
 from emlio.daemon.control.answers import Identity
@@ -26,11 +28,14 @@ from emlio.daemon.lanes.stream_totals import SessionFigures, StreamTotals
 from emlio.daemon.streams import Streams
 from emlio.wire.control import StatusReply
 from emlio.wire.limits import MAX_STATUS_DATASETS, MAX_STATUS_JOBS, MAX_STATUS_RANKS
-from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus
+from emlio.wire.status import DatasetStatus, FailureStatus, JobStatus, MemoryStatus, RankStatus, UserWaits
 
 __all__ = ["DaemonFigures", "StatusReport", "process_bytes"]
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_SELDOM: Final = 0.05
+"""A user that waits for a smaller part of the time is not held up."""
+
 _HOLDS_UP: Final = ("rank", "network", "memory")
 _ALL_DATASETS: Final = ""
 
@@ -50,7 +55,7 @@ class DaemonFigures:
         sessions: by dataset.
         waiting: sessions by dataset and by what they wait for, as in `SessionFigures`.
         totals: by dataset.
-        disk_bytes, shared_bytes: of the newest current generation, by dataset; see `ReadEngine`.
+        disk_bytes, shared_bytes: of all generations since the start, by dataset; see `ReadEngine`.
         sessions_begun: since the start.
         failures: since the start, by kind.
         held_bytes, bound_bytes: as in `MemoryBudget`.
@@ -176,6 +181,7 @@ class StatusReport:
                 generations[served.name] = generations.get(served.name, 0) + 1
                 before = newest.get(served.name)
                 newest[served.name] = served if before is None or served.generation > before.generation else before
+        read_bytes = self._generations.read_bytes()
         sessions, waiting = Counter[str](), Counter[tuple[str, str]]()
         for client in clients:
             sessions[client.served.name] += 1
@@ -190,8 +196,8 @@ class StatusReport:
             sessions=dict(sessions),
             waiting=dict(waiting),
             totals=self._streams.sender.dataset_totals(),
-            disk_bytes={name: one.files.disk_bytes for name, one in newest.items()},
-            shared_bytes={name: one.files.shared_bytes for name, one in newest.items()},
+            disk_bytes={name: read_bytes[name][0] for name in newest},
+            shared_bytes={name: read_bytes[name][1] for name in newest},
             sessions_begun=begun,
             failures=self.failures.counts(),
             held_bytes=self._streams.budget.held_bytes,
@@ -223,7 +229,15 @@ class StatusReport:
     def _ranks(self, clients: Iterable[Client], now_ns: int) -> tuple[list[JobStatus], list[RankStatus]]:
         """Return the jobs and their ranks, as many as fit."""
         known = [(client, self._streams.sender.figures(client.group)) for client in clients]
-        known.sort(key=lambda one: (one[1].waits_for not in _HOLDS_UP, _job(one[0]), one[0].caller.hello.rank))
+        # Where not all fit: first those whose users wait, then those for which this daemon waits.
+        known.sort(
+            key=lambda one: (
+                not _waits(one[0].user.latest(now_ns)),
+                one[1].waits_for not in _HOLDS_UP,
+                _job(one[0]),
+                one[0].caller.hello.rank,
+            )
+        )
         sessions = Counter(_job(client) for client, _ in known)
         shown = dict.fromkeys(_job(client) for client, _ in known[:MAX_STATUS_RANKS])
         jobs = sorted(list(shown)[:MAX_STATUS_JOBS])
@@ -271,6 +285,14 @@ def process_bytes() -> int:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _waits(user: UserWaits | UnsetType) -> bool:
+    """Return whether a rank's user waits for data."""
+    if not isinstance(user, UserWaits):
+        return False
+    waits_ns = user.records_ns + user.making_ns
+    return waits_ns > _SELDOM * (waits_ns + user.busy_ns)
 
 
 def _job(client: Client) -> _JobPlace:

@@ -77,6 +77,11 @@ def _memory(about: str, reply: StatusReply) -> Iterator[Finding]:
 
 def _dataset(about: str, reply: StatusReply, name: str, generation: int | None) -> Finding:
     served = [one for one in reply.datasets if one.name == name]
+    if not served and len(reply.datasets) < reply.dataset_count:
+        evidence = (
+            f"{name!r} is not among the {len(reply.datasets):,} of {reply.dataset_count:,} datasets that were told"
+        )
+        return Finding(check="dataset", about=about, verdict=Verdict.NOTE, evidence=evidence)
     if not served:
         names = sorted({one.name for one in reply.datasets})
         told = ", ".join(names[:_NAMED]) or "none"

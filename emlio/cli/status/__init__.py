@@ -127,7 +127,6 @@ class Asking:
                 self._before[target.peer] = answer
             else:
                 figures = answer
-                self._before.pop(target.peer, None)
             found.append((str(target.peer), figures))
         return found
 
