@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emlio.units import parse_duration_ns
 from emlio_testing.prometheus import PROGRAM
-from tests.e2e.watched.course import WAITS, Settings, run_course
+from tests.e2e.watched.course import WAITS, Settings, Watched, run_course
 
 __all__ = ["main"]
 
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--top", type=parse_duration_ns, default=usual.top_s * 1e9, metavar="TIME", help="2s; 0s: never"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes (default: standard output)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes, every minute")
     return parser
 
 
@@ -45,13 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         top_s=told.top / 1e9,
         prometheus=PROGRAM is not None,
     )
+
+    def note(seen: Watched) -> None:
+        if told.out is not None:
+            document = {"settings": dataclasses.asdict(settings), "seen": dataclasses.asdict(seen)}
+            told.out.write_text(f"{json.dumps(document, indent=1)}\n", encoding="utf-8")
+
     with tempfile.TemporaryDirectory() as folder:
-        seen = run_course(settings, Path(folder))
-    document = json.dumps({"settings": dataclasses.asdict(settings), "seen": dataclasses.asdict(seen)}, indent=1)
-    if told.out is None:
-        print(document)
-    else:
-        told.out.write_text(f"{document}\n", encoding="utf-8")
+        seen = run_course(settings, Path(folder), note)
+    note(seen)
     for one in seen.alarms:
         waited = "" if one.share is None else f", waited {one.share:.0%} by its own clock"
         print(

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ _DAEMONS: Final = 2
 _LOOKS_S: Final = 10.0
 _HERE: Final = "127.0.0.1"
 _COMMAND_S: Final = 60.0
+_TOLD_S: Final = 60.0
 _WARMING_S: Final = 20.0
 
 
@@ -126,8 +127,8 @@ def _longer(one: Alarm, at_s: float) -> Alarm:
     )
 
 
-def run_course(settings: Settings, folder: Path) -> Watched:
-    """Run the jobs under watch for so long, in a folder of their own.
+def run_course(settings: Settings, folder: Path, tell: Callable[[Watched], None] = lambda _: None) -> Watched:
+    """Run the jobs under watch for so long, in a folder of their own; `tell` what was seen every minute.
 
     Raises:
         AssertionError: a daemon or a rank has ended.
@@ -137,30 +138,37 @@ def run_course(settings: Settings, folder: Path) -> Watched:
         daemons = list(_daemons(folder, stack))
         address = daemons[0].address("images", *daemons[1:])
         ranks = {
-            f"rank {rank} of {count}": stack.enter_context(
+            f"job {job} rank {rank}": stack.enter_context(
                 RankProcess(
                     SCRIPT,
                     address,
-                    *map(str, (rank, count, settings.step_s, _LOOKS_S)),
-                    environment={"EMLIO_JOB": f"of-{count}"},
+                    *map(str, (rank, size, settings.step_s, _LOOKS_S)),
+                    environment={"EMLIO_JOB": f"job {job}"},
                 )
             )
-            for count in settings.jobs
-            for rank in range(count)
+            for job, size in enumerate(settings.jobs)
+            for rank in range(size)
         }
         time.sleep(_WARMING_S)  # the first seconds of a job are its start
         watching = _Watching(settings, folder, stack, daemons, ranks)
         processes = (*daemons, *ranks.values())
         began, cpu_s = time.monotonic(), {one: one.cpu_s for one in processes}
+
+        def count() -> None:
+            seen.seconds = time.monotonic() - began
+            seen.daemons_cpu_s = sum(one.cpu_s - cpu_s[one] for one in daemons)
+            seen.ranks_cpu_s = sum(one.cpu_s - cpu_s[one] for one in ranks.values())
+            seen.top_cpu_s = watching.top_cpu_s
+
         while (at_s := time.monotonic() - began) < settings.seconds:
             time.sleep(_LOOKS_S / 5)
             watching.look(seen, at_s)
+            if at_s - seen.seconds >= _TOLD_S:
+                count()
+                tell(seen)
             if not all(one.running for one in processes):
                 raise AssertionError(f"{[one.log for one in processes if not one.running]} ended")
-        seen.seconds = time.monotonic() - began
-        seen.daemons_cpu_s = sum(one.cpu_s - cpu_s[one] for one in daemons)
-        seen.ranks_cpu_s = sum(one.cpu_s - cpu_s[one] for one in ranks.values())
-        seen.top_cpu_s = watching.top_cpu_s
+        count()
     return seen
 
 
@@ -227,7 +235,7 @@ class _Watching:
                 for job in told["jobs"]:
                     blame = job["blame"]
                     said = None if blame["stage"] == Bound.LOOP.value else json.dumps(blame)
-                    waits = [self._shares.get(f"rank {one['rank']} of {job['world_size']}") for one in job["ranks"]]
+                    waits = [self._shares.get(f"{job['name']} rank {one['rank']}") for one in job["ranks"]]
                     share = max((one for one in waits if one is not None), default=None)
                     seen.looked("top", job["name"], said, at_s, share)
         if self._prometheus is not None:
