@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -108,6 +109,22 @@ def test_a_rank_that_takes_little_and_a_killed_daemon_are_shown_while_it_happens
     assert page.status == 1
     assert "the rank: no credit" in page.out
     assert f"{other.peer}: no status" in page.out
+
+
+def test_a_daemon_that_was_stopped_blames_itself_and_no_rank(large: Path, tmp_path: Path) -> None:
+    with (
+        DaemonProcess({"large": large}, *OPTIONS, "--heartbeat-timeout", "1s", folder=tmp_path) as daemon,
+        ranks(daemon.address("large"), 0.01, 0.01) as both,
+    ):
+        daemon.pause()
+        time.sleep(5)
+        daemon.send_signal(signal.SIGCONT)
+        daemon.wait_for_log("this process stood still for", SOON_S)
+        assert settles(lambda: daemon.log.count("began") >= 2 * len(both), SOON_S), "they come again"
+        (found,) = asked(tmp_path, daemon.peer)
+    kinds = [one["kind"] for one in found["failures"]]
+    assert "stood-still" in kinds
+    assert "lost" not in kinds
 
 
 def test_a_rank_that_is_stopped_is_silent_and_then_a_failure(large: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Covers: what a client sees by its key, why a daemon does not answer, limits, hea
 metrics. Does not cover: the command (tests/e2e/test_status.py), the content of a reply (tests/unit/test_daemon_status.py).
 """
 
+import json
 import socket
 import sys
 import time
@@ -211,6 +212,37 @@ def test_keys_that_do_not_go_together_are_named(site: Site) -> None:
     ):
         assert isinstance(answer, RemoteProtocolError)
         assert said in str(answer)
+
+
+def test_an_advice_to_trust_a_daemon_has_the_name_that_was_asked_for(
+    site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stranger = KeyFolder(tmp_path / "keys")
+    stranger.make("stranger")
+    with site.daemon(keys=site.store.path) as daemon:
+        place = f"localhost:{daemon.endpoint.rpartition(':')[2]}"
+        words = ["status", place, "--folder", str(stranger.path)]
+        assert command(words) == 1
+        assert f"emlio trust {place} KEY" in capsys.readouterr().out
+        assert command(["trust", place, str(site.store.pair().public), "--folder", str(stranger.path)]) == 0
+        assert command(words) == 1
+        told = capsys.readouterr().out
+    assert "emlio trust" not in told
+    assert "emlio allow NAME" in told
+
+
+def test_where_no_daemon_answers_top_does_not_say_that_no_job_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        words = ["top", "--once", "--every", "100ms", f"127.0.0.1:{nobody.getsockname()[1]}"]
+        assert command(words) == 1
+        assert "nothing is known of jobs" in capsys.readouterr().out
+        assert command([*words, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["jobs"] == []
+    (daemon,) = document["daemons"]
+    assert not daemon["answered"]
+    assert "Connection refused" in daemon["error"]
 
 
 def test_a_port_that_says_nothing_takes_no_longer_than_the_timeout(
