@@ -35,7 +35,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         daemon = stack.enter_context(Daemon(config))
         patch.setenv("EMLIO_JOB", "<b>run-7</b>")
-        options: dict[str, Any] = {"batch_size": 10, "raw": True, "to": "numpy"}
+        options: dict[str, Any] = {"batch_size": 10, "raw": True, "to": "numpy", "tune": "off"}
         loader = stack.enter_context(EmlioLoader(f"{daemon.endpoint.replace('tcp', 'emlio')}/images", **options))
         next(iter(loader))
         time.sleep(0.5)
