@@ -90,6 +90,7 @@ class ShardAssignment:
         self._key = (-1, -1)
         self._waits_since_ns = 0
         self._hungry_since_ns = 0
+        self._held: set[int] = set()  # daemons that had used their credit at the last look
 
     def parts(self) -> tuple[object, ...]:
         """Return the objects whose attributes are the assignment's state."""
@@ -344,7 +345,13 @@ class ShardAssignment:
         for source in self._sources:
             # A daemon that has used its credit is doubted only if the user waits: it may send the
             # next batch's data at once.
-            held_ns = self._hungry_since_ns if self._intake.grants.waits(source.number) else 0
+            held_ns = 0
+            if self._intake.grants.waits(source.number):
+                held_ns = self._hungry_since_ns
+                self._held.add(source.number)
+            elif source.number in self._held:
+                self._held.remove(source.number)
+                source.stream.moved_ns = now_ns  # it is asked again only now
             idle_ns = now_ns - max(source.stream.moved_ns, self._waits_since_ns, held_ns)
             running = source.is_here and source.conversation.state is RankState.STREAMING
             if running and idle_ns >= source.stream.patience_ns:

@@ -1,5 +1,6 @@
 """A loader whose settings change while it runs, over real sockets: every record, lanes and messages as they were set."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError
 from emlio.receiver.machine.instructions import ConnectLane
+from emlio.receiver.machine.lane_set import LaneSet
 from emlio.receiver.tuning.log import read_log, replayed
 from emlio.receiver.tuning.state import RuleState
 from emlio.receiver.tuning.tuning import Tuning
@@ -221,3 +223,16 @@ def test_a_rule_that_ends_its_thread_is_the_loaders_error_at_once(daemon: Daemon
 
 def _looks(folder: Path) -> int:
     return sum(path.read_bytes().count(b'"snapshot"') for path in (folder / "logs").iterdir())
+
+
+def test_a_daemon_that_may_send_again_after_a_long_epoch_keeps_its_lanes(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[int] = []
+    monkeypatch.setattr(LaneSet, "renew", lambda lanes: renewed.append(lanes.up))
+    # All of an epoch and of the next one are here soon: then the daemon may send nothing until the next epoch begins.
+    with _loader(daemon, tune="off", epochs=3, recovery=Recovery(heartbeat="1s")) as loader:
+        seen = [ids for _ in range(3) for ids in _ids(loader) if not time.sleep(0.01)]
+        assert loader.stats().reopened_streams == 0
+    assert sum(map(len, seen)) == 3 * _RECORDS
+    assert renewed == []
