@@ -87,6 +87,7 @@ class LoaderStats(ReceivingFigures):
         with_replacement: whether `weights` draw the records, so that some of them come several times.
         daemons: of each daemon, by its address, these four times: see `DaemonWaits`.
         datasets: of a mixture, the records handed to the user by the names of their datasets, bad ones included.
+        elsewhere: whether the transform runs on other hosts.
     """
 
     batches: int
@@ -107,6 +108,7 @@ class LoaderStats(ReceivingFigures):
     native: bool = True
     with_replacement: bool = False
     datasets: Mapping[str, int] = field(default_factory=dict[str, int])
+    elsewhere: bool = False
 
     @classmethod
     def of(
@@ -121,6 +123,7 @@ class LoaderStats(ReceivingFigures):
         policy: BadRecordPolicy,
         with_replacement: bool = False,
         names: Sequence[str] = (),
+        elsewhere: bool = False,
     ) -> Self:
         """Collect the figures of a loader.
 
@@ -134,6 +137,7 @@ class LoaderStats(ReceivingFigures):
             policy: how bad records are handled.
             with_replacement: as the attribute.
             names: of the datasets of a mixture.
+            elsewhere: as the attribute.
         """
         return cls(
             batches=handed.batches,
@@ -154,6 +158,7 @@ class LoaderStats(ReceivingFigures):
             native=native.is_used(),
             with_replacement=with_replacement,
             datasets=_by_name(names, handed.by_dataset),
+            elsewhere=elsewhere,
             **{one.name: getattr(received, one.name) for one in fields(received)},
         )
 
@@ -190,6 +195,7 @@ class LoaderStats(ReceivingFigures):
             starved_ns=self.storage_starved_ns,
             away_ns=self.away_ns,
             remote=bool(self.received_bytes) or not self.local_bytes,
+            elsewhere=self.elsewhere,
         )
 
     @property
