@@ -13,13 +13,16 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
+from math import inf
+from secrets import token_hex
 from socket import gethostname
-from threading import Lock, current_thread, main_thread
+from threading import Event, Lock, current_thread, main_thread
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
@@ -52,7 +55,6 @@ _MOST_TASKS: Final = 256
 _KEPT: Final = 2
 _TELL_EVERY_S: Final = 30.0
 _GIVEN_UP_S: Final = 15.0
-_NONE_HERE: Final = "Could not find any running Ray instance"
 _CONNECTING: Final = Lock()
 _LOG: Final = logging.getLogger("emlio")
 _POLL_S: Final = 0.5
@@ -60,7 +62,7 @@ _PATIENCE_S: Final = 5.0
 
 
 def _connected() -> Any:
-    """Return Ray, connected to the cluster at `RAY_ADDRESS`, or to that of this host, or to a new one.
+    """Return Ray, connected to the cluster at `RAY_ADDRESS`, or to that of `ray start` on this host, or to a new one.
 
     Raises:
         ConfigError: it is not installed.
@@ -88,39 +90,108 @@ def _check_listens(address: str) -> None:
 
 
 def _connect(ray: Any) -> None:
-    given = os.environ.get("RAY_ADDRESS") or "auto"
+    given = os.environ.get("RAY_ADDRESS", "auto")
+    address = _started_here() if given in ("", "auto") else given
     ours = current_thread() is main_thread()
     before = signal.getsignal(signal.SIGTERM) if ours else None
     quiet = {"log_to_driver": False, "logging_level": "error"}
     try:
-        _check_listens(given)
-        try:
-            ray.init(given, **quiet)
-        except ConnectionError as error:
-            if given != "auto" or _NONE_HERE not in str(error):
-                raise
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to no one
-            ray.init("local", include_dashboard=False, **quiet)
+        _forget_token()
+        if address == "local":
+            with _own_token():
+                ray.init(address, include_dashboard=False, **quiet)
+        else:
+            _check_listens(address)
+            _use_token(ray, address)
+            ray.init(address, **quiet)
     except Exception as error:  # of many kinds, those of gRPC among them
-        where = "of this host" if given == "auto" else f"at {given}"
-        raise ClusterError(f"the Ray cluster {where} must be reachable: {error}") from error
+        raise ClusterError(f"the Ray cluster at {address} must be reachable: {_cause(error)}") from error
     finally:
         if ours and before is not None:
             signal.signal(signal.SIGTERM, before)  # a training may save its state then
+    own = f"a Ray cluster of this process alone, {ray.get_runtime_context().gcs_address}"
+    _LOG.info("using %s", own if address == "local" else f"the Ray cluster at {address}")
+
+
+def _started_here() -> str:
+    """Return the address of the cluster that `ray start` made or joined on this host, "local" if none answers.
+
+    Ray's own search, "auto", also finds clusters of other processes, which end with them.
+    """
+    address: str | None = import_module("ray._private.services").find_bootstrap_address(None)
+    try:
+        _check_listens(address or "")
+    except OSError:
+        return "local"
+    return address or "local"
+
+
+def _forget_token() -> None:
+    """Have Ray read the variables about its token again: what it read for a cluster before stays with the process."""
+    raylet = import_module("ray._raylet")
+    with suppress(AttributeError):  # releases of Ray that know no tokens
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+        raylet.Config.initialize("")
+
+
+@contextmanager
+def _own_token() -> Generator[None]:
+    """Give what is started a token of its own: Ray would store one, and the user's later clusters would ask for it."""
+    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def _use_token(ray: Any, address: str) -> None:
+    """Show the user's token to a cluster that asks for one: Ray itself does so only where it was given no address.
+
+    Shown to others it would make work between hosts fail.
+
+    Raises:
+        AuthenticationError: there is none, or `RAY_AUTH_MODE` says otherwise.
+    """
+    try:
+        setup = import_module("ray._private.authentication.authentication_token_setup")
+    except ImportError:  # a release of Ray that knows no tokens
+        return
+    try:
+        if "/" not in address:
+            import_module("ray._raylet").GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        if os.environ.get("RAY_AUTH_MODE") or not setup.maybe_enable_token_auth_if_token_available():
+            raise
+
+
+def _cause(error: BaseException) -> str:
+    """Return what the innermost cause of an error says, without tracebacks: the others of Ray say that something failed."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{error}".strip().rpartition("\n")[2] or repr(error)
+
+
+def _job() -> str:
+    job: str = import_module("ray.runtime_context").get_runtime_context().get_job_id()  # that of `ray` may start Ray
+    return job
 
 
 def _processors(ray: Any) -> int:
     return max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
-def _result(ray: Any, reference: Any) -> Any:
+def _result(ray: Any, future: Any) -> Any:
     """Return what a task returned.
 
     Raises:
         ClusterError: it raised something, or the cluster did not do it.
     """
     try:
-        return ray.get(reference)
+        return future.result()
     except ray.exceptions.RayTaskError as error:
         raise ClusterError(f"work on the Ray cluster failed: {error}") from error
     except ray.exceptions.RayError as error:
@@ -132,26 +203,52 @@ def _result(ray: Any, reference: Any) -> Any:
 class _Patience:
     """Warns when nothing has come for a while: Ray waits for ever for a host that could do a task, and says so nowhere."""
 
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
+    def __init__(self, ray: Any, options: Mapping[str, Any] = MappingProxyType({}), timeout_s: float = inf) -> None:
+        """Warn at once if no host can do tasks with these options; after `timeout_s` without one it is an error."""
+        self._ray, self._timeout_s = ray, timeout_s
+        cpus = options.get("num_cpus")
+        asked: dict[str, float | None] = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus")}
+        asked |= {"memory": options.get("memory"), **(options.get("resources") or {})}
+        self._asked = {name: amount for name, amount in asked.items() if amount}
         self._since = self._told = time.monotonic()
+        self._given_up = ""
+        if lacking := self._lacking():
+            _LOG.warning("%s; waiting for a host that has it", lacking)
 
     def came(self) -> None:
         """Note that something came."""
         self._since = self._told = time.monotonic()
 
-    def waited(self) -> None:
-        """Warn if it is time, and then each half minute."""
+    def waited(self, begun: float = 0.0) -> None:
+        """Warn if it is time, and then each half minute; `begun` is when the caller began to wait.
+
+        Raises:
+            ClusterError: no host can do what is waited for.
+        """
         now = time.monotonic()
-        if now - self._told >= _TELL_EVERY_S:
+        if now - max(self._told, begun) >= min(_TELL_EVERY_S, self._timeout_s):
             self._told = now
+            if (lacking := self._lacking()) and now - max(self._since, begun) >= self._timeout_s:
+                self._given_up = f"{lacking}: start one that has it, or give Recovery(timeout=) for longer"
             _LOG.warning(
                 "no task on the Ray cluster has ended for %.0f s; of %s there are free %s: tasks may be long, wait for a host "
-                "that has what they ask for, or be repeated since memory does not suffice",
+                "that has what they ask for, or be repeated since memory does not suffice%s",
                 now - self._since,
                 self._ray.cluster_resources(),
                 self._ray.available_resources(),
+                lacking and f". {lacking}",
             )
+        if self._given_up:
+            raise ClusterError(self._given_up)
+
+    def _lacking(self) -> str:
+        """Return what a task asks for and no host has, in words; empty if one has all of it."""
+        hosts: list[Mapping[str, float]] = [host["Resources"] for host in self._ray.nodes() if host["Alive"]]
+        if any(all(host.get(name, 0) >= amount for name, amount in self._asked.items()) for host in hosts):
+            return ""
+        nowhere = {name for name, amount in self._asked.items() if all(host.get(name, 0) < amount for host in hosts)}
+        told = ", ".join(f"{self._asked[name]:g} {name}" for name in sorted(nowhere or self._asked))
+        return f"no host of the Ray cluster has {told}, which each task asks for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +328,7 @@ class RayWork(Generic[_Item, _Result]):
                 for reference in ray.wait(list(running), timeout=_POLL_S)[0]:
                     patience.came()
                     begin = running.pop(reference)
-                    made = _result(ray, reference)
+                    made = _result(ray, reference.future())
                     if isinstance(made, EmlioError):
                         raise made
                     done[begin] = made
@@ -280,7 +377,7 @@ def _of_host(error: EmlioError) -> EmlioError:
     return kind(f"{error} (on {gethostname()})")
 
 
-def _ignore(_: int) -> None:
+def _ignore(_: object) -> None:
     pass
 
 
@@ -322,7 +419,7 @@ class RayGate:
             ClusterError: the process that asked for it has ended.
         """
         self._who = uuid4().hex
-        _result(_connected(), self._keeper.begin.remote(shard, self._who))
+        _result(_connected(), self._keeper.begin.remote(shard, self._who).future())
 
     def close(self) -> None:
         """End the gate: no process passes it any more, and another one may be made for its place."""
@@ -335,7 +432,7 @@ class RayGate:
         Raises:
             EmlioError: it must not be finished here.
         """
-        refused = _result(_connected(), self._keeper.add.remote(shard, found, self._who))
+        refused = _result(_connected(), self._keeper.add.remote(shard, found, self._who).future())
         if refused is not None:
             raise refused
 
@@ -386,8 +483,12 @@ class RayFunction:
         tasks: how many run or wait at a time.
     """
 
-    def __init__(self, chosen: OnRay) -> None:
+    def __init__(self, chosen: OnRay, timeout_s: float = inf) -> None:
         """Copy the function to the cluster.
+
+        Args:
+            chosen: the function.
+            timeout_s: the longest wait for a host that has what a task asks for.
 
         Raises:
             ConfigError: it cannot be copied, or an option is unknown.
@@ -397,13 +498,13 @@ class RayFunction:
         try:
             self._function = [ray.put(chosen.function)]
         except Exception as error:  # pickle and what it calls raise anything
-            raise ConfigError(f"OnRay must be given a function of which a copy can be made: {error}") from error
+            raise ConfigError(f"OnRay must be given a function of which a copy can be made: {_cause(error)}") from error
         try:
             self._task: Any = ray.remote(**{"max_retries": _REPEATS, **chosen.options, "num_returns": 1})(_transformed)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"OnRay(options={dict(chosen.options)!r}): {error}") from error
-        self._patience = _Patience(ray)
-        self._key = uuid4().hex
+        self._patience = _Patience(ray, chosen.options, timeout_s)
+        self._key, self._job = uuid4().hex, _job()
         self.records = chosen.records
         self.tasks = chosen.tasks or min(_FOR_EACH_PROCESSOR * _processors(ray), _MOST_TASKS)
 
@@ -417,19 +518,34 @@ class RayFunction:
         Raises:
             ClusterError: the cluster did not do it.
         """
-        ray, patience = self._ray, self._patience
+        patience, begun = self._patience, time.monotonic()
         try:
+            self._check_connected()
             reference = self._task.remote(self._key, self._function, [_sendable(sample) for sample in samples])
-            while not ray.wait([reference], timeout=_POLL_S)[0]:
+            result, ended = reference.future(), Event()  # ray.wait crashes the process if Ray is shut down meanwhile
+
+            def end(_: object) -> None:
+                ended.set()
+
+            result.add_done_callback(end)
+            while not ended.wait(_POLL_S):
+                self._check_connected()
                 if cancelled():
-                    ray.cancel(reference)
+                    self._ray.cancel(reference)
                     return [None] * len(samples)
-                patience.waited()
+                patience.waited(begun)
+        except ClusterError:
+            raise
         except Exception as error:  # of many kinds: Ray was shut down, its memory is full, a sample cannot be copied
             raise ClusterError(f"samples cannot be sent to the Ray cluster: {error!r}") from error
         patience.came()
-        made: list[Any] = _result(ray, reference)
+        made: list[Any] = _result(self._ray, result)
         return made
+
+    def _check_connected(self) -> None:
+        """Check that Ray was not shut down: it would start a cluster for whatever is asked of it next."""
+        if not self._ray.is_initialized() or _job() != self._job:
+            raise ClusterError("ray.shutdown() was called while a loader with OnRay was in use: make a new loader")
 
 
 def _sendable(value: Any) -> Any:
@@ -458,15 +574,17 @@ def _transformed(key: str, place: Sequence[Any], samples: Sequence[Any]) -> list
 
 
 def _outcome(function: Callable[[Any], Any], sample: Any) -> Any:
+    copies = import_module("ray.cloudpickle")
     try:
-        return function(sample)
+        made = function(sample)
+        copies.dumps(made, protocol=5, buffer_callback=_ignore)  # arrays are not copied here
+        return made  # what cannot be sent is an error of the function
     except Exception as error:  # noqa: BLE001  # whatever a user's function raises belongs to the user's process
         error.add_note(f"(on {gethostname()})\n{traceback.format_exc()}")
-        copies = import_module("ray.cloudpickle")
         try:
             copies.loads(copies.dumps(error))
         except Exception:  # noqa: BLE001  # an exception may hold anything
-            plain = RuntimeError(f"{type(error).__name__}: {error}")
+            plain = RuntimeError(f"{type(error).__name__}: {traceback.TracebackException(type(error), error, None)}")
             plain.add_note(error.__notes__[-1])
             return UserError(plain)
         return UserError(error)

@@ -428,6 +428,7 @@ class EmlioLoader:
             policy=self._policy,
             with_replacement=isinstance(self._plan.spec.sampling, Weighted),
             names=self._address.mixed_names,
+            elsewhere=bool(shell.kind.maker.elsewhere),
         )
 
     def epoch_stats(self) -> LoaderStats:

@@ -88,6 +88,7 @@ class LoaderStats(ReceivingFigures):
         with_replacement: whether `weights` draw the records, so that some of them come several times.
         daemons: of each daemon, by its address, these four times: see `DaemonWaits`.
         datasets: of a mixture, the records handed to the user by the names of their datasets, bad ones included.
+        elsewhere: whether the transform runs on other hosts.
     """
 
     batches: int
@@ -108,6 +109,7 @@ class LoaderStats(ReceivingFigures):
     native: bool = True
     with_replacement: bool = False
     datasets: Mapping[str, int] = field(default_factory=dict[str, int])
+    elsewhere: bool = False
 
     @classmethod
     def of(
@@ -122,6 +124,7 @@ class LoaderStats(ReceivingFigures):
         policy: BadRecordPolicy,
         with_replacement: bool = False,
         names: Sequence[str] = (),
+        elsewhere: bool = False,
     ) -> Self:
         """Collect the figures of a loader.
 
@@ -135,6 +138,7 @@ class LoaderStats(ReceivingFigures):
             policy: how bad records are handled.
             with_replacement: as the attribute.
             names: of the datasets of a mixture.
+            elsewhere: as the attribute.
         """
         return cls(
             batches=handed.batches,
@@ -155,6 +159,7 @@ class LoaderStats(ReceivingFigures):
             native=native.is_used(),
             with_replacement=with_replacement,
             datasets=_by_name(names, handed.by_dataset),
+            elsewhere=elsewhere,
             **{one.name: getattr(received, one.name) for one in fields(received)},
         )
 
@@ -192,6 +197,7 @@ class LoaderStats(ReceivingFigures):
             away_ns=self.away_ns,
             local_ns=self.local_wait_ns,
             remote=bool(self.received_bytes) or not self.local_bytes,
+            elsewhere=self.elsewhere,
         )
 
     @property

@@ -31,6 +31,7 @@ class Bound(Enum):
         UNKNOWN: nothing was waited for, and no batch was used.
         LOOP: the user's own work between batches.
         MAKING: batches are made of records that are here.
+        ELSEWHERE: likewise, by a transform that runs on other hosts.
         RECEIVING: the receive thread is busy.
         DISKS: shards of this host are read.
         AWAY: a daemon was lost or silent for at least half of the wait for records.
@@ -42,6 +43,7 @@ class Bound(Enum):
     UNKNOWN = "what is not known yet"
     LOOP = "the training loop"
     MAKING = "decoding in this process"
+    ELSEWHERE = "the transform on the Ray cluster"
     RECEIVING = "receiving and checking in this process"
     DISKS = "this host's disks"
     AWAY = "a daemon that was away"
@@ -53,7 +55,9 @@ class Bound(Enum):
 NEXT_STEPS: Final[Mapping[Bound, str]] = {
     Bound.UNKNOWN: "ask again in a second, while the loop runs",
     Bound.LOOP: "nothing: the data keep up. A faster step needs faster training code or more ranks",
-    Bound.MAKING: "with a transform: more threads=, or a cheaper one. Else: fewer fields=, raw=True, or the GPU (dali=)",
+    Bound.MAKING: "with a transform: more threads= (with OnRay more hosts), or a cheaper one. Else: fewer fields=, raw=True, "
+    "or the GPU (dali=)",
+    Bound.ELSEWHERE: "more hosts or processors in the Ray cluster, more tasks= if it has free ones, or a cheaper transform",
     Bound.RECEIVING: "more ranks: one thread of each receives and checks. On trusted networks, encryption can be left out",
     Bound.DISKS: "a faster disk, or shuffle='block' for a rotating one",
     Bound.AWAY: "look at that daemon: emlio status, and its log (journalctl -u emlio-daemon)",
@@ -81,6 +85,7 @@ class Waits:
         away_ns: as in `LoaderStats`.
         remote: whether daemons send records.
         local_ns: the part of `records_ns` in which only records of this host's disks were missing.
+        elsewhere: whether batches are made on other hosts.
     """
 
     wait_ns: int
@@ -94,6 +99,7 @@ class Waits:
     away_ns: int
     remote: bool
     local_ns: int = 0
+    elsewhere: bool = False
 
     @property
     def share(self) -> float:
@@ -117,7 +123,7 @@ class Waits:
             return Bound.LOOP
         records_ns = self._for_records_ns
         if records_ns * _QUARTER < self._later_ns:
-            return Bound.MAKING
+            return Bound.ELSEWHERE if self.elsewhere else Bound.MAKING
         if self.away_ns * 2 >= records_ns:
             return Bound.AWAY
         if self.receive_ns > self.records_ns * _MOST:

@@ -53,7 +53,13 @@ def choose_kind(
     assembler = assembler_of(options, policy, config.seed)
     if isinstance(options.transform, OnRay):
         maker = RayMaker(
-            assembler, options.transform, policy, destination.start, batch_size=config.batch_size, work=work
+            assembler,
+            options.transform,
+            policy,
+            destination.start,
+            batch_size=config.batch_size,
+            timeout_s=config.recovery.timeout_ns / 1e9,
+            work=work,
         )
         return RecordBatches(assembler, maker, destination)
     if options.transform is not None:

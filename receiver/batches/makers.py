@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock, Thread
+from traceback import TracebackException
 from typing import Any
 
 from emlio.errors import ClusterError
@@ -48,9 +49,11 @@ class Maker(ABC):
     Attributes:
         ahead: the number of batches to make before the user asks; 0: on request, in the user's thread.
         threads: the maker's own threads, in which users' functions run.
+        elsewhere: what other hosts do for it, in words.
     """
 
     ahead = 0
+    elsewhere = ""
     threads: Sequence[Thread] = ()
     _worked_ns = 0
     _usual_ahead: int | None = None
@@ -224,10 +227,13 @@ class RayMaker(SampleMaker):
         finish: Callable[[Any], Any],
         *,
         batch_size: int,
+        timeout_s: float,
         work: WorkObserver = UNOBSERVED_WORK,
     ) -> None:
-        """Connect to the cluster; see `SampleMaker`."""
-        self._function = RayFunction(transform)
+        """Connect to the cluster; see `SampleMaker` and `RayFunction`."""
+        self._function = RayFunction(transform, timeout_s)
+        function = transform.function
+        self.elsewhere = f"{getattr(function, '__qualname__', type(function).__qualname__)} on the Ray cluster"
         together = min(self._function.records, batch_size)
         super().__init__(
             assembler,
@@ -355,4 +361,5 @@ class _Job:
 
 
 def _reason(error: BaseException) -> str:
-    return f"its transform failed: {type(error).__name__}: {error}"
+    told = TracebackException(type(error), error, None)  # also where the error itself cannot tell
+    return f"its transform failed: {type(error).__name__}: {told}"

@@ -144,7 +144,8 @@ class Prefetch:
 
     def running(self) -> list[str]:
         """Return the users' functions that make batches now, except in the calling thread."""
-        return running([self._thread, *self._maker.threads])
+        elsewhere = [self._maker.elsewhere] if self._maker.elsewhere else []
+        return running([self._thread, *self._maker.threads]) or elsewhere
 
     @property
     def hungry(self) -> bool:

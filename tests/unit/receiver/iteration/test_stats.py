@@ -217,4 +217,5 @@ def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
         "native": native.is_used(),
         "with_replacement": False,
         "datasets": {},
+        "elsewhere": False,
     }
