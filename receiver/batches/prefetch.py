@@ -109,7 +109,9 @@ class Prefetch:
         self.user_waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET
         self.came: Came | None = None
         self._maker = maker
-        self._make_batch = work.observed(maker.make)
+        self._make_batch: Callable[[WholeBatch], Made | Promise] = lambda batch: work.observed(
+            maker.make, epoch=batch.epoch, batch=batch.step
+        )(batch)
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread
         self._user, self._making = Bell(), Bell()
         self._whole: deque[WholeBatch] = deque()
