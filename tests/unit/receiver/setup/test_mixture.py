@@ -12,6 +12,7 @@ from emlio.errors import ConfigError
 from emlio.planner.sampling import parse_sampling
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.setup.mixture import mixed_address
+from emlio_testing.datasets import make_dataset
 
 WEB, CODE = "emlio://a/web", "emlio://b:6000,c/code"
 PAIRS = [(WEB, 0.7), (CODE, 0.3)]
@@ -28,6 +29,17 @@ PAIRS = [(WEB, 0.7), (CODE, 0.3)]
 )
 def test_datasets_of_one_name_are_told_apart(parts: list[str], names: tuple[str, ...]) -> None:
     assert mixed_address([Address.parse(part) for part in parts]).mixed_names == names
+
+
+def test_records_of_datasets_of_one_name_are_counted_apart(tmp_path: Path) -> None:
+    folders = tmp_path / "a" / "text", tmp_path / "b" / "text"
+    for folder in folders:
+        make_dataset(folder, records=40, shards=1)
+    mixture = Mixture([(folders[0], 3), (folders[1], 1)], samples=40)
+    with EmlioLoader(mixture, batch_size=8, raw=True, to="numpy", epochs=1) as loader:
+        assert loader.sources == ("a/text", "b/text")
+        list(loader)
+        assert loader.stats().datasets == {"a/text": 30, "b/text": 10}
 
 
 def test_all_ways_to_write_a_mixture_are_one_value() -> None:
