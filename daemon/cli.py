@@ -121,7 +121,9 @@ def _read(arguments: argparse.Namespace) -> DaemonConfig:
     document: Mapping[str, Any] = read_toml(arguments.config) if arguments.config is not None else {}
     unknown = sorted(set(document) - {"daemon", "datasets"})
     if unknown:
-        raise ConfigError(f"{arguments.config}: unknown tables {', '.join(unknown)}; known: daemon, datasets")
+        loose = [name for name in unknown if not isinstance(document[name], Mapping)]
+        advice = f". Put {', '.join(loose)} under [daemon]" if loose else ""
+        raise ConfigError(f"{arguments.config}: unknown tables {', '.join(unknown)}; known: daemon, datasets{advice}")
     for name, table in document.items():
         if not isinstance(table, Mapping):
             raise ConfigError(f"{arguments.config}: {name} must be a table, like [{name}], got {table!r}")

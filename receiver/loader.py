@@ -380,14 +380,14 @@ class EmlioLoader:
         return self._walk.begin(self)
 
     def __repr__(self) -> str:
-        """Return address, rank, epoch, and batches handed out since the epoch began or was resumed. Never waits."""
+        """Return address, rank, epoch, and how many of its batches were handed out, also before a resume. Never waits."""
         walk = getattr(self, "_walk", None)
         if walk is None:  # a debugger may ask while the loader is being made
             return "<EmlioLoader, not connected>"
         position = walk.position
         return (
             f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
-            f"{counted(position.steps_done, 'batch', 'batches')} handed out"
+            f"{counted(position.whole_steps - walk.remaining, 'batch', 'batches')} handed out"
             f"{self._choice_words()}{', closed' if self._shell.closed else ''}>"
         )
 

@@ -7,7 +7,7 @@ verdict (emlio.status.verdict).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -158,7 +158,7 @@ class LoaderStats(ReceivingFigures):
             repeated_records=repeated_records,
             native=native.is_used(),
             with_replacement=with_replacement,
-            datasets=_by_name(names, handed.by_dataset),
+            datasets=dict(zip(names, np.broadcast_to(handed.by_dataset, len(names)).tolist(), strict=True)),
             elsewhere=elsewhere,
             **{one.name: getattr(received, one.name) for one in fields(received)},
         )
@@ -277,11 +277,3 @@ class LoaderStats(ReceivingFigures):
         records = f"{counted(self.records, 'record')}{self._drawn}{self._mixture}"
         handed_out = f"{counted(self.batches, 'batch', 'batches')}, {records}{self._faults}"
         return f"{handed_out}, {format_size(self.handed_bytes)}{rate}{first}{ahead}: {self.verdict}{mended}"
-
-
-def _by_name(names: Sequence[str], counts: Any) -> dict[str, int]:
-    """Return the counts by name; a name has several if datasets at several daemons are called so."""
-    found = dict.fromkeys(names, 0)
-    for number, name in enumerate(names):
-        found[name] += int(counts[number]) if isinstance(counts, np.ndarray) else 0
-    return found

@@ -32,6 +32,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _KEPT: Final = 100_000
 _USER: Final = "training loop"
+_OPEN: Final[set[tuple[int, Path]]] = set()
+"""The processes and files of traces that are not written yet."""
 
 _AT_ONCE: Final = 1000
 _Message = tuple[int, int, int, int, int, int, int, int]
@@ -45,7 +47,7 @@ def trace_path(given: Any, rank: int, world_size: int) -> Path | None:
     """Return the file of a trace: of several ranks each has its own.
 
     Raises:
-        ConfigError: it is no path, or its folder does not exist.
+        ConfigError: it is no path of a file, or its folder does not exist.
     """
     if given is None:
         return None
@@ -59,7 +61,10 @@ def trace_path(given: Any, rank: int, world_size: int) -> Path | None:
     path = Path(place).absolute()
     if not path.parent.is_dir():
         raise ConfigError(f"trace must name a file in a folder that exists, got {place!r}")
-    return path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    path = path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    if path.is_dir():
+        raise ConfigError(f"trace must name a file, got the folder {str(path)!r}")
+    return path
 
 
 class Trace(LoaderObserver):
@@ -73,6 +78,7 @@ class Trace(LoaderObserver):
             beside: is told everything, too.
         """
         self._path = path
+        self._key = os.getpid(), path
         self._beside = beside
         self._spans: deque[_Span] = deque(maxlen=_KEPT)
         self._messages: deque[_Message] = deque(maxlen=_KEPT)
@@ -97,7 +103,17 @@ class Trace(LoaderObserver):
         return threading.get_ident() in self._users
 
     def started(self, loader: StartedLoader) -> None:
-        """See `LoaderObserver`."""
+        """See `LoaderObserver`.
+
+        Raises:
+            ConfigError: another loader of this process will write the file.
+        """
+        if self._key in _OPEN:
+            raise ConfigError(
+                f"trace must name a file of its own for each loader, another one of this process writes {str(self._path)!r}. "
+                "Close that one first, or name another file"
+            )
+        _OPEN.add(self._key)
         self._loader = loader
         self._beside.started(loader)
 
@@ -125,6 +141,7 @@ class Trace(LoaderObserver):
         except (OSError, EmlioError) as error:
             _LOG.warning("the trace cannot be written: %s", error)
         self._loader = None
+        _OPEN.discard(self._key)
 
     def _events(self, clocks: Mapping[int, tuple[str, ClockFit]], rank: int) -> Iterator[dict[str, Any]]:
         # Copies, made in one step: other threads may go on adding.
@@ -198,9 +215,9 @@ class _Work(WorkObserver):
         self._local.begun_ns = 0
         self._beside.end()
 
-    def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
+    def observed(self, work: Callable[_P, _T], **about: int) -> Callable[_P, _T]:
         """See `WorkObserver`."""
-        inner = self._beside.observed(work)
+        inner = self._beside.observed(work, **about)
 
         def made(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             begun_ns = time.monotonic_ns()
@@ -208,7 +225,7 @@ class _Work(WorkObserver):
                 return inner(*args, **kwargs)
             finally:
                 name = _USER if self._trace.is_user() else threading.current_thread().name
-                self._trace.span(name, "make a batch", begun_ns, time.monotonic_ns())
+                self._trace.span(name, "make a batch", begun_ns, time.monotonic_ns(), **about)
 
         return made
 

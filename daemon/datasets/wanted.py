@@ -170,8 +170,10 @@ class Wants:
                 continue
             name = wanted.source.full_name
             if name in datasets:
+                other = datasets[name].description
+                where = "[datasets] or --data" if other is None else other.path
                 self._complain(
-                    description, f"{description.path}: dataset {name} must be described once, it is elsewhere too"
+                    description, f"{description.path}: dataset {name} must be described once, it is in {where}, too"
                 )
             else:
                 datasets[name] = wanted

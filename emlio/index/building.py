@@ -111,8 +111,11 @@ def make_index(
     made = _made(name, chosen, store, layout, before, each, progress=progress)
     if not sum(one.records for one in made):
         told = " with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
+        first = layout.shards[0]
+        size = int(store.sizes[np.asarray(first.files)].sum())
         raise DatasetError(
-            f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}"
+            f"dataset directory {where}: must hold records, there are none in its {counted(len(made), 'shard')}{told}, "
+            f"such as {first.name} of {counted(size, 'byte')}"
         )
     _tell_unpacked(name, chosen, store, layout)
     if not any(one.size_bytes for one in made):

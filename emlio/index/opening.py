@@ -136,6 +136,10 @@ def advice(text: str) -> str:
         if scheme == "hf":
             return ". Download it first: hf download NAME --repo-type dataset --local-dir DIR"
         return ". If it is a directory of this host, give its path alone: the format is recognised"
+    scheme, colon, rest = text.partition(":")
+    address = f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{rest.lstrip('/')}"
+    if colon and ObjectAddress.is_one(address) and not holds_secret(text):
+        return f"; did you mean {address!r}?"
     folder, file = os.path.dirname(plain) or ".", os.path.basename(plain)
     pattern = _BRACES.sub("*", file)
     if os.path.isfile(plain) or (pattern and set(pattern) & {*"*?["} and os.path.isdir(folder)):

@@ -16,7 +16,7 @@ from emlio.prepare.sources.choice import guess_kind, open_source, plain_source, 
 from emlio.prepare.sources.record_source import Ignored, RecordSource
 from emlio.prepare.targets.shard_set import Recipe, finished_shard, write_shards
 from emlio.prepare.targets.tar_set import SampleKeys, TarSummary, finished_tar, write_tars
-from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, clear_unfinished, sole_writer
+from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, clear_unfinished, remove_shards, sole_writer
 
 __all__ = ["ConvertReport", "convert"]
 
@@ -59,7 +59,7 @@ def convert(options: ConvertOptions, progress: bool = False, engine: Engine | No
 
     Raises:
         ConfigError: the options contradict each other or the target's content.
-        DatasetError: the source cannot be read, or the target cannot be written.
+        DatasetError: the source, or none of its items, cannot be read, or the target cannot be written.
     """
     of_text = options.settings.tokenizer is not None
     path, given = split_source(options.source, options.source_options)
@@ -86,6 +86,13 @@ def convert(options: ConvertOptions, progress: bool = False, engine: Engine | No
                     elsewhere.gate.close()
                     clear_unfinished(options.out)  # what lost hosts left, and those that were interrupted
                 _check_finished(options, recipe)
+        skipped = _skipped(options, len(shards))
+        if not any(shard.records for shard in shards):
+            remove_shards(options.out)
+            raise DatasetError(
+                f"source {options.source}: must have an item that can be read, all were skipped: "
+                + "".join(skipped[:1])
+            )
     labels = {label for shard in shards for label in shard.label_counts or ()}
     return ConvertReport(
         source_kind=kind,
@@ -95,7 +102,7 @@ def convert(options: ConvertOptions, progress: bool = False, engine: Engine | No
         shards_found=found,
         classes=len(labels),
         ignored=listing.ignored,
-        skipped=_skipped(options, len(shards)),
+        skipped=skipped,
     )
 
 

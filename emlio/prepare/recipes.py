@@ -18,7 +18,7 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.convert_options import DEFAULT_SHARD_BYTES, ConvertOptions
 from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
-from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.record_source import RecordSource, SourceChangedError
 from emlio.prepare.targets.example_form import example_record, sample_of_example
 from emlio.prepare.targets.shard_set import Recipe, cut
 from emlio.prepare.targets.tally import Record
@@ -198,19 +198,34 @@ def _records(
 ) -> Iterator[Record]:
     """Yield the records of one shard; before it is finished, compare its keys and list skipped items."""
     skips: list[str] = []
-    tars = TarRecords(numbered=options.keys == "numbers", pictures=columns) if options.to == "wds" else None
+
+    def new_tars() -> TarRecords | None:
+        return TarRecords(numbered=options.keys == "numbers", pictures=columns) if options.to == "wds" else None
+
+    def made(place: int, tars: TarRecords | None) -> Record:
+        sample = _checked(options, source.record(place), pictures)
+        return example_record(sample) if tars is None else tars.record(sample, place)
+
+    def any_is_readable() -> bool:
+        for place in spread(len(source.listing.sizes_bytes), _SAMPLED_RECORDS):
+            with suppress(DatasetError, ConfigError):
+                return bool(made(place, new_tars()))
+        return False
+
+    tars = new_tars()
     for place in places:
         try:
-            sample = _checked(options, source.record(place), pictures)
-            record = example_record(sample) if tars is None else tars.record(sample, place)
+            record = made(place, tars)
         except (DatasetError, ConfigError) as error:
+            if not _is_of_item(error):
+                raise
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
             if options.on_error == "raise":
-                stop = "" if reason.endswith("?") else "."
-                raise DatasetError(
-                    f"{reason}{stop} To skip such items, run the same command again with --on-error skip"
-                ) from error
+                if any_is_readable():  # else to skip them is no way out
+                    stop = "" if reason.endswith("?") else "."
+                    reason += f"{stop} To skip such items, run the same command again with --on-error skip"
+                raise DatasetError(reason) from error
             skips.append(reason)
             continue
         yield record
@@ -226,6 +241,16 @@ def _records(
             path.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(path, 0, error) from error
+
+
+def _is_of_item(error: BaseException | None) -> bool:
+    """Return whether an error is the item's own, and not of a source that changed, the system or a missing library."""
+    while error is not None:
+        # Libraries raise an OSError without a number for bytes that they cannot decode.
+        if isinstance(error, SourceChangedError | ImportError) or getattr(error, "errno", None) is not None:
+            return False
+        error = error.__cause__
+    return True
 
 
 def _checked(options: ConvertOptions, sample: Sample, pictures: ExamplePictures | None) -> Sample:

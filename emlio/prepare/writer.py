@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from emlio.arguments import as_whole, flag, suggests_arguments
 from emlio.errors import ClosedError, ConfigError
 from emlio.formats.tfrecord.mapping import content_digest
+from emlio.prepare.locks import FileLock, FolderLock, locked, owner_of
 from emlio.prepare.targets.shard_file import ShardFile
 from emlio.prepare.targets.shard_set import LEAST_SHARD_BYTES, MOST_SHARDS
 from emlio.prepare.targets.tally import LABEL_FEATURE, Record, Tally
@@ -32,7 +33,6 @@ from emlio.prepare.writing.columns import (
 )
 from emlio.prepare.writing.finish import finish_if_complete
 from emlio.prepare.writing.label_names import parse_label_names
-from emlio.prepare.writing.locks import FileLock, FolderLock, locked, owner_of
 from emlio.prepare.writing.part_files import LOCK, PartFiles, PartShard, write_document
 from emlio.store.bucket.address import ObjectAddress
 from emlio.tfrecord import FRAME_BYTES

@@ -188,7 +188,8 @@ def _of_words(column: Texts, chosen: Sequence[bool]) -> Bools:
 
 def _text(name: str, value: Literal) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"column {name!r} holds texts, compare it with a text in quotes, got {value!r}")
+        number = "; the number of a class is in the column 'label'" if name == "cls" else ""  # as tars name the text
+        raise ConfigError(f"column {name!r} holds texts, compare it with a text in quotes, got {value!r}{number}")
     return value
 
 

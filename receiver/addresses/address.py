@@ -9,6 +9,7 @@ Covers: parsing and printing. Does not cover: host names with several addresses
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
@@ -172,8 +173,19 @@ class Address:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the datasets: of one, unless these are the parts of a mixture."""
-        return tuple(part.dataset for part in self.parts or (self,))
+        """The names of the datasets: of one, unless these are the parts of a mixture; equal ones with more of their address."""
+        parts = self.parts or (self,)
+        names = [part.dataset for part in parts]
+        if len(set(names)) == len(names):
+            return tuple(names)
+        places = [str(part).split("/") for part in parts]
+        for deep in range(2, max(map(len, places)) + 1):
+            found = Counter(names)
+            names = [
+                name if found[name] == 1 else "/".join(place[-deep:]) for name, place in zip(names, places, strict=True)
+            ]
+        found = Counter(names)  # of one folder or bucket there may be several parts
+        return tuple(name if found[name] == 1 else f"{name}#{number}" for number, name in enumerate(names))
 
     @property
     def mixed_names(self) -> tuple[str, ...]:

@@ -197,7 +197,7 @@ class SampleMaker(Maker):
         decoded = self._assembler.decode(batch)
         self.worked(begun_ns)
         job = _Job(decoded, self._apply, self._together, self._collate, self._policy)
-        self._workers.add(self._work.observed(job.step), job.steps, job.cancel)
+        self._workers.add(self._work.observed(job.step, epoch=batch.epoch, batch=batch.step), job.steps, job.cancel)
         return job.made
 
     def _apply(self, samples: list[Any], cancelled: Callable[[], bool]) -> list[Any]:

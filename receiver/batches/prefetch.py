@@ -109,7 +109,7 @@ class Prefetch:
         self.user_waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET
         self.came: Came | None = None
         self._maker = maker
-        self._make_batch = work.observed(maker.make)
+        self._work = work
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread
         self._user, self._making = Bell(), Bell()
         self._whole: deque[WholeBatch] = deque()
@@ -213,7 +213,7 @@ class Prefetch:
         if isinstance(found, MadeBatch):
             return found
         try:
-            made = self._make_batch(found)
+            made = self._maker_of(found)(found)
         except StopIteration as error:
             raise _told(error) from error
         batch = _made(found, made.result() if isinstance(made, Promise) else made, self.count)
@@ -277,6 +277,9 @@ class Prefetch:
             dropped = self._drop()
         _cancel(dropped)
 
+    def _maker_of(self, batch: WholeBatch) -> Callable[[WholeBatch], Made | Promise]:
+        return self._work.observed(self._maker.make, epoch=batch.epoch, batch=batch.step)
+
     def _drop(self) -> list[Promise]:
         """Drop all batches; return those in progress, to be cancelled without the lock."""
         dropped = [pending.made for pending in self._pending]
@@ -292,7 +295,7 @@ class Prefetch:
                 self._making.wait()
                 continue
             batch, generation = begun
-            made = _begin(self._make_batch, batch)
+            made = _begin(self._maker_of(batch), batch)
             with self._lock:
                 wanted = generation == self._generation and self._spoiled is None and not self._closed
                 if wanted:

@@ -205,9 +205,8 @@ class DaemonQuestions:
         return [one for one in compared if one[2]]
 
     def _look(self) -> list[tuple[int, str, tuple[Exchange, ...]]]:
-        return [
-            (source.number, source.peer_name, source.conversation.clocks.exchanges) for source in self._pool.sources
-        ]
+        clocks = self._pool.sources.clocks()
+        return [(number, name, log.exchanges) for number, (name, log) in clocks.items()]
 
 
 def _told(answer: Promise, timeout_s: float) -> Any:

@@ -183,12 +183,18 @@ class EpochWalk:
             raise ConfigError(
                 "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
             )
-        return self.position.state()
+        replay = self._config.replay
+        return self.position.state() | ({} if replay is None else {"replay": replay})
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go to the position of a state."""
         position = copy(self.position)
         position.load(state)
+        if "replay" in state:
+            raise ConfigError(
+                f"a state must be of a loader that trains, got one with replay={state['replay']}: it handed out the same batches "
+                "again and again, so the records up to this position were never seen"
+            )
         if self._handed is not None:
             self._tell_of_bad(self._handed)
         self.position, self._handed = position, None

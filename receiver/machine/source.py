@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec.structs import astuple
 
+from emlio.clocks.log import ClockLog
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
 from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.assignment.agreement import Holding
@@ -328,6 +329,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._all: dict[int, Source] = {}
+        self._left: dict[int, tuple[str, ClockLog]] = {}
 
     def __iter__(self) -> Iterator[Source]:
         return iter(tuple(self._all.values()))
@@ -340,8 +342,13 @@ class Sources:
         self._all[source.number] = source
 
     def remove(self, source: Source) -> None:
-        """Remove a daemon."""
+        """Remove a daemon; its clock is kept."""
         del self._all[source.number]
+        self._left[source.number] = source.peer_name, source.conversation.clocks
+
+    def clocks(self) -> Mapping[int, tuple[str, ClockLog]]:
+        """Return the addresses and clocks of daemons by their numbers, also of those that were removed."""
+        return self._left | {source.number: (source.peer_name, source.conversation.clocks) for source in self}
 
     def number(self, number: int) -> Source | None:
         """Return the daemon with this number; None if it is not a daemon's."""

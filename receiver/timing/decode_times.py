@@ -44,7 +44,7 @@ class WorkLog(WorkObserver):
         if log is not None:  # `begin` may have been interrupted
             log.end(time.monotonic_ns())
 
-    def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
+    def observed(self, work: Callable[_P, _T], **about: int) -> Callable[_P, _T]:
         """See `WorkObserver`."""
 
         @wraps(work)

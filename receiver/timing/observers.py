@@ -22,8 +22,8 @@ class WorkObserver:
     def end(self) -> None:
         """The calling thread pauses or has finished."""
 
-    def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
-        """Return a function that does this work between `begin` and `end`."""
+    def observed(self, work: Callable[_P, _T], **about: int) -> Callable[_P, _T]:
+        """Return a function that does this work, of which `about` tells, between `begin` and `end`."""
         return work
 
 

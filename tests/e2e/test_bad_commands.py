@@ -70,7 +70,7 @@ def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:
 def test_shards_without_a_single_record_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
     assert refused("--data", f"x={tmp_path}") == (
-        f"{OF_X}dataset directory {tmp_path}: must hold records, there are none in its 1 shard"
+        f"{OF_X}dataset directory {tmp_path}: must hold records, there are none in its 1 shard, such as a.tfrecord of 0 bytes"
     )
 
 

@@ -225,7 +225,7 @@ MISTAKES = {
     "unknown": ('path = "/nowhere"\nformats = "x"\n', "unknown keys formats"),
     "missing": ('path = "/nowhere/at/all"\n', "/nowhere/at/all"),
     "bad name": ('path = "/"\n', "a dataset's name must be"),
-    "x": ('path = "/"\n', "dataset x must be described once"),
+    "x": ('path = "/"\n', "dataset x must be described once, it is in [datasets] or --data, too"),
     "nothing": ("path = \n", "not valid TOML"),
 }
 """Descriptions and what is wrong with them, by name."""

@@ -231,7 +231,7 @@ def test_a_daemon_that_may_send_again_after_a_long_epoch_keeps_its_lanes(
     renewed: list[int] = []
     monkeypatch.setattr(LaneSet, "renew", lambda lanes: renewed.append(lanes.up))
     # All of an epoch and of the next one are here soon: then the daemon may send nothing until the next epoch begins.
-    with _loader(daemon, tune="off", epochs=3, recovery=Recovery(heartbeat="1s")) as loader:
+    with _loader(daemon, tune="off", epochs=3, prefetch="32MiB", recovery=Recovery(heartbeat="1s")) as loader:
         seen = [ids for _ in range(3) for ids in _ids(loader) if not time.sleep(0.01)]
         assert loader.stats().reopened_streams == 0
     assert sum(map(len, seen)) == 3 * _RECORDS

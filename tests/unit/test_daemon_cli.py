@@ -170,6 +170,7 @@ def test_a_misspelled_variable_is_named_in_the_log(
         ("[daemon]\nreaders = true\n", "[daemon]: readers: must be a whole number"),
         ("[daemon]\nreaders = 1.5\n", "[daemon]: readers: must be a whole number"),
         ("[deamon]\nreaders = 1\n", "unknown tables deamon; known: daemon, datasets"),
+        ("readers = 1\n", "unknown tables readers; known: daemon, datasets. Put readers under [daemon]"),
         ("daemon = 3\n", "daemon must be a table"),
         ('[datasets]\n"a/b" = "/x"\n', "a dataset's name must be 1 to"),
         ("[daemon]\nbind = 5555\n", "[daemon]: bind: must be tcp://HOST:PORT"),

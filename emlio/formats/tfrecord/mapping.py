@@ -152,7 +152,10 @@ def parse_mapping(text: bytes, where: str) -> ShardMapping:
         return msgspec.json.decode(text, type=ShardMapping)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # The reason may repeat text of the file, which can be of any length.
-        raise DatasetError(f"mapping {where}: {str(error)[:_MOST_REASON]}") from None
+        raise DatasetError(
+            f"mapping {where}: {str(error)[:_MOST_REASON]}. Write it again: emlio index --force --mapping "
+            f"{where.rpartition('/')[0] or '.'}"
+        ) from None
 
 
 def format_mapping(mapping: ShardMapping) -> bytes:

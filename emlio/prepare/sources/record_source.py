@@ -15,7 +15,16 @@ from emlio.prepare.sample import Sample
 from emlio.store.folder import Folder
 from emlio.store.folder_store import FolderStore
 
-__all__ = ["Fingerprint", "Ignored", "Listing", "RecordSource", "check_listed", "read_listed", "source_folder"]
+__all__ = [
+    "Fingerprint",
+    "Ignored",
+    "Listing",
+    "RecordSource",
+    "SourceChangedError",
+    "check_listed",
+    "read_listed",
+    "source_folder",
+]
 
 
 _NAMED: Final = 5
@@ -96,6 +105,10 @@ class RecordSource(Protocol):
         ...
 
 
+class SourceChangedError(DatasetError):
+    """A file is not the one that was listed: no item can be blamed, so none is skipped."""
+
+
 class Fingerprint:
     """A digest over length-prefixed entries, so that no two lists of entries hash the same bytes."""
 
@@ -134,14 +147,15 @@ def check_listed(files: FolderStore, number: int) -> None:
     """Check that a file has not changed since it was listed.
 
     Raises:
-        DatasetError: it has.
+        SourceChangedError: it has.
+        DatasetError: it cannot be looked at.
     """
     try:
         files.check(number)
     except DatasetError as error:
         if isinstance(error.__cause__, OSError):
             raise  # it cannot be looked at
-        raise DatasetError(
+        raise SourceChangedError(
             f"{files.path(number)}: changed during the conversion: had {files.size_bytes(number)} bytes at the start. Run "
             "the same command again when the file is complete"
         ) from error

@@ -1,10 +1,8 @@
 """The target directory of a new dataset, before its shards are written."""
 
-import fcntl
-import os
 import re
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ import msgspec
 
 from emlio.errors import ConfigError
 from emlio.prepare.disk import disk_error
+from emlio.prepare.locks import FolderLock
 from emlio.store.atomic_file import write_atomically
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "clear_unfinished",
     "is_target_file",
     "recipe_in",
+    "remove_shards",
     "settle",
     "sole_writer",
 ]
@@ -110,28 +110,15 @@ def sole_writer(out: Path) -> Generator[None]:
     Raises:
         ConfigError: it cannot be written, or another process holds it.
     """
-    made = not out.exists()
+    lock = FolderLock(out, alone=True)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(f"{out}: must be a writable directory: {error.strerror or error}") from error
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{out}: another process is writing a dataset here. Wait, or choose another directory"
-            ) from error
-        except OSError:  # no locks on this file system: the user must start only one process
-            pass
         _clear(out)
         yield
     finally:
-        os.close(fd)
-        if made:
+        if lock.made:
             with suppress(OSError):  # kept if it is not empty
-                out.rmdir()
+                out.rmdir()  # while it is locked: afterwards it may be another's
+        lock.close()
 
 
 def settle(
@@ -177,8 +164,7 @@ def settle(
     try:
         if force or (empty and not same):
             # What describes shards first: without it, a shard counts as not written if this is interrupted.
-            for name in sorted(filter(_OURS.fullmatch, there), key=lambda name: not name.startswith(_SUMMARIES)):
-                (out / name).unlink(missing_ok=True)
+            _remove(out, there)
         text = msgspec.json.format(msgspec.json.encode({"digest": digest, **description}), indent=1)
         write_atomically(out / files.recipe, (text, b"\n"))
         if names:
@@ -186,6 +172,16 @@ def settle(
             write_atomically(out / LABELS_NAME, (lines.encode("utf-8", "surrogateescape"),))
     except OSError as error:
         raise disk_error(out / files.recipe, 0, error) from error
+
+
+def remove_shards(out: Path) -> None:
+    """Remove all but the description of how they were made, so that another conversion may take its place."""
+    _remove(out, {path.name for path in out.iterdir()} - {TFRECORDS.recipe, TARS.recipe})
+
+
+def _remove(out: Path, names: Iterable[str]) -> None:
+    for name in sorted(filter(_OURS.fullmatch, names), key=lambda name: not name.startswith(_SUMMARIES)):
+        (out / name).unlink(missing_ok=True)
 
 
 def _clear(out: Path) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emlio.errors import ConfigError
+from emlio.prepare.locks import is_locked
 from emlio.prepare.targets.target import MAKERS, TFRECORDS, UNPACKED_NAME, is_target_file, recipe_in
 from emlio.prepare.writing.appended import appended_dataset, link_base
 from emlio.prepare.writing.finish import MADE_BY, go_on_finishing
 from emlio.prepare.writing.label_names import LabelNames, joined_names
-from emlio.prepare.writing.locks import is_locked
 from emlio.prepare.writing.part_files import (
     BASE,
     FINISHING,

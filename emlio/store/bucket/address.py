@@ -25,6 +25,7 @@ _SECRET: Final = re.compile(
     r"|(?:session|bearer|access|security)[_-]?token|^x-(?:amz|goog|ms)-|^(?:aws|azure|google)_",
     re.IGNORECASE,
 )
+_PATTERN: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _CONNECTIONS: Final = 64
 """Requests at once. A request of some 100 kB takes about 30 ms in the region of a bucket, so 64 of
 them reach 200 MB/s with scattered records, and more than 2 GB/s with long runs."""
@@ -83,6 +84,10 @@ class ObjectAddress:
         settings, options = _sorted_out(scheme, query) if question else ({}, {})
         if not scheme.startswith("http"):
             path = path.strip("/")
+            folder, _, files = path.rpartition("/")
+            if _PATTERN.search(files):
+                place = f"{scheme}://{bucket}{'/' if folder else ''}{folder}?files={_PATTERN.sub('*', files)}"
+                raise ConfigError(f"{scheme}://{bucket}: a prefix must be no pattern, got {path!r}. Say {place!r}")
             if "//" in path:
                 raise ConfigError(f"{scheme}://{bucket}: a prefix must not hold an empty part, got {path!r}")
             return ObjectAddress(scheme=scheme, bucket=bucket, prefix=path, settings=settings, options=options)

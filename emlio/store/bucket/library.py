@@ -54,13 +54,17 @@ _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DENIED: Final = frozenset({401, 403})
 _DENIED_CODES: Final = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "AccessDenied"})
 _NO_CREDENTIALS: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google|InstanceCredential|IMDS")
+_SILENT: Final = "the connection was closed without an answer"
 _KINDS: Final = (
     ("Timeout", "timed out"),
     ("timed out", "timed out"),
     ("Connection reset", "connection reset"),
     ("connection closed", "connection closed"),
+    ("tls handshake eof", _SILENT),
+    ("IncompleteMessage", _SILENT),
     ("kind: Connect", "cannot connect"),
 )
+_NO_HTTP: Final = ("UnexpectedMessage", "Parse(", "InvalidContentType")
 _UNREACHED: Final = (
     ("dns error", "the host name cannot be resolved"),
     ("Connection refused", "connection refused"),
@@ -181,7 +185,8 @@ class _Listed(_Bucket):
             judged = _judged(error)
             if judged.cause in (Cause.PASSING, Cause.OTHER):
                 judged = RequestError(
-                    judged.cause, f"{judged.reason}; the address of a daemon would begin with emlio://"
+                    Cause.OTHER if judged.reason == _SILENT else judged.cause,
+                    f"{judged.reason}; the address of a daemon would begin with emlio://",
                 )
             raise judged from None
         if size > _MOST_LIST_BYTES:
@@ -278,6 +283,8 @@ def _judged(error: Exception) -> RequestError:
         unreached = next((words for mark, words in _UNREACHED if mark in text), None)
         if unreached is not None:
             return RequestError(Cause.UNREACHED, unreached)
+        if any(mark in text for mark in _NO_HTTP):
+            return RequestError(Cause.OTHER, "the answer is not one of a web server")
         return RequestError(Cause.PASSING, next((words for mark, words in _KINDS if mark in text), "connection lost"))
     return RequestError(Cause.OTHER, f"the request failed ({kind})")
 

@@ -350,6 +350,8 @@ def test_a_loader_is_printed_with_its_place(run: _Run) -> None:
         next(batches)
         next(batches)
         assert str(loader) == f"{where}epoch 0, 2 batches handed out>"
-        list(batches)
+        loader.load_state_dict(loader.state_dict())
+        assert str(loader) == f"{where}epoch 0, 2 batches handed out>"
+        list(loader)
         assert repr(loader) == f"{where}epoch 1, 0 batches handed out>"
     assert repr(loader) == f"{where}epoch 1, 0 batches handed out, closed>"

@@ -8,6 +8,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.errors import ConfigError
 from emlio_testing.datasets import make_dataset
 
 RECORDS, BATCH, KEPT = 500, 10, 3
@@ -37,7 +38,12 @@ def test_the_first_batches_are_repeated_over_all_epochs(tmp_path: Path, transfor
             first, second = _ids(loader), _ids(loader)
             assert loader.epoch == 2
             assert loader.stats().batches == 2 * len(planned)
-            assert loader.state_dict()
+            state = loader.state_dict()
+        with (
+            EmlioLoader(address, **options) as loader,
+            pytest.raises(ConfigError, match="replay=3: it handed out the same"),
+        ):
+            loader.load_state_dict(state)
     assert first[:KEPT] == planned[:KEPT]
     assert first == [planned[step % KEPT] for step in range(len(planned))]
     assert second == first

@@ -12,9 +12,11 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.errors import ConfigError
 from emlio.receiver.observer import LoaderObserver
 from emlio.receiver.trace import Trace, trace_path
 from emlio_testing.datasets import make_dataset
+from emlio_testing.serving import served
 
 RECORDS, BATCH = 300, 10
 
@@ -43,7 +45,8 @@ def test_each_message_and_batch_has_its_times_in_order(tmp_path: Path, transform
     batches = RECORDS // BATCH
     assert names["wait for a batch"] == 2 * batches
     assert names["step"] == 2 * (batches - 1)
-    assert names["make a batch"] >= 2 * batches
+    made = [event["args"] for event in events if event["name"] == "make a batch"]
+    assert {(one["epoch"], one["batch"]) for one in made} == {(epoch, at) for epoch in (0, 1) for at in range(batches)}
     reads = {event["id"]: event for event in events if event["ph"] == "b" and event["name"] == "read"}
     sent = [event for event in events if event["ph"] == "b" and event["name"] == "queued and sent"]
     assert sum(event["args"]["records"] for event in reads.values()) == 2 * RECORDS
@@ -93,6 +96,37 @@ def test_without_a_trace_headers_have_no_times_and_ranks_have_files_of_their_own
     assert "wait for a batch" in names
     assert "read" not in names, "no daemon sends anything"
     assert trace_path(tmp_path / "a.json", 3, 8) == tmp_path / "a.rank3.json"
+
+
+def test_a_trace_keeps_the_messages_of_a_daemon_that_is_used_no_longer(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "numbers", records=RECORDS, shards=2, payload=5000)
+    out = tmp_path / "run.json"
+    with served(tmp_path / "numbers", "numbers") as one, served(tmp_path / "numbers", "numbers") as other:
+        both = f"{one.removesuffix('/numbers')},{other.removeprefix('emlio://')}"
+        with EmlioLoader(both, BATCH, raw=True, to="numpy", epochs=1, trace=out) as loader:
+            for step, _ in enumerate(loader):
+                if step == 0:
+                    loader.use_daemons(one)
+    reads = [event for event in _events(out) if event["ph"] == "b" and event["name"] == "read"]
+    assert {event["cat"] for event in reads} == {
+        f"{place.removeprefix('emlio://').removesuffix('/numbers')}: reads" for place in (one, other)
+    }
+
+
+def test_a_trace_is_refused_where_it_cannot_be_or_is_another_loaders(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "numbers", records=RECORDS, shards=2, payload=500)
+    options: dict[str, Any] = {"batch_size": BATCH, "raw": True, "to": "numpy"}
+    with pytest.raises(ConfigError, match="must name a file, got the folder"):
+        EmlioLoader(tmp_path / "numbers", trace=tmp_path, **options)
+    out = tmp_path / "run.json"
+    for _ in range(2):
+        with EmlioLoader(tmp_path / "numbers", trace=out, **options):
+            for _ in range(2):
+                with pytest.raises(ConfigError, match="a file of its own for each loader"):
+                    EmlioLoader(tmp_path / "numbers", trace=out, **options)
+            assert not out.exists()
+        assert _events(out)
+        out.unlink()
 
 
 def test_a_trace_that_cannot_be_written_does_not_fail_the_training(

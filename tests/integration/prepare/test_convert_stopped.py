@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.tfrecord.scan import scan
@@ -114,6 +115,7 @@ def test_a_run_that_failed_before_its_first_shard_leaves_nothing_that_the_mended
     with pytest.raises(DatasetError, match="not a known image format"):
         convert(ConvertOptions(source=source, out=out))
     assert (out / "prepared.json").is_file()
+    Image.new("L", (4, 4)).save(source / "class" / "b.jpg")
     convert(ConvertOptions(source=source, out=out, source_kind="files", to="wds", on_error="skip"))
     assert not (out / "prepared.json").exists()
     with pytest.raises(ConfigError, match="other options"):

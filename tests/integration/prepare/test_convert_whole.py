@@ -1,8 +1,11 @@
 """Conversions from a source on the disk to a dataset that can be opened."""
 
 import io
+import os
 import shutil
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path, PosixPath
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ from emlio.formats.tfrecord.mapping import read_mapping
 from emlio.index.opening import open_dataset
 from emlio.prepare.convert import ConvertReport, convert
 from emlio.prepare.convert_options import ConvertOptions
+from emlio.prepare.recipes import recipe_of
+from emlio.prepare.sources.choice import guess_kind, open_source
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.tally import Record
 from emlio.prepare.targets.target import sole_writer
@@ -194,6 +199,30 @@ class TestGoingOn:
         with sole_writer(tmp_path), pytest.raises(ConfigError, match="another process"):
             _convert(images, tmp_path)
 
+    def test_a_refused_process_leaves_the_folder_that_another_one_made(self, tmp_path: Path) -> None:
+        class NotSeen(PosixPath):
+            def exists(self, **_: Any) -> bool:
+                return False
+
+        out = tmp_path / "out"
+        with sole_writer(out):
+            with pytest.raises(ConfigError, match="another process"), sole_writer(NotSeen(out)):
+                pass
+            assert out.is_dir()
+        assert not out.exists()
+
+    def test_a_folder_that_its_maker_removes_is_made_again(self, tmp_path: Path) -> None:
+        removals = iter([True])
+
+        class Removed(PosixPath):
+            def mkdir(self, *args: Any, **options: Any) -> None:
+                super().mkdir(*args, **options)
+                if next(removals, False):
+                    self.rmdir()
+
+        with sole_writer(Removed(tmp_path / "out")):
+            assert (tmp_path / "out").is_dir()
+
     def test_a_description_that_something_else_wrote_is_no_leave_to_replace(self, images: Path, tmp_path: Path) -> None:
         (tmp_path / "prepared.json").write_text('{"digest": "0", "made_by": "another program"}')
         with pytest.raises(ConfigError, match=r"holds 'prepared\.json'"):
@@ -231,6 +260,41 @@ class TestBadItems:
                 "class3/009.jpg",
             }
             assert len(report.skipped) == 2
+
+    @pytest.mark.parametrize("to", ["tfrecord", "wds"])
+    def test_no_dataset_is_made_of_a_source_without_a_readable_item(self, tmp_path: Path, to: Any) -> None:
+        (tmp_path / "images" / "class").mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(b"no picture")
+        out = tmp_path / "out"
+        with pytest.raises(DatasetError, match="not a known image format") as caught:
+            _convert(tmp_path / "images", out, shards=2, to=to)
+        assert "--on-error" not in str(caught.value)
+        for _ in range(2):
+            with pytest.raises(DatasetError, match=r"all were skipped: .*not a known image format"):
+                _convert(tmp_path / "images", out, shards=2, to=to, on_error="skip")
+            assert [path.name.lstrip(".") for path in out.iterdir()] == ["prepared.json"]
+
+    @pytest.mark.parametrize("source", ["images", "again"])
+    @pytest.mark.parametrize(
+        ("change", "reason"), [(os.utime, "changed during the conversion"), (os.unlink, "No such file or directory")]
+    )
+    def test_what_is_no_items_fault_is_never_skipped(
+        self, images: Path, tmp_path: Path, source: str, change: Callable[[Path], None], reason: str
+    ) -> None:
+        shutil.copytree(images, tmp_path / "images")
+        if source == "again":
+            _convert(images, tmp_path / "again", shards=1)
+        options = ConvertOptions(source=tmp_path / source, out=tmp_path / "out", shards=1, on_error="skip")
+        kind = guess_kind(options.source)
+        with closing(open_source(options.source, kind, None, tmp_path / "unpacked", {}, options.settings)) as opened:
+            records = recipe_of(options, kind, opened, lambda _: None).records(0)
+            next(records)
+            for path in [*options.source.rglob("*.jpg"), *options.source.rglob("*.tfrecord")]:
+                change(path)
+            with pytest.raises(DatasetError, match=reason) as caught:
+                next(records)
+        assert "--on-error" not in str(caught.value)
 
 
 class TestRefusals:

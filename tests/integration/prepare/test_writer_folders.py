@@ -12,9 +12,9 @@ from emlio import Writer
 from emlio.cli import main as command
 from emlio.errors import ConfigError, DatasetError, EmlioError, PlanError
 from emlio.index.opening import open_dataset
+from emlio.prepare.locks import locked
 from emlio.prepare.targets.target import sole_writer
 from emlio.prepare.writing.finish import go_on_finishing
-from emlio.prepare.writing.locks import locked
 from emlio.prepare.writing.part_files import LOCK, Finishing
 from emlio_testing.datasets import write_tfrecord
 from emlio_testing.written_datasets import RECORDS, files_of, fill, ids, interrupt, numbered

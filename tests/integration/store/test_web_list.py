@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any
 
@@ -84,6 +85,29 @@ def test_a_list_must_stay_below_its_folder(server: int, tmp_path: Path) -> None:
     path = DatasetPath.parse(f"http://127.0.0.1:{server}/numbers/evil.txt")
     with pytest.raises(DatasetError, match="relative names"):
         open_dataset("d", path.directory, tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("greets", [True, False])
+def test_what_is_no_web_server_ends_the_opening_at_once(scheme: str, greets: bool, tmp_path: Path) -> None:
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            if greets:  # as a daemon does
+                self.request.sendall(b"\xff\0\0\0\0\0\0\0\1\x7f")
+            asked.append(self.request.recv(1000))
+
+    asked = list[bytes]()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as other:
+        thread = Thread(target=other.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        path = DatasetPath.parse(f"{scheme}://127.0.0.1:{other.server_address[1]}/numbers")
+        try:
+            with pytest.raises(DatasetError, match="the address of a daemon would begin with emlio://"):
+                open_dataset("d", path.directory, tmp_path)
+        finally:
+            other.shutdown()
+            thread.join()
+    assert len(asked) == 1
 
 
 def test_a_missing_list_is_named(server: int, tmp_path: Path) -> None:

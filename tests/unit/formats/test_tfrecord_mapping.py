@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], reason: str) -> N
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"file": "a"}', b'{"a":' * 100_000])
 def test_what_is_no_mapping_is_refused(text: bytes) -> None:
-    with pytest.raises(DatasetError, match=r"mapping m\.json: "):
+    with pytest.raises(DatasetError, match=r"mapping m\.json: .*\. Write it again: emlio index --force --mapping \."):
         parse_mapping(text, "m.json")
 
 

@@ -127,6 +127,11 @@ def test_a_value_of_another_kind_is_refused(text: str, words: str) -> None:
         _found(text)
 
 
+def test_the_class_of_a_tar_is_to_be_asked_by_its_number() -> None:
+    with pytest.raises(ConfigError, match="the number of a class is in the column 'label'"):
+        match(parse_predicate("cls == 3"), {"cls": COLUMNS["shard"]})
+
+
 def test_whole_numbers_beyond_64_bits_are_members_of_a_column_of_floats() -> None:
     columns = {"x": _numbers(2.0**64, 3.0, 0.5)}
     for text, wanted in ((f"x in {{{2**64}, 3}}", [0, 1]), (f"x not in {{{2**64}, 0.5}}", [1]), ("x in {3}", [1])):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource
-from emlio.errors import ConfigError
-from emlio.index.opening import DatasetPath
+from emlio.errors import ConfigError, DatasetError
+from emlio.index.opening import DatasetPath, open_dataset
 from emlio.receiver.addresses.address import Address
 from emlio.store.bucket.address import ObjectAddress
 
@@ -62,6 +62,17 @@ def test_secrets_and_bad_options_are_refused_and_not_repeated(text: str) -> None
         with pytest.raises(ConfigError) as caught:
             parse(text)
         assert "hidden" not in str(caught.value)
+
+
+def test_what_is_nearly_an_address_is_told_how_to_write_it(tmp_path: Path) -> None:
+    for parse in (ObjectAddress.parse, DatasetPath.parse, Address.parse):
+        with pytest.raises(ConfigError, match=r"Say 's3://b/a\?files=x-\*\.tar'"):
+            parse("s3://b/a/x-{000..012}.tar")
+    with pytest.raises(ConfigError, match="did you mean 's3://bucket/x'"):
+        Address.parse("s3:/bucket/x")
+    with pytest.raises(DatasetError, match="did you mean 's3://bucket/x'"):
+        open_dataset("x", Path("s3a:/bucket/x"), tmp_path)
+    assert ObjectAddress.parse("s3://b/{uuid}").prefix == "{uuid}"
 
 
 def test_a_web_address_must_name_a_list() -> None:

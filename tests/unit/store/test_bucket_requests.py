@@ -200,6 +200,9 @@ def test_many_requests_are_under_way_at_once() -> None:
         ("HTTP error: error sending request ... Connection refused", Cause.UNREACHED, "connection refused"),
         ('HttpError { kind: Connect, source: ConnectError("dns error", ...', Cause.UNREACHED, "cannot be resolved"),
         ("HttpError { kind: Connect, ... operation timed out", Cause.PASSING, "timed out"),
+        ("HttpError { kind: Request, ... hyper::Error(IncompleteMessage)", Cause.PASSING, "closed without an answer"),
+        ("HttpError { kind: Unknown, ... hyper::Error(UnexpectedMessage)", Cause.OTHER, "not one of a web server"),
+        ("HttpError { kind: Connect, ... InvalidMessage(InvalidContentType)", Cause.OTHER, "not one of a web server"),
     ],
 )
 def test_errors_of_the_library_are_judged_by_harmless_words(text: str, cause: Cause, reason: str) -> None:

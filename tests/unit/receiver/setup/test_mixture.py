@@ -12,9 +12,34 @@ from emlio.errors import ConfigError
 from emlio.planner.sampling import parse_sampling
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.setup.mixture import mixed_address
+from emlio_testing.datasets import make_dataset
 
 WEB, CODE = "emlio://a/web", "emlio://b:6000,c/code"
 PAIRS = [(WEB, 0.7), (CODE, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "names"),
+    [
+        (["/data/text", "/data/x2/text"], ("data/text", "x2/text")),
+        (["/a/x/text", "/b/x/text", "/c/text", "/c/code"], ("a/x/text", "b/x/text", "c/text", "code")),
+        (["emlio://a/web", "emlio://b:6000/web@2", "emlio://b/web"], ("a:5555/web", "web@2", "b:5555/web")),
+        (["s3://b/text?files=a", "s3://b/text?files=b"], ("s3://b/text#0", "s3://b/text#1")),
+    ],
+)
+def test_datasets_of_one_name_are_told_apart(parts: list[str], names: tuple[str, ...]) -> None:
+    assert mixed_address([Address.parse(part) for part in parts]).mixed_names == names
+
+
+def test_records_of_datasets_of_one_name_are_counted_apart(tmp_path: Path) -> None:
+    folders = tmp_path / "a" / "text", tmp_path / "b" / "text"
+    for folder in folders:
+        make_dataset(folder, records=40, shards=1)
+    mixture = Mixture([(folders[0], 3), (folders[1], 1)], samples=40)
+    with EmlioLoader(mixture, batch_size=8, raw=True, to="numpy", epochs=1) as loader:
+        assert loader.sources == ("a/text", "b/text")
+        list(loader)
+        assert loader.stats().datasets == {"a/text": 30, "b/text": 10}
 
 
 def test_all_ways_to_write_a_mixture_are_one_value() -> None:
@@ -87,7 +112,7 @@ def test_the_address_of_a_mixture_has_the_daemons_of_all_datasets(tmp_path: Path
     assert [(str(peer), peer.part) for peer in address.peers] == [
         *(("a:5555/web", 0), ("b:6000/code", 1), ("c:5555/code", 1), ("a:5555/code", 2)),
     ]
-    assert address.names == ("web", "code", "code", tmp_path.name)
+    assert address.names == ("web", "b:6000,c:5555/code", "a:5555/code", tmp_path.name)
     assert address.directories == ((3, tmp_path, {}),)
     assert str(address) == f"emlio://a:5555/web + emlio://b:6000,c:5555/code + emlio://a:5555/code + {tmp_path}"
 

@@ -64,6 +64,10 @@ def owner_of(path: Path) -> str:
     return "another writer of this process" if number == os.getpid() else f"another process ({number})"
 
 
+_TRIES = 20
+"""How often a folder is made that others may be removing, as a command does that failed."""
+
+
 class FolderLock:
     """A folder, made if it does not exist, that other commands must not write to; several writers may.
 
@@ -73,25 +77,35 @@ class FolderLock:
         made: whether it did not exist.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, *, alone: bool = False) -> None:
         """Lock the folder.
+
+        Args:
+            out: its path.
+            alone: against writers, too.
 
         Raises:
             ConfigError: it cannot be written, or another command writes to it.
         """
         self.made = not out.exists()
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ConfigError(f"{out}: must be a writable directory: {error.strerror or error}") from error
-        try:
-            _lock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        for left in reversed(range(_TRIES)):
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                self._fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                if left and isinstance(error, FileNotFoundError | FileExistsError):
+                    continue
+                raise ConfigError(f"{out}: must be a writable directory: {error.strerror or error}") from error
+            try:
+                _lock(self._fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                self.close()
+                raise ConfigError(
+                    f"{out}: another process is writing a dataset here. Wait, or choose another directory"
+                ) from error
+            if not left or _is_at(self._fd, out):
+                return
             self.close()
-            raise ConfigError(
-                f"{out}: another process is writing a dataset here. Wait, or choose another directory"
-            ) from error
 
     def close(self) -> None:
         """Unlock the folder. Closing again does nothing."""
