@@ -1,6 +1,7 @@
 """The scripts of docs/guide/migrating.md give the samples that the library gives which one comes from.
 
-Covers: LitData (a copy of its chunks), PyTorch's DataLoader over torchvision's ImageFolder, where these are installed.
+Covers: LitData (a copy of its chunks, of records and of tokens), PyTorch's DataLoader over torchvision's ImageFolder, where these
+are installed.
 Does not cover: WebDataset and MosaicML Streaming, whose folders are served in place (test_formats).
 """
 
@@ -21,7 +22,11 @@ PAGE = (Path(__file__).parents[2] / "docs/guide/migrating.md").read_text(encodin
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 RECORDS = 100
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    # The libraries make tensors of what they read, without a copy.
+    pytest.mark.filterwarnings("ignore:The given .* is not writable:UserWarning"),
+]
 
 # In a process of its own: its workers import the function that makes samples.
 _MAKE = """
@@ -34,6 +39,24 @@ def sample(number):
 if __name__ == "__main__":
     optimize(fn=sample, inputs=list(range(int(sys.argv[2]))), output_dir=sys.argv[1], chunk_bytes="1KB", num_workers=2)
 """
+
+_MAKE_TOKENS = """
+import sys
+import torch
+from litdata import TokensLoader, optimize
+
+def document(number):
+    yield torch.arange(1000 * number, 1000 * number + 300 + number, dtype=torch.int32)
+
+if __name__ == "__main__":
+    optimize(fn=document, inputs=list(range(60)), output_dir=sys.argv[1], chunk_size=8192, num_workers=1,
+             item_loader=TokensLoader())
+"""
+
+
+def _make(script: Path, source: str, *arguments: object) -> None:
+    script.write_text(source, encoding="utf-8")
+    subprocess.run([sys.executable, str(script), *map(str, arguments)], check=True, timeout=240)
 
 
 def _block(holds: str) -> str:
@@ -55,9 +78,7 @@ def _run(block: str, **places: Path) -> dict[str, Any]:
 def test_a_copy_of_chunks_of_litdata_has_its_samples(tmp_path: Path) -> None:
     from litdata import StreamingDataLoader, StreamingDataset
 
-    script = tmp_path / "make.py"
-    script.write_text(_MAKE, encoding="utf-8")
-    subprocess.run([sys.executable, str(script), str(tmp_path / "optimized"), str(RECORDS)], check=True, timeout=240)
+    _make(tmp_path / "make.py", _MAKE, tmp_path / "optimized", RECORDS)
     _run(_block("emlio.Writer"), optimized=tmp_path / "optimized", documents=tmp_path / "documents")
     before: dict[int, str] = {}
     for batch in StreamingDataLoader(StreamingDataset(str(tmp_path / "optimized")), batch_size=16):
@@ -72,6 +93,20 @@ def test_a_copy_of_chunks_of_litdata_has_its_samples(tmp_path: Path) -> None:
     names = _run(_block("texts are bytes"), documents=tmp_path / "documents")
     names["loader"].close()
     assert names["state"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("litdata") is None, reason="litdata is not installed: scripts/test --interop"
+)
+def test_a_copy_of_tokens_of_litdata_has_its_blocks(tmp_path: Path) -> None:
+    _make(tmp_path / "make.py", _MAKE_TOKENS, tmp_path / "optimized")
+    copy = _run(_block("TokensLoader(block"), **{"optimized-tokens": tmp_path / "optimized", "blocks": tmp_path / "to"})
+    wanted = [block.tolist() for block in copy["source"]]
+    assert len(wanted) > 1
+    block = _block("TokenBatches(pack").replace("batch_size=16", "batch_size=1").replace("tokens = ", "got += ")
+    names = _run("got = []\n" + block.replace('["tokens"]', '["tokens"].tolist()'), blocks=tmp_path / "to")
+    names["loader"].close()
+    assert sorted(names["got"]) == sorted(wanted)
 
 
 @pytest.mark.skipif(
