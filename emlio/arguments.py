@@ -162,7 +162,7 @@ def suggests_arguments(made: _Made) -> _Made:
     if not isinstance(made, type):
         return cast("_Made", call)
     changed.__init__ = call
-    return made
+    return cast("_Made", changed)
 
 
 def like(name: str, names: Iterable[str]) -> str:
