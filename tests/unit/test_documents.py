@@ -143,4 +143,4 @@ def test_the_first_claim_names_steps_and_what_a_first_epoch_pays() -> None:
     assert summary is not None
     assert "behind training steps" in summary[1]
     first = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
-    assert all(words in first for words in ("training steps", "0.36 s", "1.42 s", "4.30 s"))
+    assert all(words in first for words in ("training steps", "0.59 s", "1.42 s", "4.30 s"))
