@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from emlio.errors import ConfigError
 
@@ -21,8 +21,12 @@ _LIKE = 0.7
 _LIKE_A_WORD = 0.8  # words are short, so that more of them are like each other
 """The least likeness of a misspelled name to a known one, and to a word of it; see difflib."""
 
+_OURS = {"block_size": "pack", "splits": "test", "test_size": "test"}
+"""The names of other libraries for an argument, and ours."""
+
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
+_Made = TypeVar("_Made", bound=Callable[..., Any])
 
 
 def as_whole(value: object) -> int | None:
@@ -139,33 +143,35 @@ def named_only(what: str, names: Sequence[str], values: Sequence[object], option
             raise ConfigError(f"{what} has no argument {name!r}{like(name, names) or known}")
 
 
-def suggests_arguments(kind: type[_Found]) -> type[_Found]:
-    """Have a class whose arguments are misspelled say which one was meant.
+def suggests_arguments(made: _Made) -> _Made:
+    """Have a class or a function whose arguments are misspelled say which one was meant.
 
     The error is Python's own for an unknown argument, TypeError. One that is like no argument is left to Python.
     """
-    made: Any = vars(kind)["__init__"]
-    names = [*signature(made).parameters][1:]
+    changed: Any = made
+    function: Any = vars(made)["__init__"] if isinstance(made, type) else made
+    names = [name for name in signature(function).parameters if name != "self"]
 
-    @wraps(made)
-    def init(self: Any, *values: Any, **options: Any) -> None:
+    @wraps(function)
+    def call(*values: Any, **options: Any) -> Any:
         for name in options:
             if name not in names and (meant := like(name, names)):
-                raise TypeError(f"{kind.__name__} got an unexpected keyword argument {name!r}{meant}")
-        made(self, *values, **options)
+                raise TypeError(f"{changed.__name__} got an unexpected keyword argument {name!r}{meant}")
+        return function(*values, **options)
 
-    changed: Any = kind
-    changed.__init__ = init
-    return kind
+    if not isinstance(made, type):
+        return cast("_Made", call)
+    changed.__init__ = call
+    return cast("_Made", changed)
 
 
 def like(name: str, names: Iterable[str]) -> str:
     """Return "; did you mean 'NAME'?" with the names that a misspelled one is like; "" if it is like none.
 
-    A name is also like one that has it as a word: "bach" is like "batch_size".
+    A name is also like one that has it as a word: "bach" is like "batch_size"; and like ours for the same thing.
     """
     known = list(names)
-    found = get_close_matches(name, known, n=2, cutoff=_LIKE)
+    found = [one for one in known if one == _OURS.get(name)] or get_close_matches(name, known, n=2, cutoff=_LIKE)
     if not found:
         words = {word for one in known if "_" in one for word in one.split("_")}
         meant = get_close_matches(name, words, n=1, cutoff=_LIKE_A_WORD)

@@ -3,7 +3,7 @@
 python examples/fast_files.py [FOLDER]
 """
 
-import sys
+import argparse
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,8 +41,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with TemporaryDirectory() as made:
-            main(Path(made))
+    parser = argparse.ArgumentParser(description="Write and read a state past the page cache.")
+    parser.add_argument("folder", type=Path, nargs="?", help="default: a temporary folder")
+    with TemporaryDirectory() as made:
+        main(parser.parse_args().folder or Path(made))

@@ -130,6 +130,11 @@ class Training:
                 line += f"  evaluation top-1 {seen[0] / seen[1]:.2%} of {seen[1]:,.0f}"
             if self._ranks.rank == 0:
                 print(line, flush=True)
+        if self._ranks.rank == 0:
+            kept = self._options.checkpoint or "none, --checkpoint FILE keeps one"
+            print(
+                f"trained {self._steps:,} steps to the end of epoch {loader.epoch - 1}; checkpoint: {kept}", flush=True
+            )
         return 0
 
     @property

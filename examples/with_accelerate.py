@@ -44,7 +44,7 @@ def train(chosen: argparse.Namespace) -> None:
     accelerator.register_for_checkpointing(loader)
     if chosen.resume:
         accelerator.load_state(chosen.resume)
-    steps = 0
+    steps = records = 0
     for epoch in range(loader.epoch, chosen.epochs):
         for batch in loader:
             batch = send_to_device(batch, accelerator.device)
@@ -55,8 +55,15 @@ def train(chosen: argparse.Namespace) -> None:
             if chosen.ids is not None:
                 write_line(chosen.ids, rank=accelerator.process_index, epoch=epoch, ids=batch["__id__"].tolist())
             steps += 1
+            records += len(batch["labels"])
             if steps % chosen.save_every == 0:
                 accelerator.save_state(str(chosen.folder / checkpoint_name(loader)))
+        last = chosen.folder / f"epoch-{epoch}"
+        accelerator.save_state(str(last))
+    if steps:
+        accelerator.print(
+            f"{records} records of rank 0 in {steps} steps, up to epoch {epoch}; the last checkpoint is {last}"
+        )
     loader.close()
     accelerator.end_training()
 

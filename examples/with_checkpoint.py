@@ -41,7 +41,7 @@ def train(chosen: argparse.Namespace) -> None:
     whole_state: dict[str, Any] = {"model": network, "loader": loader}
     if chosen.resume:
         dcp.load(whole_state, checkpoint_id=chosen.resume)
-    steps = 0
+    steps = records = 0
     for epoch in range(loader.epoch, chosen.epochs):
         for batch in loader:
             optimizer.zero_grad()
@@ -50,8 +50,13 @@ def train(chosen: argparse.Namespace) -> None:
             if chosen.ids is not None:
                 write_line(chosen.ids, rank=loader.rank, epoch=epoch, ids=batch["__id__"].tolist())
             steps += 1
+            records += len(batch["labels"])
             if steps % chosen.save_every == 0:
                 dcp.save(whole_state, checkpoint_id=chosen.folder / checkpoint_name(loader))
+        last = chosen.folder / f"epoch-{epoch}"
+        dcp.save(whole_state, checkpoint_id=last)
+    if loader.rank == 0 and steps:
+        print(f"{records} records of rank 0 in {steps} steps, up to epoch {epoch}; the last checkpoint is {last}")
     loader.close()
     if distributed.is_initialized():
         distributed.destroy_process_group()

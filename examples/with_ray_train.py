@@ -53,7 +53,7 @@ def train_on_each_worker(config: dict[str, Any]) -> None:
                     write_line(config["ids"], rank=loader.rank, epoch=epoch, ids=batch["__id__"].tolist())
                 steps += 1
                 if steps % config["save_every"] == 0:
-                    report(model, optimizer, loader, float(loss))
+                    report(model, optimizer, loader, float(loss.detach()))
 
 
 def report(model: nn.Module, optimizer: torch.optim.Optimizer, loader: EmlioLoader, loss: float) -> None:
@@ -83,15 +83,15 @@ def write_line(folder: str, **content: Any) -> None:
 
 def main() -> None:
     """Start the workers."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("address")
+    parser = argparse.ArgumentParser(description="Train with Ray Train on what a daemon pushes.")
+    parser.add_argument("address", help="emlio://HOST:PORT/DATASET, of pictures as emlio convert or synth make them")
     parser.add_argument(
         "--folder", type=Path, default=Path("run"), help="for checkpoints, on a file system of all hosts"
     )
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--save-every", type=int, default=20, help="steps")
+    parser.add_argument("--workers", type=int, default=2, help="default: 2")
+    parser.add_argument("--batch-size", type=int, default=32, help="of each worker; default: 32")
+    parser.add_argument("--epochs", type=int, default=2, help="default: 2")
+    parser.add_argument("--save-every", type=int, default=20, metavar="STEPS", help="default: 20")
     parser.add_argument("--ids", help="a folder for the ids of all records that were seen")
     chosen = parser.parse_args()
     trainer = TorchTrainer(

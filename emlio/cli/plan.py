@@ -266,7 +266,7 @@ def _print_summary(
     for one in datasets:
         print(
             f"  {one.dataset}: {counted(one.records, 'record')}, {counted(one.samples, 'sample')} of the epoch "
-            f"({one.passes:.4g} passes), {one.per_step:.6g} in a step, "
+            f"({one.passes:.4g} {'pass' if one.passes == 1 else 'passes'}), {one.per_step:.6g} in a step, "
             f"at most {one.most_deviation:.4g} more or less than its share in any run of samples"
         )
     if balance:

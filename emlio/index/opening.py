@@ -128,7 +128,7 @@ def advice(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     scheme, plain = scheme.lower(), text.partition("?")[0]
     if separator:
-        if scheme == "emlio":
+        if scheme in ("emlio", "tcp"):
             return ", which is the address of a daemon"
         meant = _SCHEMES.get(scheme) or next(iter(get_close_matches(scheme, _KNOWN_SCHEMES, 1)), "")
         if meant not in ("", scheme) and not holds_secret(text):

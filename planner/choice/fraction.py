@@ -20,7 +20,7 @@ from typing import Final, SupportsFloat
 import numpy as np
 import numpy.typing as npt
 
-from emlio.arguments import as_whole
+from emlio.arguments import as_whole, suggests_arguments
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.choice.selection import count_by_shard
@@ -144,6 +144,7 @@ class Fraction:
         return SelectedFraction(catalog, self)
 
 
+@suggests_arguments
 def train_test_split(test: "float | Iterable[float]", *, seed: int = 0) -> tuple[Fraction, ...]:
     """Split a dataset by a seed into parts that have no record in common, as values for `subset=`.
 

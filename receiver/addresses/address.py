@@ -31,6 +31,9 @@ _HERE = ("/", "./", "../", "~")
 """The beginnings of a directory. Any other text is one only if there is such a directory: it could be a
 mistyped address."""
 
+_LIKE_SCHEME = re.compile(r"(?:emlio:/*|tcp://)", re.IGNORECASE)
+"""Another form of the scheme, as a user may write it and as a daemon's log has it."""
+
 _SCHEMELESS = re.compile(r"[^/\s]+:[0-9]{1,5}(?:,[^/\s]+)?/[^/\s]+")
 
 _PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::([0-9]{1,5}))?")
@@ -222,8 +225,9 @@ def _is_directory(text: str) -> bool:
 
 def _what_was_meant(text: str) -> str:
     """Return advice on a text that is no address, as the end of an error."""
-    if _SCHEMELESS.fullmatch(text) and not holds_secret(text):
-        return f"; did you mean {_SCHEME + text!r}?"
+    plain = _LIKE_SCHEME.sub("", text)
+    if (_SCHEMELESS.fullmatch(plain) or text.lower().startswith(_SCHEME)) and not holds_secret(text):
+        return f"; did you mean {_SCHEME + plain!r}?"
     if "://" in text:
         return advice(text)
     found = "it is a file" if os.path.isfile(text) else "there is no such directory"

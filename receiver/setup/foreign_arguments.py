@@ -56,11 +56,12 @@ HINTS: Final = {
     "dataset": _ADDRESS,
     "url": _ADDRESS,
     "urls": _ADDRESS,
-    "remote": f"{_ADDRESS}, at a daemon or in a bucket",
+    **dict.fromkeys(("remote", "input_dir"), f"{_ADDRESS}, at a daemon or in a bucket"),
     "streams": "the first argument may be a Mixture of several addresses",
-    "predownload": _AHEAD,
+    **dict.fromkeys(("predownload", "max_pre_download"), _AHEAD),
     **dict.fromkeys(
-        ("cache_dir", "cache_limit", "cache_size", "keep_zip", "local_dir"), "nothing is cached on this host"
+        ("cache_dir", "cache_limit", "cache_size", "keep_zip", "local_dir", "max_cache_size"),
+        "nothing is cached on this host",
     ),
     "epoch_size": "samples= with weights= or in a Mixture is the length of an epoch",
     "sampling_method": "repeat=, samples= and weights= say how often records come",
@@ -69,6 +70,7 @@ HINTS: Final = {
     "shuffle_algo": _SHUFFLE,
     "shuffle_block_size": _SHUFFLE,
     "shardshuffle": _SHUFFLE,
+    "shuffle_buffer": f"{_SHUFFLE}: shuffle=True mixes all records, without a buffer",
     **dict.fromkeys(("num_canonical_nodes", "partition_algo"), "the order does not depend on the number of ranks"),
     **dict.fromkeys(
         ("nodesplitter", "workersplitter", "resampled"), "each record comes once in an epoch, over all ranks"
@@ -76,6 +78,10 @@ HINTS: Final = {
     **dict.fromkeys(
         ("download_retry", "download_timeout"), "recovery=Recovery(timeout=...) bounds how long failures are waited for"
     ),
+    "subsample": _SUBSET,
+    "item_loader": "tokens=TokenBatches(pack=...) makes rows of tokens, and docs/guide/migrating.md copies the records",
+    "block_size": "it belongs to tokens=TokenBatches(...), as pack=",
+    "format": "the format is found from the files; ?format=NAME behind the folder names another",
     "handler": 'recovery=Recovery(on_error="skip") leaves out bad records',
     "workers": _NO_WORKERS,
     "timeout": _RECOVERY,

@@ -36,4 +36,5 @@ def test_each_cell_runs_and_no_record_is_lost_by_the_resume(capsys: pytest.Captu
     assert values[3].size == (64, 192)
     assert values[4] == (1000, 1000)
     assert values[-1] == 0, "the daemon ended as it was asked to"
+    assert not names["folder"].exists()
     assert "rank 0 is bound by" in capsys.readouterr().out

@@ -187,6 +187,7 @@ def test_accelerate_gives_two_ranks_each_record_once_and_goes_on_with_one(
     assert seen(tmp_path / "whole") == planned(pictures, TWO)
     consumed = 3 * BATCH * TWO
     resume = ["--resume", tmp_path / "run" / f"epoch-0-at-{consumed}", "--ids", tmp_path / "rest"]
+    resume += ["--folder", tmp_path / "again"]
     run_script(script, *words, *resume, timeout_s=END_S, environment=TORCH_ENVIRONMENT)
     assert seen(tmp_path / "rest") == planned(pictures, 1, consumed)
 

@@ -176,8 +176,10 @@ def test_ranks_train_on_each_picture_once_an_epoch_in_equal_numbers_of_steps(
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) == (last if step % epoch_steps == epoch_steps - 1 else 8)
     # One line an epoch. 33 pictures leave one for the last step of two ranks or four: the repeated ones do not count.
-    assert [line.split("  ")[0] for line in job.lines] == ["epoch 0", "epoch 1"]
-    assert all(re.search(r"evaluation top-1 [0-9.]+% of 33$", line) for line in job.lines), job.lines
+    *epochs, last = job.lines
+    assert [line.split("  ")[0] for line in epochs] == ["epoch 0", "epoch 1"]
+    assert all(re.search(r"evaluation top-1 [0-9.]+% of 33$", line) for line in epochs), epochs
+    assert re.match(r"trained \d+ steps to the end of epoch 1; checkpoint: ", last)
 
 
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])

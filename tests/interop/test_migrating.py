@@ -1,6 +1,7 @@
 """The scripts of docs/guide/migrating.md give the samples that the library gives which one comes from.
 
-Covers: LitData (a copy of its chunks), PyTorch's DataLoader over torchvision's ImageFolder, where these are installed.
+Covers: LitData (a copy of its chunks, of records and of tokens), PyTorch's DataLoader over torchvision's ImageFolder, where these
+are installed.
 Does not cover: WebDataset and MosaicML Streaming, whose folders are served in place (test_formats).
 """
 
@@ -22,7 +23,11 @@ PAGE = (Path(__file__).parents[2] / "docs/guide/migrating.md").read_text(encodin
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 RECORDS = 100
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    # The libraries make tensors of what they read, without a copy.
+    pytest.mark.filterwarnings("ignore:The given .* is not writable:UserWarning"),
+]
 
 # In a process of its own: its workers import the function that makes samples.
 _MAKE = """
@@ -47,6 +52,30 @@ for batch in StreamingDataLoader(StreamingDataset(sys.argv[1]), batch_size=16):
 print(json.dumps(found))
 """
 
+_MAKE_TOKENS = """
+import sys
+import torch
+from litdata import TokensLoader, optimize
+
+def document(number):
+    yield torch.arange(1000 * number, 1000 * number + 300 + number, dtype=torch.int32)
+
+if __name__ == "__main__":
+    optimize(fn=document, inputs=list(range(60)), output_dir=sys.argv[1], chunk_size=8192, num_workers=1,
+             item_loader=TokensLoader())
+"""
+
+
+def _alone(program: str, *arguments: object) -> str:
+    """Run a program in a process of its own, and return its output."""
+    words = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(words, check=True, timeout=240, capture_output=True, text=True).stdout
+
+
+def _make(script: Path, source: str, *arguments: object) -> None:
+    script.write_text(source, encoding="utf-8")
+    subprocess.run([sys.executable, str(script), *map(str, arguments)], check=True, timeout=240)
+
 
 def _block(holds: str) -> str:
     return next(block for block in BLOCKS if holds in block)
@@ -69,16 +98,10 @@ def _run(block: str, **places: Path) -> dict[str, Any]:
     importlib.util.find_spec("litdata") is None, reason="litdata is not installed: scripts/test --interop"
 )
 def test_a_copy_of_chunks_of_litdata_has_its_samples(tmp_path: Path) -> None:
-    script = tmp_path / "make.py"
-    script.write_text(_MAKE, encoding="utf-8")
     optimized, documents = tmp_path / "optimized", tmp_path / "documents"
-    copying = _placed(_block("emlio.Writer"), optimized=optimized, documents=documents)
-    for words in ([str(script), str(optimized), str(RECORDS)], ["-c", copying]):
-        subprocess.run([sys.executable, *words], check=True, timeout=240)
-    read = subprocess.run(
-        [sys.executable, "-c", _READ, str(optimized)], check=True, timeout=240, capture_output=True, text=True
-    )
-    before = {int(number): text for number, text in json.loads(read.stdout.splitlines()[-1]).items()}
+    _make(tmp_path / "make.py", _MAKE, optimized, RECORDS)
+    _alone(_placed(_block("emlio.Writer"), optimized=optimized, documents=documents))
+    before = {int(number): text for number, text in json.loads(_alone(_READ, optimized).splitlines()[-1]).items()}
     after: dict[int, str] = {}
     with EmlioLoader(str(tmp_path / "documents"), batch_size=16, seed=42, epochs=1) as loader:
         for batch in loader:
@@ -89,6 +112,22 @@ def test_a_copy_of_chunks_of_litdata_has_its_samples(tmp_path: Path) -> None:
     names = _run(_block("texts are bytes"), documents=tmp_path / "documents")
     names["loader"].close()
     assert names["state"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("litdata") is None, reason="litdata is not installed: scripts/test --interop"
+)
+def test_a_copy_of_tokens_of_litdata_has_its_blocks(tmp_path: Path) -> None:
+    _make(tmp_path / "make.py", _MAKE_TOKENS, tmp_path / "optimized")
+    places = {"optimized-tokens": tmp_path / "optimized", "blocks": tmp_path / "to"}
+    copy = _placed(_block("TokensLoader(block"), **places)
+    told = _alone(f"{copy}\nimport json\nprint(json.dumps([block.tolist() for block in source]))")
+    wanted = json.loads(told.splitlines()[-1])
+    assert len(wanted) > 1
+    block = _block("TokenBatches(pack").replace("batch_size=16", "batch_size=1").replace("tokens = ", "got += ")
+    names = _run("got = []\n" + block.replace('["tokens"]', '["tokens"].tolist()'), blocks=tmp_path / "to")
+    names["loader"].close()
+    assert sorted(names["got"]) == sorted(wanted)
 
 
 @pytest.mark.skipif(

@@ -11,6 +11,7 @@ import pytest
 
 from emlio.cli import parse_arguments as parse_emlio
 from emlio.daemon.cli import parse_arguments as parse_daemon
+from emlio.status.verdict import NEXT_STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "README.md"
@@ -143,4 +144,11 @@ def test_the_first_claim_names_steps_and_what_a_first_epoch_pays() -> None:
     assert summary is not None
     assert "behind training steps" in summary[1]
     first = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
-    assert all(words in first for words in ("training steps", "0.36 s", "1.42 s", "4.30 s"))
+    assert all(words in first for words in ("training steps", "0.59 s", "1.42 s", "4.30 s"))
+
+
+def test_the_page_on_performance_has_the_next_step_of_each_verdict() -> None:
+    page = " ".join((ROOT / "docs" / "guide" / "performance.md").read_text(encoding="utf-8").split())
+    named = [name for step in NEXT_STEPS.values() for name in re.findall(r"--\w+|\b\w+=(?:'\w+')?|emlio \w+", step)]
+    assert "--readers" in named
+    assert [name for name in named if name not in page] == []

@@ -76,9 +76,19 @@ def draw_decode(results: Results) -> Any:
     for scenario, quantity in ((DALI, SPEED), (PILLOW, CPU), (CARRY, CPU)):
         own = [run for run in results.runs if run.scenario == scenario]
         bars = [
-            (decoder.text, "emlio" if "emlio" in name or "-" in name else "paper", spread(values))
+            (decoder.text, "emlio" if decoder.text.startswith("EMLIO") else "paper", spread(values))
             for name, decoder in DECODERS.items()
             if (values := [run.values[quantity] for run in own if run.subject == name])
         ]
         panels += [(scenario, quantity, bars)] if bars else []
+    ratios = [
+        (f"{DECODERS[name].text}\n(at least {least:g})", "emlio", spread(found[0].values))
+        for name, least in _LEAST_OF_READER.items()
+        if (found := [one for one in results.figures if one.name == f"{SPEED}, {name} / {_READER}"])
+    ]
+    panels[1:1] = (
+        [(f"{DALI}, median of the ratios within rounds", "times the speed of DALI's own reader", ratios)]
+        if ratios
+        else []
+    )
     return bar_panels(results, panels)

@@ -8,7 +8,7 @@ from math import log10
 from typing import Any, Final
 
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.spread import Spread
+from emlio_bench.harness.spread import Spread, number
 
 __all__ = [
     "BOUND",
@@ -36,6 +36,8 @@ _FONT: Final = 8.5
 _COLOURS: Final = {
     "emlio": "#1f77c4",
     "emlio-local": "#7cb3d9",
+    "emlio-streams-1": "#123f63",
+    "emlio-streams-2": "#4a9fd8",
     "paper": "#9aa3b0",
     "dali-file": "#d0743c",
     "dali-tfrecord": "#e0a458",
@@ -90,18 +92,27 @@ def _plain(value: float, _: int) -> str:
 
 
 def draw_bars(axes: Any, bars: Sequence[tuple[str, str, Spread]], axis: str, *, logarithmic: bool = False) -> None:
-    """Draw horizontal bars, one below the other: label, subject, spread. A triangle marks a bound."""
+    """Draw horizontal bars, one below the other: label, subject, spread. A triangle marks a bound.
+
+    A logarithmic axis has dots in place of bars, whose lengths would say nothing.
+    """
     if logarithmic:
         axes.set_xscale("log")
     axes.set_ylim(len(bars) - 0.5, -0.5)
     for place, (_, subject, of) in enumerate(bars):
-        axes.barh(place, of.median, 0.6, color=colour(subject), zorder=2)
+        if logarithmic:
+            axes.plot([of.median], [place], "o", markersize=5, color=colour(subject), zorder=2)
+        else:
+            axes.barh(place, of.median, 0.6, color=colour(subject), zorder=2)
+        said = (f"{of.sign} {number(of.median)}".strip(), (max(of.most, of.median), place), (5, 0))
+        axes.annotate(*said, textcoords="offset points", va="center", fontsize=_FONT - 1.5, color=INK, zorder=5)
         if of.bound:
             axes.plot([of.median], [place], ">", markersize=5, markerfacecolor="none", color=INK, zorder=4)
         elif of.most > of.least:
             axes.hlines(place, of.least, of.most, color=INK, linewidth=1.0, alpha=0.75, zorder=3)
     axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
-    axes.set_xlabel(axis)
+    axes.set_xlabel(f"{axis}, logarithmic axis" if logarithmic else axis)
+    axes.margins(x=0.1)
     if not logarithmic:
         axes.set_xlim(left=0)
     dress(axes, grid="x")

@@ -332,7 +332,7 @@ def draw_tune(results: Results) -> Any:
         for stage in range(stages):
             oracle = _oracle(results.runs, place, stage) / 1e6
             panel.hlines(oracle, stage * end_s / stages, (stage + 1) * end_s / stages, color=INK, linestyle=":")
-        panel.set(ylabel="MB/s", ylim=(0, None))
+        panel.set(xlabel="seconds; dotted: the best of the grid", ylabel="MB/s", ylim=(0, None))
         panel.set_title(place, loc="left", fontsize=9)
         panel.legend(frameon=False, fontsize=7, ncols=5)
         dress(panel)

@@ -90,7 +90,7 @@ def _file_of(name: str) -> Path | None:
 
 
 def _reason(name: str, file: Path | None, error: Exception) -> str:
-    why = " ".join(str(error).split())[:300]
+    why = " ".join(str(error).split())[:300].rstrip(".")
     if file is not None:
         return f"--tokenizer {file}: must be a {_FILE} of Hugging Face's library tokenizers: {why}"
     return (

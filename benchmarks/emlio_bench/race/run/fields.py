@@ -183,5 +183,5 @@ def draw_fields(results: Results, of: str = Quantity.FIRST_EPOCH, axis: str = "s
             for name in dict.fromkeys(entrant.subject for entrant in results.entrants)
             if (values := [run.values[of] for run in own if run.subject == name])
         ]
-        panels += [(contest.name, axis, bars)] if bars else []
+        panels += [(f"{contest.name}: {contest.words}", axis, bars)] if bars else []
     return bar_panels(results, panels)

@@ -200,6 +200,12 @@ def test_an_address_without_its_scheme_is_refused_with_the_address_that_was_mean
     assert str(refused.value).endswith(f", got {text!r}; did you mean 'emlio://{text}'?")
 
 
+@pytest.mark.parametrize("before", ["emlio:", "emlio:/", "EMLIO://", "tcp://"])
+def test_another_form_of_the_scheme_is_an_error_that_says_what_was_meant(before: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'emlio://127\.0\.0\.1:5555/pics'\?$"):
+        Address.parse(f"{before}127.0.0.1:5555/pics")
+
+
 @pytest.mark.parametrize("given", [["emlio://a:1/x", "emlio://b:1/x"], ("a:1", "b:1")])
 def test_a_list_of_addresses_is_refused_with_the_form_of_several_daemons(given: Any) -> None:
     with pytest.raises(

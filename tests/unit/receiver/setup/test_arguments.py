@@ -5,6 +5,7 @@ import inspect
 import operator
 import pickle
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
@@ -13,7 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio import DaliPipeline, EmlioDataset, EmlioLoader, Mixture, Recovery, Security, TokenBatches, Writer
+from emlio import (
+    DaliPipeline,
+    EmlioDataset,
+    EmlioLoader,
+    Mixture,
+    Recovery,
+    Security,
+    TokenBatches,
+    Writer,
+    train_test_split,
+)
 from emlio.dali import Iterator
 from emlio.errors import ConfigError
 from emlio.receiver.engine.engine import Engine
@@ -166,6 +177,14 @@ def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
         ("epoch_size", "samples="),
         ("local_dir", "nothing is cached"),
         ("handler", "on_error"),
+        ("input_dir", "the first argument"),
+        ("max_cache_size", "nothing is cached"),
+        ("max_pre_download", "prefetch="),
+        ("item_loader", "TokenBatches"),
+        ("block_size", "pack="),
+        ("subsample", "Fraction("),
+        ("shuffle_buffer", "shuffle=True"),
+        ("format", "?format="),
     ],
 )
 def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str, instead: str) -> None:
@@ -197,11 +216,14 @@ def test_a_misspelled_argument_is_an_error_with_the_one_that_was_meant(name: str
         (Writer, "shardsize", "'shard_size'"),
         (Mixture, "sample", "'samples'"),
         (TokenBatches, "maxtokens", "'max_tokens'"),
+        (TokenBatches, "block_size", "'pack'"),
+        (train_test_split, "splits", "'test'"),
+        (train_test_split, "test_size", "'test'"),
         (EmlioDataset, "field", "'fields'"),
         (Iterator, "autoreset", "'auto_reset'"),
     ],
 )
-def test_each_class_says_which_argument_was_meant(kind: type[Any], name: str, meant: str) -> None:
+def test_each_class_and_function_says_which_argument_was_meant(kind: Callable[..., Any], name: str, meant: str) -> None:
     said = f"{kind.__name__} got an unexpected keyword argument '{name}'; did you mean {meant}"
     with pytest.raises(TypeError, match=said):
         kind(**{name: 1})
