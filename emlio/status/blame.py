@@ -198,9 +198,9 @@ def jobs_of(found: Sequence[Found]) -> list[JobView]:
             known = jobs.setdefault((status.name, f"{status.dataset}@{status.generation}"), _Job())
             known.daemons[address] = None
             known.world_size = max(known.world_size, status.world_size)
-            for one in figures.reply.failures:
-                if one.kind == _LOST and one.job == status.name and one.dataset == status.dataset:
-                    known.lost.update({one.rank: one.text} if one.age_ns < _LOST_LATELY_NS else {})
+            for failure in figures.reply.failures:
+                if failure.kind == _LOST and (failure.job, failure.dataset) == (status.name, status.dataset):
+                    known.lost.update({failure.rank: failure.text} if failure.age_ns < _LOST_LATELY_NS else {})
             for one in job.ranks:
                 # Mounts, and processes that look at single records, wait for no batch.
                 if one.status.state == _STREAMS or isinstance(one.status.user, UserWaits):
