@@ -26,7 +26,9 @@ from emlio.wire.control import Limit
 
 __all__ = ["SOURCE_MOVES", "Farewell", "Source", "SourceState", "Sources", "moved"]
 
-_GOODBYE_MS = 200
+_GOODBYE_MS = 1_000
+"""A goodbye takes milliseconds to leave, and longer on a host whose processors are all busy. Without it the daemon takes the
+rank for lost."""
 
 _SILENT_NS = 1_000_000_000
 """While the user waits, a daemon is asked for a report several times in this time."""
