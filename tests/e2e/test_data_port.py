@@ -42,8 +42,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(address: str, **options: Any) -> EmlioLoader:
     settings: dict[str, Any] = {
-        "batch_size": BATCH, "raw": True, "ids": True, "to": "numpy", "seed": 5, "prefetch": "2MiB", "tune": "off", "timeout": "20s",
-        "heartbeat": "1s", **options,
+        "batch_size": BATCH, "raw": True, "ids": True, "to": "numpy", "seed": 5, "prefetch": "2MiB", "timeout": "20s",
+        "tune": "off", "heartbeat": "1s", **options,
     }  # fmt: skip
     return EmlioLoader(address, **loader_arguments(**settings))
 
