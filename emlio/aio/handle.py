@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AioFigures:
-    """What a handle has done since it was opened.
+    """The transfers of a handle since it was opened.
 
     Attributes:
         reads, writes: requests that are complete.

@@ -65,7 +65,7 @@ def owner_of(path: Path) -> str:
 
 
 _TRIES = 20
-"""How often a folder is made that others may be removing, as a command does that failed."""
+"""A folder is made so often at most, where others may be removing it, as a command does that failed."""
 
 
 class FolderLock:

@@ -90,7 +90,6 @@ class ShardAssignment:
         self._key = (-1, -1)
         self._waits_since_ns = 0
         self._hungry_since_ns = 0
-        self._held: set[int] = set()  # daemons that had used their credit at the last look
 
     def parts(self) -> tuple[object, ...]:
         """Return the objects whose attributes are the assignment's state."""
@@ -345,13 +344,10 @@ class ShardAssignment:
         for source in self._sources:
             # A daemon that has used its credit is doubted only if the user waits: it may send the
             # next batch's data at once.
-            held_ns = 0
-            if self._intake.grants.waits(source.number):
-                held_ns = self._hungry_since_ns
-                self._held.add(source.number)
-            elif source.number in self._held:
-                self._held.remove(source.number)
+            held = self._intake.grants.waits(source.number)
+            if source.stream.held and not held:
                 source.stream.moved_ns = now_ns  # it is asked again only now
+            source.stream.held, held_ns = held, self._hungry_since_ns if held else 0
             idle_ns = now_ns - max(source.stream.moved_ns, self._waits_since_ns, held_ns)
             running = source.is_here and source.conversation.state is RankState.STREAMING
             if running and idle_ns >= source.stream.patience_ns:

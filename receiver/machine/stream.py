@@ -52,6 +52,7 @@ class PeerStream:
     Attributes:
         lanes: the data connections of the session.
         moved_ns: when it last brought something, or was asked to.
+        held: whether it had used its credit at the last look.
         patience_ns: how long a batch may wait for it, while the daemon reports no fault, before it
             is reopened; 0 before it is first ordered.
         mends: how often that was done since it last brought something new.
@@ -82,6 +83,7 @@ class PeerStream:
         """
         self.lanes = LaneSet(contact.number, out, str(contact.peer), b"", around.chances)
         self.moved_ns = out.now_ns
+        self.held = False
         self.patience_ns = 0
         self.mends = 0
         self.damage: RemoteProtocolError | None = None

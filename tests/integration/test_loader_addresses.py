@@ -113,7 +113,7 @@ def _silence(host: str, port: int) -> Iterator[None]:
 
 def _daemons(loader: EmlioLoader) -> int:
     """How many daemons it has."""
-    return len(loader._shell.engine.questions.clocks())
+    return len(loader.stats().daemons)
 
 
 def _epoch(loader: EmlioLoader) -> list[int]:

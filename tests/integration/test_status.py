@@ -4,7 +4,6 @@ Covers: what a client sees by its key, why a daemon does not answer, limits, hea
 metrics. Does not cover: the command (tests/e2e/test_status.py), the content of a reply (tests/unit/test_daemon_status.py).
 """
 
-import json
 import socket
 import sys
 import time
@@ -32,7 +31,6 @@ from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, R
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.metrics import LoaderCollector, serve_metrics
-from emlio.metrics.handles import FilesCollector
 from emlio.receiver.addresses.address import Address, Peer, Target
 from emlio.receiver.addresses.host_names import daemons_at
 from emlio.receiver.addresses.security import Security
@@ -214,37 +212,6 @@ def test_keys_that_do_not_go_together_are_named(site: Site) -> None:
         assert said in str(answer)
 
 
-def test_an_advice_to_trust_a_daemon_has_the_name_that_was_asked_for(
-    site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    stranger = KeyFolder(tmp_path / "keys")
-    stranger.make("stranger")
-    with site.daemon(keys=site.store.path) as daemon:
-        place = f"localhost:{daemon.endpoint.rpartition(':')[2]}"
-        words = ["status", place, "--folder", str(stranger.path)]
-        assert command(words) == 1
-        assert f"emlio trust {place} KEY" in capsys.readouterr().out
-        assert command(["trust", place, str(site.store.pair().public), "--folder", str(stranger.path)]) == 0
-        assert command(words) == 1
-        told = capsys.readouterr().out
-    assert "emlio trust" not in told
-    assert "emlio allow NAME" in told
-
-
-def test_where_no_daemon_answers_top_does_not_say_that_no_job_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        words = ["top", "--once", "--every", "100ms", f"127.0.0.1:{nobody.getsockname()[1]}"]
-        assert command(words) == 1
-        assert "nothing is known of jobs" in capsys.readouterr().out
-        assert command([*words, "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
-    assert document["jobs"] == []
-    (daemon,) = document["daemons"]
-    assert not daemon["answered"]
-    assert "Connection refused" in daemon["error"]
-
-
 def test_a_port_that_says_nothing_takes_no_longer_than_the_timeout(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -415,13 +382,10 @@ def test_a_loader_s_metrics_are_served_or_collected(site: Site) -> None:
     library = pytest.importorskip("prometheus_client")
     with site.daemon() as daemon, load(daemon, "open") as loader:
         assert sum(len(batch["record"]) for batch in loader) == RECORDS
-        with (
-            AioHandle() as handle,
-            serve_metrics({"train": loader}, "127.0.0.1:0", files={"checkpoints": handle}) as server,
-        ):
-            handle.pwrite(bytes(4096), site.folder / "checkpoint")
+        with AioHandle() as handle, serve_metrics({"train": loader}, "127.0.0.1:0", files={"saves": handle}) as server:
+            handle.pwrite(bytes(4096), site.folder / "saved")
             text = page(server.url)[1]
-        assert 'emlio_files_bytes_total{direction="write",handle="checkpoints"} 4096.0' in text
+        assert 'emlio_files_bytes_total{direction="write",handle="saves"} 4096.0' in text
         labels = '{loader="train",rank="0"}'
         assert f"emlio_loader_records_total{labels} {RECORDS}.0" in text
         registry = library.CollectorRegistry()
@@ -441,8 +405,3 @@ def test_what_is_no_loader_is_refused(wrong: Any) -> None:
     pytest.importorskip("prometheus_client")
     with pytest.raises(ConfigError, match="loaders must be"):
         LoaderCollector(wrong)
-
-
-def test_what_is_no_handle_is_refused() -> None:
-    with pytest.raises(ConfigError, match="files must be AioHandle objects, got 5 as 'default'"):
-        FilesCollector(5)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ import pytest
 from emlio.aio import AioHandle, Request, aligned, memory, pinned
 from emlio.aio.opened_file import open_file
 from emlio.errors import ClosedError, ConfigError, EmlioError, FileError
+from emlio.metrics.handles import FilesCollector
 from emlio.native.disk import Batch, DiskQueue, TransferError
 
 SIZE = (1 << 20) + 777
@@ -318,3 +319,8 @@ def test_a_handle_counts_what_it_has_done(handle: AioHandle, file: Path) -> None
     seen = handle.figures()
     assert (seen.reads, seen.writes, seen.read_bytes, seen.written_bytes, seen.failed) == (3, 1, 5200, 300, 1)
     assert seen.busy_ns > 0
+
+
+def test_what_is_no_handle_is_refused() -> None:
+    with pytest.raises(ConfigError, match="files must be AioHandle objects, got 5 as 'default'"):
+        FilesCollector(5)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_the_summary_counts_each_dataset(words: list[str], tmp_path: Path, capsy
     assert _run(*words, "--samples", "80") == 0
     text = capsys.readouterr().out
     assert (
-        f"{tmp_path / 'code'}: 20 records, 20 samples of the epoch (1 passes), 2 in a step, at most 9 more or less"
+        f"{tmp_path / 'code'}: 20 records, 20 samples of the epoch (1 pass), 2 in a step, at most 9 more or less"
         in text
     )
 

@@ -34,6 +34,7 @@ def _stats(**changes: Any) -> LoaderStats:
         "credit_withheld_ns": 0,
         "storage_starved_ns": 0,
         "away_ns": 0,
+        "local_wait_ns": 0,
         "first_batch_ns": 30_000_000,
         "round_trip_ns": None,
         "lanes": 1,

@@ -2,26 +2,22 @@
 
     loader = EmlioLoader(address, batch_size=256, transform=OnRay(augment))
 
-Covers: connecting, tasks that are repeated when a host is lost, errors of other hosts. Does not cover: what is done
-there. Ray (extra `ray`) is imported here only, and when it is first used. All hosts must have the same EMLIO installed,
+Covers: tasks that are repeated when a host is lost, errors of other hosts. Does not cover: connecting (emlio.ray.cluster), what
+is done there. Ray (extra `ray`) is imported here only, and when it is first used. All hosts must have the same EMLIO installed,
 and see files that the work is about under the same paths.
 """
 
 import logging
-import os
-import signal
-import socket
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
 from math import inf
-from secrets import token_hex
 from socket import gethostname
-from threading import Event, Lock, current_thread, main_thread
+from threading import Event
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
@@ -31,8 +27,8 @@ import numpy.typing as npt
 
 from emlio.arguments import whole
 from emlio.errors import ClusterError, ConfigError, DatasetError, EmlioError
-from emlio.extras import how_to_install
 from emlio.progress import Progress
+from emlio.ray.cluster import cause, connected, job
 
 __all__ = ["ENGINES", "OnRay", "RayFunction", "RayHosts", "UserError"]
 
@@ -55,129 +51,8 @@ _MOST_TASKS: Final = 256
 _KEPT: Final = 2
 _TELL_EVERY_S: Final = 30.0
 _GIVEN_UP_S: Final = 15.0
-_CONNECTING: Final = Lock()
 _LOG: Final = logging.getLogger("emlio")
 _POLL_S: Final = 0.5
-_PATIENCE_S: Final = 5.0
-
-
-def _connected() -> Any:
-    """Return Ray, connected to the cluster at `RAY_ADDRESS`, or to that of `ray start` on this host, or to a new one.
-
-    Raises:
-        ConfigError: it is not installed.
-        ClusterError: the cluster cannot be reached.
-    """
-    try:
-        ray = import_module("ray")
-    except ImportError as error:
-        raise ConfigError(f"work on a Ray cluster requires Ray: {how_to_install('ray')}") from error
-    with _CONNECTING:
-        if not ray.is_initialized():
-            _connect(ray)
-    return ray
-
-
-def _check_listens(address: str) -> None:
-    """Check that something listens there: Ray itself would try for minutes.
-
-    Raises:
-        OSError: nothing does.
-    """
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
-
-
-def _connect(ray: Any) -> None:
-    given = os.environ.get("RAY_ADDRESS", "auto")
-    address = _started_here() if given in ("", "auto") else given
-    ours = current_thread() is main_thread()
-    before = signal.getsignal(signal.SIGTERM) if ours else None
-    quiet = {"log_to_driver": False, "logging_level": "error"}
-    try:
-        _forget_token()
-        if address == "local":
-            with _own_token():
-                ray.init(address, include_dashboard=False, **quiet)
-        else:
-            _check_listens(address)
-            _use_token(ray, address)
-            ray.init(address, **quiet)
-    except Exception as error:  # of many kinds, those of gRPC among them
-        raise ClusterError(f"the Ray cluster at {address} must be reachable: {_cause(error)}") from error
-    finally:
-        if ours and before is not None:
-            signal.signal(signal.SIGTERM, before)  # a training may save its state then
-    own = f"a Ray cluster of this process alone, {ray.get_runtime_context().gcs_address}"
-    _LOG.info("using %s", own if address == "local" else f"the Ray cluster at {address}")
-
-
-def _started_here() -> str:
-    """Return the address of the cluster that `ray start` made or joined on this host, "local" if none answers.
-
-    Ray's own search, "auto", also finds clusters of other processes, which end with them.
-    """
-    address: str | None = import_module("ray._private.services").find_bootstrap_address(None)
-    try:
-        _check_listens(address or "")
-    except OSError:
-        return "local"
-    return address or "local"
-
-
-def _forget_token() -> None:
-    """Have Ray read the variables about its token again: what it read for a cluster before stays with the process."""
-    raylet = import_module("ray._raylet")
-    with suppress(AttributeError):  # releases of Ray that know no tokens
-        raylet.AuthenticationTokenLoader.instance().reset_cache()
-        raylet.Config.initialize("")
-
-
-@contextmanager
-def _own_token() -> Generator[None]:
-    """Give what is started a token of its own: Ray would store one, and the user's later clusters would ask for it."""
-    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")
-    before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))
-    try:
-        yield
-    finally:
-        for name in names:
-            os.environ.pop(name, None)
-        os.environ.update(before)
-
-
-def _use_token(ray: Any, address: str) -> None:
-    """Show the user's token to a cluster that asks for one: Ray itself does so only where it was given no address.
-
-    Shown to others it would make work between hosts fail.
-
-    Raises:
-        AuthenticationError: there is none, or `RAY_AUTH_MODE` says otherwise.
-    """
-    try:
-        setup = import_module("ray._private.authentication.authentication_token_setup")
-    except ImportError:  # a release of Ray that knows no tokens
-        return
-    try:
-        if "/" not in address:
-            import_module("ray._raylet").GcsClient(address=address)
-    except ray.exceptions.AuthenticationError:
-        if os.environ.get("RAY_AUTH_MODE") or not setup.maybe_enable_token_auth_if_token_available():
-            raise
-
-
-def _cause(error: BaseException) -> str:
-    """Return what the innermost cause of an error says, without tracebacks: the others of Ray say that something failed."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{error}".strip().rpartition("\n")[2] or repr(error)
-
-
-def _job() -> str:
-    job: str = import_module("ray.runtime_context").get_runtime_context().get_job_id()  # that of `ray` may start Ray
-    return job
 
 
 def _processors(ray: Any) -> int:
@@ -265,7 +140,7 @@ class RayHosts:
 
     def each(self, opens: Callable[[], _Work[_Item, _Result]]) -> "RayWork[_Item, _Result]":
         """Return what does the work that `opens` opens, once in each process."""
-        return RayWork(_connected(), opens, self.most, self.together)
+        return RayWork(connected(), opens, self.most, self.together)
 
     def gate(self, place: str, make: Callable[[], Any] | None) -> "RayGate":
         """Return a gate that lives on this host, as long as this process does; see `emlio.index.parallel.Gate`.
@@ -273,7 +148,7 @@ class RayHosts:
         Raises:
             ConfigError: another process has one for this place.
         """
-        ray = _connected()
+        ray = connected()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -419,12 +294,12 @@ class RayGate:
             ClusterError: the process that asked for it has ended.
         """
         self._who = uuid4().hex
-        _result(_connected(), self._keeper.begin.remote(shard, self._who).future())
+        _result(connected(), self._keeper.begin.remote(shard, self._who).future())
 
     def close(self) -> None:
         """End the gate: no process passes it any more, and another one may be made for its place."""
         with suppress(Exception):  # the cluster may be gone
-            _connected().kill(self._keeper)
+            connected().kill(self._keeper)
 
     def add(self, shard: int, found: Sequence[str], /) -> None:
         """Add what was found in a shard, before it is finished.
@@ -432,7 +307,7 @@ class RayGate:
         Raises:
             EmlioError: it must not be finished here.
         """
-        refused = _result(_connected(), self._keeper.add.remote(shard, found, self._who).future())
+        refused = _result(connected(), self._keeper.add.remote(shard, found, self._who).future())
         if refused is not None:
             raise refused
 
@@ -494,17 +369,17 @@ class RayFunction:
             ConfigError: it cannot be copied, or an option is unknown.
             ClusterError: the cluster cannot be reached.
         """
-        ray = self._ray = _connected()
+        ray = self._ray = connected()
         try:
             self._function = [ray.put(chosen.function)]
         except Exception as error:  # pickle and what it calls raise anything
-            raise ConfigError(f"OnRay must be given a function of which a copy can be made: {_cause(error)}") from error
+            raise ConfigError(f"OnRay must be given a function of which a copy can be made: {cause(error)}") from error
         try:
             self._task: Any = ray.remote(**{"max_retries": _REPEATS, **chosen.options, "num_returns": 1})(_transformed)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"OnRay(options={dict(chosen.options)!r}): {error}") from error
         self._patience = _Patience(ray, chosen.options, timeout_s)
-        self._key, self._job = uuid4().hex, _job()
+        self._key, self._job = uuid4().hex, job()
         self.records = chosen.records
         self.tasks = chosen.tasks or min(_FOR_EACH_PROCESSOR * _processors(ray), _MOST_TASKS)
 
@@ -544,7 +419,7 @@ class RayFunction:
 
     def _check_connected(self) -> None:
         """Check that Ray was not shut down: it would start a cluster for whatever is asked of it next."""
-        if not self._ray.is_initialized() or _job() != self._job:
+        if not self._ray.is_initialized() or job() != self._job:
             raise ClusterError("ray.shutdown() was called while a loader with OnRay was in use: make a new loader")
 
 

@@ -1,0 +1,1 @@
+"""Work on a Ray cluster of two hosts, which are processes here."""
