@@ -133,8 +133,8 @@ def _use_token(ray: Any, address: str) -> None:
 
 def cause(error: BaseException) -> str:
     """Return what the innermost cause of an error says, without tracebacks: the others of Ray say that something failed."""
-    while error._cause__ is not None:
-        error = error._cause__
+    while error.__cause__ is not None:
+        error = error.__cause__
     return f"{error}".strip().rpartition("\n")[2] or repr(error)
 
 

@@ -24,6 +24,7 @@ from emlio_testing.serving import served
 from tests.e2e.on_ray.hosts import Hosts, beside
 
 ray = pytest.importorskip("ray")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it by this name
 
 
 RECORDS, BATCH = 120, 8
