@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ _WARMING_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long, and of which jobs.
+    """The length of a course, its jobs, and who watches them.
 
     Attributes:
         seconds: the length.
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """What a tool held against a healthy job, from its first look to the last one that said the same.
+    """A complaint of a tool about a healthy job, from the first look that made it to the last.
 
     Attributes:
         tool, about: which, and of which job or rank.
@@ -103,7 +103,7 @@ class Watched:
         self.looks[tool] = self.looks.get(tool, 0) + 1
         for number, one in enumerate(self.alarms):
             if said is not None and (one.tool, one.about) == (tool, about) and self._goes_on(one, at_s):
-                self.alarms[number] = _longer(one, at_s)
+                self.alarms[number] = replace(one, lasted_s=at_s - one.at_s)
                 return
         if said is not None:
             self.alarms.append(
@@ -113,18 +113,6 @@ class Watched:
     @staticmethod
     def _goes_on(one: Alarm, at_s: float) -> bool:
         return at_s - (one.at_s + one.lasted_s) < 3 * _LOOKS_S
-
-
-def _longer(one: Alarm, at_s: float) -> Alarm:
-    return Alarm(
-        tool=one.tool,
-        about=one.about,
-        said=one.said,
-        at_s=one.at_s,
-        lasted_s=at_s - one.at_s,
-        share=one.share,
-        load=one.load,
-    )
 
 
 def run_course(settings: Settings, folder: Path, tell: Callable[[Watched], None] = lambda _: None) -> Watched:
@@ -250,6 +238,7 @@ class _Watching:
             f"import sys; from emlio.cli import main; sys.exit(main({['doctor', self._address, '--over', '0s']!r}))"
         )
         words = [sys.executable, "-c", program]
-        out = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_S, check=False).stdout
-        failed = [line.strip() for line in out.splitlines() if line.strip().startswith("FAIL")]
-        seen.looked("doctor", "", "; ".join(failed) or None, at_s)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+        failed = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("FAIL")]
+        said = "; ".join(failed) or done.stderr or "it failed" if done.returncode else None
+        seen.looked("doctor", "", said, at_s)
