@@ -20,7 +20,9 @@ from emlio.wire.tuning import StreamTuning
 
 __all__ = ["Client", "refusal_of"]
 
-_APART_NS = 2_000_000_000
+_APART_NS = 5_000_000_000
+"""So long that one batch that a busy host delivers a tenth of a second late is no twentieth of it."""
+
 _OLD_NS = 30_000_000_000
 """Later than any rank that is alive reports."""
 
@@ -35,7 +37,7 @@ _UNKNOWN = "unknown-dataset"
 
 
 class UserReports:
-    """The times of a rank's user between two of its reports of late, at least two seconds apart once there are such."""
+    """The times of a rank's user between two of its reports of late, at least five seconds apart once there are such."""
 
     def __init__(self) -> None:
         """Begin without a report."""

@@ -29,11 +29,21 @@ def test_an_hour_of_hunger_is_forgotten_within_seconds(every_ns: int) -> None:
     assert len(reports._known) <= 17
 
 
+def test_one_late_batch_is_no_twentieth_of_the_time() -> None:
+    reports, waits, worst = UserReports(), UserWaits(0, 0, 0), 0.0
+    for half in range(1, 61):
+        late_ns = 180 * MS if half == 30 else 0
+        waits = UserWaits(waits.records_ns + late_ns, 0, waits.busy_ns + 500 * MS - late_ns)
+        reports.add(waits, half * 500 * MS)
+        worst = max(worst, _share(reports, half * 500 * MS) if half > 10 else 0)
+    assert 0 < worst < 0.05
+
+
 def test_a_total_that_falls_is_no_time_and_what_follows_counts_from_there() -> None:
     reports = UserReports()
-    for second, busy_s in enumerate([9, 10, 5, 6]):  # after the second report a loop was left
-        reports.add(UserWaits(second * S, 0, busy_s * S), second * S)
-    found = reports.latest(3 * S)
+    for number, busy_s in enumerate([9, 10, 5, 6]):  # after the second report a loop was left
+        reports.add(UserWaits(number * S, 0, busy_s * S), number * 3 * S)
+    found = reports.latest(9 * S)
     assert isinstance(found, UserWaits)
     assert (found.records_ns, found.busy_ns) == (2 * S, S)
 
