@@ -80,9 +80,9 @@ MOST_MATCH_BYTES = 512 << 20
 MOST_QUESTIONS_EACH = 4 * MOST_SESSIONS_EACH
 """Open questions of one client; all clients together may have twice as many. A question takes at most 17 kB."""
 
-MOST_QUEUED_MESSAGES = 8
-"""Control messages queued here from one connection: at most 32 MiB. More messages wait at the
-sender."""
+MOST_QUEUED_MESSAGES = 64
+"""Control messages queued here from one connection: at most 256 MiB, a few kB from a rank. More messages wait at the sender, or
+in the kernel; those are lost if the connection ends, a rank's goodbye among them."""
 
 MOST_ANSWERS = 256
 """Answers queued for one connection. A rank has at most 80 open questions; the rest are pongs."""

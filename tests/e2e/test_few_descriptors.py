@@ -15,7 +15,7 @@ RECORDS = 400
 LANES = 4
 
 
-@pytest.mark.parametrize("limit", [96, 160])
+@pytest.mark.parametrize("limit", [96, pytest.param(160, marks=pytest.mark.slow)])
 def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(tmp_path: Path, limit: int) -> None:
     make_dataset(tmp_path / "data", records=RECORDS, shards=4)
     with DaemonProcess({"data": tmp_path / "data"}, "--lanes", str(LANES), folder=tmp_path) as daemon:

@@ -69,6 +69,7 @@ def test_a_job_brings_its_daemons_trains_and_leaves_nothing(environment: dict[st
     assert settles(lambda: not _listens(environment["PORT"]), 10.0), "its daemons end with it"
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_fails_the_job_and_daemons_that_do_not_start_too(environment: dict[str, str]) -> None:
     assert _run(environment, "false").returncode == 1
     missing = _run({**environment, "DATA": "/nonexistent"}, "true")

@@ -113,7 +113,7 @@ def test_workers_that_read_batches_in_turns_are_readers_of_one_order(batch: int)
     assert cache.pushed < 2 * len(sizes)
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.sampled_from([100_000, 2_000_000]), st.booleans())
 def test_what_late_readers_got_is_freed_whoever_reads_in_whatever_order_and_if_the_answer_comes_later(
     seed: int, readers: int, largest: int, is_one_thread: bool

@@ -55,6 +55,7 @@ def test_a_sample_protected_otherwise_than_it_says_is_no_sample(
         Loader(order="shard", way="sealed").measure(scenario, directory, QUICK_WINDOW)
 
 
+@pytest.mark.slow
 def test_the_other_benchmarks_run_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Whether a busy machine is fast enough is not a test's business.
     argv = ["costs", "--quick", "--only", "start,pause,examples", "--repeats", "1", "--data", str(tmp_path)]

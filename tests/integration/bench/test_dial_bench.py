@@ -10,6 +10,7 @@ from emlio_bench.dial.report import GRID, LOADER, OPTIMUM
 from emlio_bench.harness.results import read_results
 
 
+@pytest.mark.slow
 def test_all_tables_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "dial.json"
     assert main(["dial", "--quick", "--json", str(out)]) == 0

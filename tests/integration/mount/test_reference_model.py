@@ -391,7 +391,7 @@ class _Permits(Model):
         return errno.EACCES if found == errno.EROFS and call == "truncate" else found
 
 
-@pytest.mark.parametrize("mutant", [_Lexical, _LastByte, _OneLinkMore, _Permits])
+@pytest.mark.parametrize("mutant", [_Lexical, pytest.param(_LastByte, marks=pytest.mark.slow), _OneLinkMore, _Permits])
 def test_mutants_are_found(mutant: type[Model], files: Files, reader: FileReader, tmp_path: Path) -> None:
     with _world(files, reader, tmp_path / "mounted") as world:
 

@@ -190,7 +190,7 @@ def test_a_rank_that_stays_behind_holds_neither_others_nor_memory(dataset: Datas
     assert engine.pool.lent == engine.budget.held_bytes == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     world_size=st.integers(2, 4),
     shuffle=st.sampled_from(["block:64:16", "block:16:8", "block:300:2"]),
