@@ -196,7 +196,7 @@ class Siege:
         return Things(threads=process.num_threads(), descriptors=process.num_fds(), ports=ports)
 
     def _at_rest(self) -> Things:
-        """What it has once that stays: at first a rank connects more lanes than it is given."""
+        """Wait until what the daemon has stays the same, and return it. A rank first connects more lanes than it is given."""
         seen = [self.things()]
 
         def stays() -> bool:
