@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,6 @@ from emlio.reading.message_planner import MessagePlan
 from emlio.reading.open_engine import open_engine
 from emlio.reading.page_cache import PageCacheEngine
 from emlio.reading.ranges import RangeRead
-from emlio.reading.sharing import shared_reads, shared_records
 from emlio.reading.sharing.shared_reads import SharedReads
 from emlio.reading.sharing.shared_records import SharedMemory, SharedRecords
 from emlio.store.opened.open_files import OpenFiles
@@ -145,15 +143,9 @@ def _run(jobs: list[Job], clock: ManualClock, rounds: int, *, every: dict[int, i
                 job.step()
 
 
-@pytest.fixture
-def free_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that takes no time: sharing pauses where it takes long, as on a machine that is busy with other tests."""
-    for module in (shared_reads, shared_records):
-        monkeypatch.setattr(module, "time", SimpleNamespace(thread_time_ns=lambda: 0, monotonic_ns=lambda: 0))
-
-
-@pytest.mark.usefixtures("free_work")
-def test_four_jobs_read_far_less_than_alone(dataset: Dataset) -> None:
+def test_four_jobs_read_far_less_than_alone(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    for clock_of_work in ("thread_time_ns", "monotonic_ns"):  # sharing pauses where its work takes long, as on a busy machine
+        monkeypatch.setattr(f"time.{clock_of_work}", lambda: 0)
     engine, clock = _engine(dataset), ManualClock()
     jobs = [Job(engine, seed, clock) for seed in range(4)]
     rounds = 3 * dataset.size_bytes // 19_000
