@@ -90,7 +90,7 @@ class RankState:
         self._now = wanted
 
     def _forget(self) -> None:
-        """What is only counted for the user, and how often something was tried."""
+        """What is only counted for the user or told in words, and how often something was tried."""
         pool: Any = self.machine.pool
         pool._lost = pool.lanes.losses = pool.assignment.reopened = pool.assignment.moved = 0
         pool.assignment._stragglers._loans.clear()
@@ -99,6 +99,9 @@ class RankState:
         for source in pool.sources:
             source.stream.patience_ns = min(source.stream.patience_ns, HEARTBEAT_NS)
             source.stream.lanes._failures = source.stream.lanes._due_ns = 0
+            source.stream.damage, source.stream.damaged_ns = None, 0
+            told = source.contact
+            told._was_refused = told._was_connected = told._ended = told._ended_before = False
             if source.retry is not None:
                 source.retry.attempts, source.retry.since = min(source.retry.attempts, 1), None
                 source.retry.error = _LOST
