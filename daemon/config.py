@@ -30,11 +30,10 @@ __all__ = ["DATASETS_BESIDE", "DaemonConfig", "DatasetSource", "Endpoint", "pars
 DATASETS_BESIDE: Final = "datasets.d"
 """The folder of descriptions beside a configuration file, if no other one is named."""
 
-_MESSAGE_MOST = 4 << 20
+_MESSAGE_MOST = 8 << 20
 _MESSAGE_LEAST = 2 << 20
-"""Limits of the automatic message size. At 4 MiB the work per message is a tenth of the work per
-byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a tenth less per byte
-than 1 MiB, and take half the memory of 4 MiB."""
+"""Limits of the automatic message size. With 8 MiB on one lane both ends take a seventh less processor time than with 4.
+With many lanes, 2 MiB cost both ends a tenth less per byte than 1 MiB, and take half the memory of 4 MiB."""
 
 _PART_AHEAD = 4
 _PART_SHARED = 2

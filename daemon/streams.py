@@ -61,10 +61,9 @@ _TAIL_BYTES = 64 << 10
 
 _READY_BYTES = 8 << 20
 _MESSAGES_READY = 2
-_LEAST_MESSAGES_READY = 4
-"""Bytes that a stream reads ahead: an amount for all its lanes together, and some messages per
-lane; 16 MiB with one lane. They have to outlast a pause of the reading threads, a few milliseconds.
-The network's delay is covered by the kernel's buffers."""
+"""Bytes that a stream reads ahead: two messages per lane, and an amount for several lanes together, or for small messages;
+16 MiB with one lane. They have to outlast a pause of the reading threads, a few milliseconds. The network's delay is covered
+by the kernel's buffers."""
 
 _OPENING_BYTES = 128 << 10
 """The size of messages until each lane has had the bytes of a usual message, or half of the messages
@@ -282,9 +281,9 @@ class Streams:
             most = self._config.message_size or _MOST_TUNED_BYTES
             size_bytes = min(max(tuning.message_bytes, _LEAST_MESSAGE_BYTES), most)
         limits.message_bytes = min(size_bytes, max(most_bytes or MAX_PAYLOAD_BYTES, _LEAST_MESSAGE_BYTES))
-        held = _held(limits.message_bytes)
-        least = _LEAST_MESSAGES_READY * held
-        limits.ready_bytes = max(tuning.ready_bytes or _READY_BYTES + _MESSAGES_READY * lanes * held, least)
+        two = _MESSAGES_READY * _held(limits.message_bytes)
+        usual = _READY_BYTES + lanes * two if lanes > 1 else max(_READY_BYTES, two)
+        limits.ready_bytes = max(tuning.ready_bytes or usual, two)
         limits.readers = tuning.readers
 
     def _set_aside(self) -> None:

@@ -19,9 +19,8 @@ from emlio.wire.seal import lane_group, lane_name
 
 __all__ = ["Lane", "LaneGroup", "LaneState", "lane_limit"]
 
-_LEAST_MESSAGES: Final = 6
-"""The rank reads one, one travels, one is ready here; and three that the rank has read but not yet
-acknowledged."""
+_LEAST_MESSAGES: Final = 3
+"""The rank reads one, one travels, one is ready here."""
 
 _MOST_KEPT: Final = 2 * MAX_LANES
 """The most lanes of one session. A rank replaces lost lanes, some before the daemon notices their

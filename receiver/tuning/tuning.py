@@ -25,7 +25,7 @@ _MESSAGES_IN_WINDOW = 8
 for all of it: with few large ones the link would idle."""
 
 _LEAST_MESSAGE_BYTES = 64 << 10
-_USUAL_MESSAGE_BYTES = 4 << 20
+_USUAL_MESSAGE_BYTES = 8 << 20
 """The largest that a daemon chooses by itself."""
 
 BOUNDS = {
