@@ -66,8 +66,10 @@ _MESSAGES_READY = 2
 by the kernel's buffers."""
 
 _OPENING_BYTES = 128 << 10
+_OPENING_ALONE_BYTES = 1 << 20
 """The size of messages until each lane has had the bytes of a usual message, or half of the messages
-that may be under way on it. Smaller ones gain little: TCP sends its first 15 kB before any acknowledgement anyway."""
+that may be under way on it. Smaller ones gain little: TCP sends its first 15 kB before any acknowledgement anyway. The path
+of a single lane is short, and connections there are fast from the start."""
 
 _MOST_TUNED_BYTES = 8 << 20
 """The largest size of messages that a rank may wish for: three must fit the bytes under way on a lane."""
@@ -361,11 +363,9 @@ def _held(message_bytes: int) -> int:
 def opening_of(lanes: int, message_bytes: int, most_messages: int) -> Opening:
     """Return the rule for the first messages of a stream.
 
-    A single lane has none: its path is short, and connections there are fast from the start. Half of
-    the messages that may be under way on a lane stay for usual ones: if all were short, the lanes
-    would be empty until the rank reports them as read.
+    Half of the messages that may be under way on a lane stay for usual ones: if all were short, the
+    lanes would be empty until the rank reports them as read.
     """
-    lane_bytes = min(message_bytes, most_messages // 2 * _OPENING_BYTES)
-    if lanes < 2 or lane_bytes <= _OPENING_BYTES:
-        return NO_OPENING
-    return Opening(message_bytes=_OPENING_BYTES, total_bytes=lanes * lane_bytes)
+    size_bytes = _OPENING_BYTES if lanes > 1 else _OPENING_ALONE_BYTES
+    lane_bytes = min(message_bytes, most_messages // 2 * size_bytes)
+    return Opening(message_bytes=size_bytes, total_bytes=lanes * lane_bytes) if lane_bytes > size_bytes else NO_OPENING

@@ -7,6 +7,7 @@ from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.limits import MOST_LANE_FRAMES_QUEUED, MOST_LANE_MESSAGES
 from emlio.daemon.streams import opening_of
 from emlio.errors import LocalProtocolError, RemoteProtocolError
+from emlio.reading.message_planner import NO_OPENING
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import lane_group, lane_name
@@ -45,13 +46,22 @@ def test_frames_under_way_leave_room_for_half_a_queue_that_libzmq_has_not_told_o
 
 
 @pytest.mark.parametrize("most_messages", [1, 2, 3, 16, MOST_LANE_MESSAGES])
-@pytest.mark.parametrize("message_bytes", [64 << 10, 2 << 20, 64 << 20])
-def test_the_short_messages_of_a_start_leave_room_for_usual_ones(most_messages: int, message_bytes: int) -> None:
-    opening = opening_of(11, message_bytes, most_messages)
-    group = group_of(11, limit_bytes=lane_limit(message_bytes, 4 << 20), most_messages=most_messages)
+@pytest.mark.parametrize("message_bytes", [64 << 10, 2 << 20, 8 << 20, 64 << 20])
+@pytest.mark.parametrize("lanes", [1, 11])
+def test_the_short_messages_of_a_start_leave_room_for_usual_ones(
+    lanes: int, most_messages: int, message_bytes: int
+) -> None:
+    opening = opening_of(lanes, message_bytes, most_messages)
+    group = group_of(lanes, limit_bytes=lane_limit(message_bytes, 4 << 20), most_messages=most_messages)
     for _ in range(-(-opening.total_bytes // max(opening.message_bytes, 1))):
-        assert chosen(group, 11, opening.message_bytes) is not None
-    assert chosen(group, 11, message_bytes) is not None, "though nothing was reported as read"
+        assert chosen(group, lanes, opening.message_bytes) is not None
+    assert chosen(group, lanes, message_bytes) is not None, "though nothing was reported as read"
+
+
+def test_a_stream_over_a_single_lane_begins_with_messages_of_1_mib_too() -> None:
+    assert opening_of(1, 8 << 20, 16).message_bytes == 1 << 20
+    assert opening_of(1, 8 << 20, 16).total_bytes == 8 << 20
+    assert opening_of(1, 64 << 10, 16) == NO_OPENING
 
 
 def test_lanes_have_the_names_and_the_group_of_the_secret() -> None:
