@@ -32,9 +32,9 @@ DATASETS_BESIDE: Final = "datasets.d"
 
 _MESSAGE_ALONE_BYTES = 8 << 20
 _MESSAGE_BYTES = 2 << 20
-"""The automatic size of messages: on one lane, and on each of several. With 8 MiB on one lane both ends take a tenth less
-processor time than with 4. With many lanes, 2 MiB cost both ends a tenth less per byte than 1 MiB, and take half the memory
-of 4 MiB."""
+"""The automatic size of messages: on one lane, if the memory has room for four of them, and on each of several. With 8 MiB on
+one lane both ends take a tenth less processor time than with 4. With many lanes, 2 MiB cost both ends a tenth less per byte
+than 1 MiB, and take half the memory of 4 MiB."""
 
 _PART_AHEAD = 4
 _PART_SHARED = 2
@@ -381,7 +381,7 @@ class DaemonConfig:
             raise ConfigError(f"--data-port must differ from the port of --bind, got {self.data_port} for both")
         if self.message_size and not 4096 <= self.message_size <= 64 << 20:
             raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
-        largest = self.message_bytes(1)
+        largest = self.message_size or _MESSAGE_ALONE_BYTES // 2
         if self.memory < 4 * largest:
             raise ConfigError(
                 f"--memory must be at least {4 * largest} bytes (four messages of {largest} bytes), got {self.memory}"
@@ -416,4 +416,4 @@ class DaemonConfig:
 
     def message_bytes(self, lanes: int) -> int:
         """Return the size to which a stream with this many lanes fills its messages."""
-        return self.message_size or (_MESSAGE_BYTES if lanes > 1 else _MESSAGE_ALONE_BYTES)
+        return self.message_size or (_MESSAGE_BYTES if lanes > 1 else min(_MESSAGE_ALONE_BYTES, self.memory // 4))

@@ -20,6 +20,14 @@ def _config(**changes: Any) -> DaemonConfig:
     return DaemonConfig(**({"data": _DATA} | changes))
 
 
+def test_messages_that_were_given_no_size_fit_the_memory_four_times() -> None:
+    sizes = [_config(memory=memory << 20).message_bytes(1) >> 20 for memory in (16, 24, 32, 1024)]
+    assert sizes == [4, 6, 8, 8]
+    assert _config(memory=16 << 20).message_bytes(2) == 2 << 20
+    with pytest.raises(ConfigError, match="--memory must be at least 16777216 bytes"):
+        _config(memory=(16 << 20) - 1)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1"])
 def test_an_address_of_this_machine_alone_needs_no_permission(host: str) -> None:
     assert not _config(bind=Endpoint(host=host, port=0)).asks_for_keys
