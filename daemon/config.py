@@ -265,8 +265,8 @@ class DaemonConfig:
     )
     message_size: int = option(
         0,
-        "target size of a message: auto is 4 MiB on a single lane, the cheapest per byte, and 2 MiB on several "
-        "lanes, which saves memory (default: auto)",
+        "target size of a message: auto is 8 MiB on a single lane (a quarter of --memory, if that is less), the cheapest "
+        "per byte, and 2 MiB on several lanes, which saves memory (default: auto)",
         parse=_message_size,
         metavar="auto|SIZE",
     )
