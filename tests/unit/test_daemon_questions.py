@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any, cast
 
 import pytest
@@ -26,6 +26,7 @@ from emlio.wire.limits import READINGS_PER_ENERGY
 from emlio.wire.questions import Absent, Answer, AskEnergy, Energy, Question, Sizes, Subject, Told
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.processes import settles
 
 _SOON_S = 10.0
 _CALM_S = 0.1
@@ -48,6 +49,20 @@ class _Served:
         assert self.answers.wait(_SOON_S)
         if self.raises is not None:
             raise self.raises
+        return _TOLD
+
+
+@dataclass
+class _Counted(_Served):
+    """A dataset on a disk that answers one question for each ticket, and tells whose it has begun with."""
+
+    owner: str = ""
+    tickets: Semaphore = field(default_factory=lambda: Semaphore(0))
+    begun: list[str] = field(default_factory=list[str])
+
+    def read(self) -> Told:
+        self.begun.append(self.owner)
+        assert self.tickets.acquire(timeout=_SOON_S)
         return _TOLD
 
 
@@ -191,21 +206,29 @@ def test_a_client_whose_disk_hangs_gets_answers_from_its_other_datasets() -> Non
 
 @pytest.mark.parametrize(("threads", "each"), [(1, 1), (2, 1), (3, 2)])
 def test_clients_take_turns_at_a_disk_and_only_some_read_it_at_once(threads: int, each: int) -> None:
-    disk = _Served("x", threads=threads, each=each)
+    disk = _Counted("x", threads=threads, each=each)
     with _control(disk) as control:
-        greedy, others = _Client(b"greedy", disk), [_Client(bytes((owner,)), disk) for owner in range(3)]
+        greedy, *others = (_Client(owner.encode(), replace(disk, owner=owner)) for owner in "gabc")
         for number in range(5):
             control.ask(greedy, number)
         assert (control.nothing_comes(), len(control.service._workers._threads)) == (True, each)
         for other in others:
             control.ask(other, 0)
         assert (control.nothing_comes(), len(control.service._workers._threads)) == (True, threads)
-        disk.answers.set()
+
+        def all_have_begun() -> bool:
+            """Return whether as many questions have begun as may."""
+            ended = [client for client, _ in control.told]
+            of_greedy = 5 - ended.count(greedy)
+            may = min(threads, min(each, of_greedy) + 8 - len(ended) - of_greedy)
+            return len(disk.begun) == len(ended) + may
+
         for _ in range(8):
+            assert settles(all_have_begun, _SOON_S)
+            disk.tickets.release()
             control.turn()
-        answered = [client for client, _ in control.told if client is not greedy]
-        assert threads > 1 or answered == others, "of several that begin, the last may end first"
-        assert {client for client, _ in control.told[: 5 + each]} == {greedy, *others}
+        assert set(disk.begun[: 5 + each]) == set("gabc")
+        assert [owner for owner in disk.begun if owner != "g"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("read", [False, True])
