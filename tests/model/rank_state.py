@@ -90,7 +90,7 @@ class RankState:
         self._now = wanted
 
     def _forget(self) -> None:
-        """What is only counted for the user or told in words, and how often something was tried."""
+        """Clear what is only counted or told to users, and how often something was tried."""
         pool: Any = self.machine.pool
         pool._lost = pool.lanes.losses = pool.assignment.reopened = pool.assignment.moved = 0
         pool.assignment._stragglers._loans.clear()

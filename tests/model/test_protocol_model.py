@@ -21,7 +21,7 @@ _explored = cache(explore)
 
 
 def _slow(world: World, at_least: int, name: str) -> object:
-    return pytest.param(world, at_least, id=name, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+    return pytest.param(world, at_least, id=name, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 
 
 @pytest.mark.parametrize(

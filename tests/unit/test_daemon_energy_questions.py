@@ -1,4 +1,4 @@
-"""What a daemon answers about energy: from a recorder's file, without one, from one that cannot be read."""
+"""A daemon's answers about energy: from a recorder's file, without one, from one that cannot be read."""
 
 from pathlib import Path
 
