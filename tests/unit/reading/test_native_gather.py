@@ -197,3 +197,49 @@ except reading.ShortReadError as short:
     print(short.position == first, native.is_guarded())
 """
     assert said(program, tmp_path).split() == ["True", "True", "True", "False"]
+
+
+def test_long_runs_are_read_from_a_disk_and_copied_once_they_are_in_memory(tmp_path: Path) -> None:
+    program = """
+from emlio.reading import gather as reading
+from emlio.index.opening import open_dataset
+from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import page_cache, ranges
+
+folder = path.parent / "numbers"
+make_dataset(folder, records=20, shards=2, payload=200_000, mapped=False)
+files = sorted(folder.glob("*.tfrecord"))
+contents = [file.read_bytes() for file in files]
+shards = page_cache(open_dataset("numbers", folder))
+shard, starts = np.array([1, 0, 1, 0]), np.array([1_000_000, 7, 200_016, 500_000])
+sizes = np.array([150_000, 100_000, 70_000, 90_000])
+due = b"".join(contents[one][at : at + size] for one, at, size in zip(shard, starts, sizes))
+asked = []
+read_files = native.read_files
+native.read_files = lambda *all: asked.append(len(all[0])) or read_files(*all)
+
+def read(reader):
+    out = np.zeros(int(sizes.sum()), np.uint8)
+    reader.read(shards.files, ranges(shard, starts, sizes), out)
+    assert out.tobytes() == due
+    return len(asked)
+
+native.guard()
+reader = reading.Gatherer()
+said = [read(reader)]
+reader.cold = False
+said.append(read(reader))
+os.truncate(files[1], 1_000_000)
+try:
+    reader.read(shards.files, ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8))
+except reading.ShortReadError as short:
+    said.append(short.position)
+faulthandler.enable()
+due = due[150_000:]
+shard, starts, sizes = shard[1:], starts[1:], sizes[1:]
+before = len(asked)
+reader.cold = False
+said.append(read(reader) - before)
+print(said)
+"""
+    assert said(program, tmp_path) == "[1, 1, 0, 1]\n"
