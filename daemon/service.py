@@ -16,6 +16,8 @@ from threading import Thread
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import numpy.ma  # noqa: F401  # the first call of np.unique would, for 60 ms, while the first rank waits for its first batch
+
 from emlio import native
 from emlio.clock import Clock, SystemClock
 from emlio.daemon.access.gate import Gate
