@@ -310,7 +310,8 @@ class Network:
         ready = {part for part, _ in self._poller.poll(timeout_ms)}
         for question in questions:
             self._poller.unregister(question.fileno())
-        self._waker.rest()
+        if self._waker.fileno() in ready:
+            self._waker.rest()
         return [thing for thing in things if not ready.isdisjoint(_parts(thing))]
 
     def _new(self, kind: int, largest: int, watched: int) -> "tuple[zmq.Socket[bytes], zmq.Socket[bytes]] | None":
