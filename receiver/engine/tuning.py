@@ -21,7 +21,7 @@ from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.thread_times import look
 from emlio.receiver.tuning.learned import Learned
 from emlio.receiver.tuning.log import TuningLog
-from emlio.receiver.tuning.snapshot import DaemonWork, Snapshot
+from emlio.receiver.tuning.snapshot import DaemonWork, Snapshot, trip_of_path
 from emlio.receiver.tuning.state import Limits
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import SMALLEST_AUTO_BYTES, Tuning
@@ -134,9 +134,9 @@ class LoaderTuning:
     def _look(self) -> Snapshot:
         figures, sources, cpu = self._machine.figures(), self._machine.pool.sources, look()
         self._work.add({source.number: source.conversation.report.work for source in sources})
-        trips = [source.conversation.pings.take_round_trip() for source in sources]
+        pings = [(source.conversation.pings.take_round_trip(), source.stream.handshake_ns) for source in sources]
         if not self._looked:  # the lanes were chosen by the best that was known
-            self._looked, trips = True, [sources.round_trip_ns()]
+            self._looked, pings = True, [(source.stream.round_trip_ns() or None, None) for source in sources]
         return Snapshot(
             at_ns=self._machine.now_ns,
             received_bytes=figures.received_bytes,
@@ -149,7 +149,7 @@ class LoaderTuning:
             cpu_ns=sum(cpu.readers.values()) + sum(cpu.decoders.values()),
             storage_cpu_ns=self._work.cpu_ns,
             storage_bytes=self._work.sent_bytes,
-            round_trip_ns=max((trip for trip in trips if trip is not None), default=None),
+            round_trip_ns=max((trip for each in pings if (trip := trip_of_path(*each)) is not None), default=None),
             senders=self._senders,
             lanes=figures.lanes,
         )

@@ -60,6 +60,7 @@ class PeerStream:
         damaged_ns: when that was.
         is_stale: what the daemon was to begin with on agreement is no longer wanted.
         was_blocked: no lane could be connected, and none has been since.
+        handshake_ns: the round trip of TCP's handshake with the daemon of this session, if known.
         broken_ns: when the last lane was lost that may have carried messages of it; None if none was.
     """
 
@@ -98,7 +99,7 @@ class PeerStream:
         self._look_ns = out.now_ns
         self._most_lanes = MAX_LANES
         self._reader: StreamReader | None = None
-        self._round_trip_ns: int | None = None
+        self.handshake_ns: int | None = None
 
     @property
     def _talk(self) -> RankSession:
@@ -111,7 +112,7 @@ class PeerStream:
         self.lanes = LaneSet(
             self._contact.number, self._out, str(self._contact.peer), self._talk.secret, self._around.chances
         )
-        self._reader, self.broken_ns, self._round_trip_ns = None, None, None
+        self._reader, self.broken_ns, self.handshake_ns = None, None, None
         self._most_lanes = MAX_LANES
         path = self._around.path(self._contact.way)
         if path is not None and self._contact.routes.way is not None:
@@ -129,7 +130,7 @@ class PeerStream:
         self._contact.connected = True
         if round_trip_ns is None or self._talk.welcome is not None:
             return
-        self._round_trip_ns = round_trip_ns
+        self.handshake_ns = round_trip_ns
         path = self._around.path(self._contact.way)
         lanes = lanes_each(
             lanes_for(round_trip_ns, self._around.send_buffer_bytes, self._around.receive_buffer_bytes),
@@ -140,7 +141,7 @@ class PeerStream:
 
     def round_trip_ns(self) -> int:
         """Return the shortest known round trip, else 0: the answer to the hello takes several."""
-        found = (self._round_trip_ns, self._talk.round_trip_ns)
+        found = (self.handshake_ns, self._talk.round_trip_ns)
         return min((value for value in found if value is not None), default=0)
 
     def lanes_needed(self, *, daemons: int, ranks: int) -> int:

@@ -4,12 +4,26 @@ Covers: the totals at one moment, the rates between two. Pure. Does not cover: r
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from emlio.wire.tuning import StreamWork
 
-__all__ = ["DaemonWork", "Interval", "Snapshot", "blame_of", "cost_of"]
+__all__ = ["DaemonWork", "Interval", "Snapshot", "blame_of", "cost_of", "trip_of_path"]
+
+_OWN_NS: Final = 5_000_000
+"""A ping takes this much longer where both ends are busy: interpreters send and answer it."""
+
+
+def trip_of_path(ping_ns: int | None, handshake_ns: int | None) -> int | None:
+    """Return the path's round trip, by that of a ping and that of TCP's handshake, which kernels answered.
+
+    The path may have become longer since the handshake, or that one may have ended at a proxy on the way.
+    """
+    if ping_ns is None or handshake_ns is None:
+        return ping_ns
+    return handshake_ns if handshake_ns < ping_ns < handshake_ns + _OWN_NS else ping_ns
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

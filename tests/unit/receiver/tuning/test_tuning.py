@@ -12,7 +12,7 @@ from emlio.receiver.tuning import log
 from emlio.receiver.tuning.choice import Joules, TuneChoice, shipped
 from emlio.receiver.tuning.log import TuningLog, read_log, replayed
 from emlio.receiver.tuning.rule import decide
-from emlio.receiver.tuning.snapshot import Snapshot
+from emlio.receiver.tuning.snapshot import Snapshot, trip_of_path
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
 from emlio.receiver.tuning.tuner import Tuner
 from emlio.receiver.tuning.tuning import BOUNDS, Tuning
@@ -271,3 +271,24 @@ def test_limits_that_change_are_in_the_log_and_a_rule_of_ones_own_is_not_asked_a
 def _larger(state: RuleState, _: Snapshot, __: Limits) -> tuple[RuleState, Decision]:
     tuning = msgspec.structs.replace(state.tuning, window_bytes=state.tuning.window_bytes + MIB)
     return msgspec.structs.replace(state, tuning=tuning), Decision(tuning=tuning, reason="more")
+
+
+@pytest.mark.parametrize(
+    ("ping_ms", "handshake_ms", "path_ms"),
+    [
+        (3.0, 0.04, 0.04),  # two busy interpreters on one host
+        (34.0, 30.0, 30.0),
+        (30.0, 0.04, 30.0),  # the handshake ended at a proxy, or the path is another one now
+        (5.04, 0.04, 5.04),
+        (1.0, 30.0, 1.0),
+        (2.0, None, 2.0),  # this session needed no handshake
+        (None, 30.0, None),  # there was no ping, so nothing is known of the path since
+    ],
+)
+def test_a_busy_host_is_not_taken_for_a_long_path(
+    ping_ms: float | None, handshake_ms: float | None, path_ms: float | None
+) -> None:
+    def ns(ms: float | None) -> int | None:
+        return None if ms is None else round(ms * 1e6)
+
+    assert trip_of_path(ns(ping_ms), ns(handshake_ms)) == ns(path_ms)
