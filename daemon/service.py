@@ -16,7 +16,7 @@ from threading import Thread
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import numpy.ma  # noqa: F401  # the first call of np.unique would, for 60 ms, while the first rank waits for its first batch
+import numpy.ma  # noqa: F401  # pyright: ignore[reportUnusedImport]  # np.unique needs it, and would load it for 60 ms
 
 from emlio import native
 from emlio.clock import Clock, SystemClock

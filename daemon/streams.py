@@ -39,7 +39,7 @@ from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
 from emlio.wire.seal import CIPHERS, StreamSeal
 from emlio.wire.tuning import StreamTuning
 
-__all__ = ["Streams", "opening_of"]
+__all__ = ["Streams", "opening_of", "paced_bytes"]
 
 _MESSAGES_IN_MEMORY = 4
 _LEAST_MESSAGE_BYTES = 64 << 10
@@ -57,19 +57,24 @@ _LEAST_PLANNED = 1 << 10
 bytes."""
 
 _TAIL_BYTES = 64 << 10
-"""Room for the tail of a message, enough for records of 256 bytes and more."""
+"""Room for the tail of a message of 8 MiB, enough for records of 1.1 KiB and more; of shorter ones two are under way."""
 
 _READY_BYTES = 8 << 20
 _MESSAGES_READY = 2
 """Bytes that a stream reads ahead: two messages per lane, and an amount for several lanes together, or for small messages;
-16 MiB with one lane. They have to outlast a pause of the reading threads, a few milliseconds. The network's delay is covered
-by the kernel's buffers."""
+two messages of 8 MiB with one lane. They have to outlast a pause of the reading threads, a few milliseconds. The network's
+delay is covered by the kernel's buffers."""
 
 _OPENING_BYTES = 128 << 10
 _OPENING_ALONE_BYTES = 1 << 20
 """The size of messages until each lane has had the bytes of a usual message, or half of the messages
 that may be under way on it. Smaller ones gain little: TCP sends its first 15 kB before any acknowledgement anyway. The path
 of a single lane is short, and connections there are fast from the start."""
+
+_PACED_PART = 2
+_LEAST_PACED_BYTES = 256 << 10
+"""A message of a single lane takes half a second at most, as far as the lane's pace is known: a rank hears only of whole
+ones, and one that takes seconds looks as if it were lost. So messages are as in the opening until a pace is known."""
 
 _MOST_TUNED_BYTES = 8 << 20
 """The largest size of messages that a rank may wish for: three must fit the bytes under way on a lane."""
@@ -124,6 +129,7 @@ class Streams:
         self._most_messages = min(config.high_water_mark, MOST_LANE_MESSAGES)
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
         self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
+        self._lanes: dict[str, LaneGroup] = {}
         self._ordered = 0  # the sum of these numbers
         self._ahead_bytes = 0  # for what is requested ahead, once there is a stream that does so
         self._memories: dict[str, SessionMemory] = {}
@@ -159,6 +165,7 @@ class Streams:
         if group.label in self._groups or not self.connected.expect(group.label, owner):
             return None
         self._groups[group.label] = 0
+        self._lanes[group.label] = group
         client = self._clients.get(owner) or ClientMemory()
         self._clients[owner] = client
         self._memories[group.label] = SessionMemory(self.budget, client)
@@ -170,6 +177,7 @@ class Streams:
     def end(self, group: str) -> None:
         """End a session: admit no more of its lanes, and close those that it has."""
         self._ordered -= self._groups.pop(group, 0)
+        self._lanes.pop(group, None)
         if (memory := self._memories.pop(group, None)) is not None:
             memory.end()
         self._set_aside()
@@ -232,7 +240,7 @@ class Streams:
             message_bytes=MAX_PAYLOAD_BYTES,
             clock=self._clock,
             opening=opening_of(lanes, limits.message_bytes, self._most_messages),
-            most_bytes=partial(self._most_message_bytes, machine.hello.job, limits),
+            most_bytes=partial(self._most_message_bytes, machine.hello.job, limits, self._lanes[group]),
             chunk=max(_PLANNED // max(self.readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
@@ -286,6 +294,7 @@ class Streams:
         two = _MESSAGES_READY * _held(limits.message_bytes)
         usual = _READY_BYTES + lanes * two if lanes > 1 else max(_READY_BYTES, two)
         limits.ready_bytes = max(tuning.ready_bytes or usual, two)
+        limits.paced = lanes == 1 and not self._config.message_size
         limits.readers = tuning.readers
 
     def _set_aside(self) -> None:
@@ -298,9 +307,10 @@ class Streams:
         self.budget.set_aside(connections + self._ahead_bytes + self._shared.held_bytes)
         self._pool.keep(self.budget.bound_bytes // 4)
 
-    def _most_message_bytes(self, job: str, limits: StreamLimits) -> int:
+    def _most_message_bytes(self, job: str, limits: StreamLimits, lanes: LaneGroup) -> int:
         """Return a stream's size of messages: some of each stream of its job fit the job's part of the daemon's memory."""
-        return min(limits.message_bytes, self._part_of_message(job))
+        most = min(limits.message_bytes, self._part_of_message(job))
+        return min(most, paced_bytes(lanes.pace)) if limits.paced else most
 
     def _part_of_message(self, job: str) -> int:
         return max(self.budget.bound_bytes // (_MESSAGES_IN_MEMORY * self.readers.parts(job)), _LEAST_MESSAGE_BYTES)
@@ -358,6 +368,11 @@ def _with_tail(message_bytes: int) -> int:
 def _held(message_bytes: int) -> int:
     """Return the bytes for which such a message counts while it is held."""
     return held_bytes(message_bytes, message_bytes // 64)
+
+
+def paced_bytes(pace: int) -> int:
+    """Return the most bytes of a message on a lane of this pace in bytes a second; 0 if it is not known."""
+    return max(pace // _PACED_PART, _LEAST_PACED_BYTES) if pace else _OPENING_ALONE_BYTES
 
 
 def opening_of(lanes: int, message_bytes: int, most_messages: int) -> Opening:

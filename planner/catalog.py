@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -61,8 +62,7 @@ class ShardEntry:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Buckets:
+class _Buckets(msgspec.Struct, frozen=True, kw_only=True):
     """A table that finds the shard of an id by one look-up and a few steps.
 
     Bisection takes ten mispredicted branches instead.

@@ -4,9 +4,9 @@ Pure. A rank's next use of a record follows from the place of the record in this
 the next one's if the rank is past it; the time until then from the rank's own pace.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ _SMOOTHED: Final = 0.1
 _EPOCHS_KEPT: Final = 4
 
 
-@dataclass(slots=True, kw_only=True)
-class _Rank:
+class _Rank(msgspec.Struct, kw_only=True):
     """One rank's way through the plan.
 
     Attributes:

@@ -9,9 +9,10 @@ samplings, each in a module of its own.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
+
+import msgspec
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
@@ -49,8 +50,7 @@ class Sampling(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Everything:
+class Everything(msgspec.Struct, frozen=True):
     """Every record once per epoch."""
 
     def __str__(self) -> str:

@@ -3,9 +3,10 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakMethod
+
+import msgspec
 
 from emlio.receiver.stats import LoaderStats
 from emlio.status.verdict import NEXT_STEPS, Bound
@@ -48,8 +49,7 @@ class RecentStats:
         return older[-1] if older else next(iter(kept), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The stage that bounds a run, and why; `str` is a text of a few lines.
 
     Attributes:

@@ -4,7 +4,8 @@ Does not cover: recording energy (emlio.receiver.energy.observer).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from emlio.clocks.fit import ClockFit
 from emlio.energy.job.epoch_energy import EpochEnergy
@@ -16,8 +17,7 @@ from emlio.receiver.timing.observers import UNOBSERVED_WORK, EpochObserver, Work
 __all__ = ["LoaderObserver", "StartedLoader"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedLoader:
+class StartedLoader(msgspec.Struct, frozen=True, kw_only=True):
     """A loader that receives records.
 
     Attributes:

@@ -3,9 +3,9 @@
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from threading import Lock
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from emlio.session.terms import Point, Terms
@@ -20,8 +20,7 @@ Kind = tuple[str, str, int]
 _MOST_KINDS = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OwnLoader:
+class OwnLoader(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A loader of this process, once its plan is agreed.
 
     Attributes:
@@ -39,12 +38,11 @@ class OwnLoader:
     is_refused: Callable[[], bool] = lambda: False
 
 
-@dataclass(slots=True)
-class _Made:
+class _Made(msgspec.Struct):
     """The loaders of one kind: those that live, as far as is known, and what is left of those that do not."""
 
-    living: list[OwnLoader] = field(default_factory=list[OwnLoader])
-    closed: OrderedDict[str, Made] = field(default_factory=OrderedDict[str, Made])
+    living: list[OwnLoader] = msgspec.field(default_factory=list[OwnLoader])
+    closed: OrderedDict[str, Made] = msgspec.field(default_factory=OrderedDict[str, Made])
 
     def settle(self) -> None:
         """Move those that do not live any more, and forget those that were refused, as if they had not been made."""

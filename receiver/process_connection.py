@@ -3,9 +3,10 @@
 import os
 import weakref
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any
+
+import msgspec
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.planner.catalog import Catalog
@@ -27,8 +28,7 @@ from emlio.receiver.threads.unended import PATIENCE_S
 __all__ = ["Connected", "ProcessConnection"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Connected:
+class Connected(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The parts of a connection that belong to one process.
 
     Attributes:

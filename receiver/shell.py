@@ -12,10 +12,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from typing import Any, Self
+
+import msgspec
 
 from emlio.clock import SystemClock
 from emlio.errors import ClosedError
@@ -48,8 +49,7 @@ _LOG = logging.getLogger("emlio.receiver")
 _SHOWN = 5
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class LoaderShell:
+class LoaderShell(msgspec.Struct, kw_only=True, eq=False):
     """The parts of one loader. See `emlio.receiver.iteration.walk.BatchFlow`.
 
     Attributes:

@@ -10,9 +10,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from emlio.errors import ConfigError
@@ -133,8 +133,7 @@ class CudaEvents:
         return event
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Moving:
+class Moving(msgspec.Struct, frozen=True, eq=False):
     """A batch that is being copied to a device."""
 
     batch: Any

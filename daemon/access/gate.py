@@ -5,16 +5,16 @@ Covers: client keys. Pure. Does not cover: sockets (emlio.daemon.network.transpo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 __all__ = ["CONTROL_PORT_NAME", "ConnectionRequest", "Gate", "Verdict"]
 
 CONTROL_PORT_NAME: Final = "control"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionRequest:
+class ConnectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A peer's request to connect.
 
     Attributes:
@@ -34,8 +34,7 @@ class ConnectionRequest:
     ticket: tuple[bytes, bytes] = (b"", b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about a connection request.
 
     Attributes:

@@ -12,9 +12,10 @@ not cover: sockets (emlio.daemon.network.authentication_socket), the thread that
 import hmac
 import re
 from collections import Counter, deque
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
+
+import msgspec
 
 from emlio.daemon.access.gate import ConnectionRequest
 from emlio.errors import LocalProtocolError
@@ -47,8 +48,7 @@ _MOST_NUMBER: Final = (1 << 31) - 1
 _USER = re.compile(r"([0-9a-f]{32})\.(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is a lane of a session.
 
     Attributes:
@@ -60,8 +60,7 @@ class Admitted:
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that is refused; `reason` is for the log and is never sent to the peer."""
 
     reason: str
@@ -105,8 +104,7 @@ class _Session:
         return True
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Held:
+class _Held(msgspec.Struct, kw_only=True, eq=False):
     """A request whose group is not known yet."""
 
     request: ConnectionRequest

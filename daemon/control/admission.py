@@ -4,7 +4,7 @@ Covers: rank number, protection, dataset, number of sessions. Does not cover: wh
 which rank (emlio.daemon.ranks.claims), keys at the port (emlio.daemon.access.gate).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.access.permissions import Permissions
@@ -20,8 +20,7 @@ from emlio.wire.protection import accepted, choose
 __all__ = ["Admission", "Admitted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset and the protection of a session.
 
     Attributes:

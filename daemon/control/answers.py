@@ -8,8 +8,9 @@ import logging
 import os
 import secrets
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from emlio import __version__
 from emlio.daemon.config import DaemonConfig
@@ -32,8 +33,7 @@ _NO_ROOM = "no-session"
 is known to be wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a daemon, as sent in the welcome.
 
     Attributes:
@@ -41,8 +41,8 @@ class Identity:
         process: a random number: no other daemon has it, and none that is started here later.
     """
 
-    name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
-    process: str = field(default_factory=lambda: secrets.token_hex(16))
+    name: str = msgspec.field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    process: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
 
 
 def welcome_to(

@@ -3,8 +3,7 @@
 Does not cover: the protocol (emlio.session.daemon), carrying it out (emlio.daemon.control.thread).
 """
 
-from dataclasses import dataclass, field
-
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
@@ -73,8 +72,7 @@ def _sum(one: UserWaits, other: UserWaits) -> UserWaits:
     return UserWaits(*(min(total, _MOST_NS) for total in both))  # a rank may tell anything
 
 
-@dataclass(slots=True, kw_only=True)
-class Client:
+class Client(msgspec.Struct, kw_only=True):
     """A rank's session and what belongs to it.
 
     Attributes:
@@ -101,8 +99,8 @@ class Client:
     stream: Stream | None = None
     group: str = ""
     lanes: int = 0
-    tuning: StreamTuning = field(default_factory=StreamTuning)
-    user: UserReports = field(default_factory=UserReports)
+    tuning: StreamTuning = msgspec.field(default_factory=StreamTuning)
+    user: UserReports = msgspec.field(default_factory=UserReports)
     reached: bool = True
 
     @property

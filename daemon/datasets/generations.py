@@ -14,8 +14,8 @@ different ones (emlio.receiver.machine.generation).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from emlio.daemon.datasets.served import ServedDataset
@@ -34,8 +34,7 @@ _REMOVED_KNOWN = 64
 """Names of removed datasets that are remembered, for the text of a refusal."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Former:
+class _Former(msgspec.Struct, kw_only=True):
     """A former generation.
 
     Attributes:
@@ -49,8 +48,7 @@ class _Former:
     try_ns: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class _Job:
+class _Job(msgspec.Struct, kw_only=True):
     """A job's sessions on a dataset, and the generation that its first rank got."""
 
     served: ServedDataset | None = None

@@ -10,8 +10,9 @@ Covers: who waits for which check, the threads. Does not cover: the check itself
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Event, Thread
+
+import msgspec
 
 from emlio.clock import Clock
 from emlio.daemon.datasets.served import ServedDataset
@@ -28,8 +29,7 @@ _ENDING_S = 1.0
 Heard = Callable[[EmlioError | None], None]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Look:
+class _Look(msgspec.Struct, kw_only=True, eq=False):
     """One check of a dataset's files.
 
     Attributes:
@@ -42,7 +42,7 @@ class _Look:
 
     began_ns: int
     thread: Thread
-    asked: list[Heard] = field(default_factory=list[Heard])
+    asked: list[Heard] = msgspec.field(default_factory=list[Heard])
     ended: bool = False
     error: EmlioError | None = None
 

@@ -6,8 +6,8 @@ the protocol (emlio.daemon.control.thread), when ranks differ (emlio.daemon.rank
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -39,16 +39,14 @@ _LOCAL_BYTES = 32 << 20
 """Bytes kept with a plan for its datasets: a mixture has one plan, and the numbers of shards here for each dataset."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgreedPlan:
+class AgreedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that the daemon and the ranks agreed on."""
 
     plan: Plan
     local: npt.NDArray[np.int64]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _KeptPlan:
+class _KeptPlan(msgspec.Struct, kw_only=True, eq=False):
     """A plan, and what was agreed by it, for each generation and prefix."""
 
     plan: Plan
@@ -62,8 +60,7 @@ class _KeptPlan:
             self.agreed.popitem(last=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needed:
+class Needed(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a plan names and that must be sent: the catalog, or the set of records with this digest."""
 
     content: str | None = None

@@ -10,11 +10,12 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+
+import msgspec
 
 from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.daemon.datasets.descriptions import Description, DescriptionFolder, State
@@ -28,8 +29,7 @@ _ENDING_S = 1.0
 _RELOADED = frozenset({"data"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedDataset:
+class WantedDataset(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset that is to be served.
 
     Attributes:
@@ -47,8 +47,7 @@ class WantedDataset:
         return self.source == other.source and stamps[0] == stamps[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """All datasets that are to be served.
 
     Attributes:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Final
 
+import msgspec
+
 from emlio.daemon.limits import MOST_LANE_MESSAGES
 from emlio.errors import LocalProtocolError
 from emlio.session.credits import LaneCredit, StreamCredit
@@ -56,6 +58,14 @@ _MOVES: Final = {
 }
 
 
+class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A message on a lane: its end in bytes sent, the bytes from there back to what was read, and when it was given."""
+
+    end: int
+    queued_bytes: int
+    given_ns: int
+
+
 class Lane:
     """One connection of a session.
 
@@ -66,6 +76,7 @@ class Lane:
         state: see `LaneState`.
         sequence: the number of messages given to it so far.
         retired: it gets no message any more.
+        pace: of the message that was read last, the bytes a second, with those before it on the lane; 0 before.
     """
 
     def __init__(self, number: int, name: bytes, limit_bytes: int, now_ns: int) -> None:
@@ -75,8 +86,9 @@ class Lane:
         self.state = LaneState.AWAITED
         self.sequence = 0
         self.retired = False
+        self.pace = 0
         self._credit = LaneCredit(limit_bytes)
-        self._ends: deque[int] = deque()  # ends of the messages under way, in bytes sent
+        self._under_way: deque[_UnderWay] = deque()
 
     @property
     def under_way_bytes(self) -> int:
@@ -85,23 +97,26 @@ class Lane:
 
     def allows(self, size_bytes: int, most_messages: int) -> bool:
         """Return whether the lane's credit allows a message of that size now."""
-        return self._credit.allows(size_bytes) and len(self._ends) < most_messages
+        return self._credit.allows(size_bytes) and len(self._under_way) < most_messages
 
-    def gave(self, *frame_bytes: int) -> None:
+    def gave(self, *frame_bytes: int, now_ns: int = 0) -> None:
         """Note that a message of these frames was given to the lane."""
         self._credit.sent(sum(frame_bytes))
-        self._ends.append(self._credit.sent_bytes)
+        credit = self._credit
+        self._under_way.append(_UnderWay(end=credit.sent_bytes, queued_bytes=credit.under_way_bytes, given_ns=now_ns))
         self.sequence += 1
 
-    def hear(self, read_bytes: int) -> None:
+    def hear(self, read_bytes: int, now_ns: int = 0) -> None:
         """Note that the rank has read this many bytes.
 
         Raises:
             RemoteProtocolError: they are more than were sent.
         """
         self._credit.hear(read_bytes)
-        while self._ends and self._ends[0] <= self._credit.read_bytes:
-            self._ends.popleft()
+        while self._under_way and self._under_way[0].end <= self._credit.read_bytes:
+            read = self._under_way.popleft()
+            if now_ns > read.given_ns:
+                self.pace = read.queued_bytes * 1_000_000_000 // (now_ns - read.given_ns)
 
     def becomes(self, state: LaneState) -> None:
         """Change the state; `LocalProtocolError` if there is no such transition."""
@@ -160,6 +175,11 @@ class LaneGroup:
     def is_young(self) -> bool:
         """True if no lane has had a message."""
         return not any(lane.sequence for lane in self._lanes.values())
+
+    @property
+    def pace(self) -> int:
+        """The bytes a second of the fastest lane, see `Lane`; may be read by any thread."""
+        return max((lane.pace for lane in self.lanes), default=0)
 
     def admit(self, number: int, now_ns: int) -> Lane:
         """Add a lane that was admitted; it may come up at any time."""
@@ -258,14 +278,14 @@ class LaneGroup:
             self._number, self._early = stream, None
         return opened
 
-    def hear(self, lane: Lane, data: bytes) -> None:
+    def hear(self, lane: Lane, data: bytes, now_ns: int = 0) -> None:
         """Take a credit that came over a lane.
 
         Raises:
             RemoteProtocolError: it is no credit, or names more bytes than were sent.
         """
         credit = decode_credit(data)
-        lane.hear(credit.read_bytes)
+        lane.hear(credit.read_bytes, now_ns)
         self.came_up(lane)
         if credit.stream > self._number:
             # The order for this stream may come later, over the control connection.

@@ -4,8 +4,9 @@ Covers: its credit, the rule for young lanes, the time that it waits and for wha
 its lanes (emlio.daemon.lanes.group), reading (emlio.daemon.reading.stream).
 """
 
-from dataclasses import replace
 from enum import Enum, auto
+
+import msgspec
 
 from emlio.daemon.lanes.group import Lane
 from emlio.daemon.lanes.stream_totals import StreamTotals
@@ -123,7 +124,7 @@ class Outlet:
 
         A stream whose last message was read waits for nothing.
         """
-        totals, waits, waited_ns = replace(self.totals), self.waits, max(now_ns - self._since_ns, 0)
+        totals, waits, waited_ns = msgspec.structs.replace(self.totals), self.waits, max(now_ns - self._since_ns, 0)
         if waits is Waits.READING:
             # What the reading thread has found since the last turn.
             if self.stream.parked:

@@ -431,7 +431,7 @@ class LaneSender:
             if outcome is Outcome.FULL:
                 self._is_stuck(lane, session, frames[place:])
                 break
-        lane.gave(*(len(frame) for frame in frames))
+        lane.gave(*(len(frame) for frame in frames), now_ns=time.monotonic_ns())
         return Outcome.SENT
 
     # ---- trying again -------------------------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ Does not cover: counting (emlio.daemon.lanes.sender), reporting
 (emlio.daemon.control.session_host).
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 __all__ = ["SessionFigures", "StreamTotals"]
 
 
-@dataclass(slots=True, kw_only=True)
-class StreamTotals:
+class StreamTotals(msgspec.Struct, kw_only=True):
     """The bytes that a stream sent, and the times for which it waited.
 
     Attributes:
@@ -37,8 +36,7 @@ class StreamTotals:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFigures:
+class SessionFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one session's sending at one moment.
 
     Attributes:
@@ -52,7 +50,7 @@ class SessionFigures:
         idle: the numbers of its lanes that get nothing more, and of which the rank has read everything.
     """
 
-    totals: StreamTotals = field(default_factory=StreamTotals)
+    totals: StreamTotals = msgspec.field(default_factory=StreamTotals)
     waits_for: str = ""
     lanes: int = 0
     unread_bytes: int = 0

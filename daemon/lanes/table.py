@@ -237,7 +237,7 @@ class LaneTable:
         if session.group.ended:
             return None
         try:
-            session.group.hear(lane, heard.data)
+            session.group.hear(lane, heard.data, time.monotonic_ns())
         except RemoteProtocolError as error:
             session.silence()
             self._on_fault(session.group.session, RemoteProtocolError(f"lane {lane.number}: {error}"))

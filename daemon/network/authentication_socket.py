@@ -4,8 +4,7 @@ Covers: questions and answers, in any order. Does not cover: the decision (emlio
 emlio.daemon.access.lane_gate), the thread (emlio.daemon.network.zap_thread).
 """
 
-from dataclasses import replace
-
+import msgspec
 import zmq
 
 from emlio.daemon.access.gate import ConnectionRequest, Verdict
@@ -34,9 +33,9 @@ class AuthenticationSocket:
         )
         match shown:
             case b"CURVE", key if len(key) == 32:  # the length of every key
-                return replace(request, key=key)
+                return msgspec.structs.replace(request, key=key)
             case b"PLAIN", user, token:
-                return replace(request, user=user, token=token)
+                return msgspec.structs.replace(request, user=user, token=token)
             case _:
                 return request
 

@@ -9,9 +9,9 @@ import os
 import select
 import socket as tcp
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
+import msgspec
 import zmq
 
 from emlio.daemon.access.lane_gate import DATA_PORT_NAME
@@ -43,8 +43,7 @@ class Outcome(Enum):
     FULL = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """A TCP connection of libzmq.
 
     Another connection may get the same descriptor later, so the peer's address is kept, too.

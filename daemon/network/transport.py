@@ -9,10 +9,11 @@ import ctypes
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import zmq
 
 from emlio.daemon.access.gate import CONTROL_PORT_NAME
@@ -50,8 +51,7 @@ def draw_connection_names() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class Received(msgspec.Struct, frozen=True, kw_only=True):
     """A control message as it came.
 
     Attributes:
@@ -69,8 +69,7 @@ class Received:
     is_local: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """The result of sending a message to a peer.
 
     Attributes:

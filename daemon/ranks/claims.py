@@ -11,8 +11,8 @@ decisions out (emlio.daemon.control.thread).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from emlio.dataset_name import DatasetName
@@ -35,8 +35,7 @@ _PROBES_A_TIMEOUT = 10
 Process = tuple[bytes, str, int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """A loader that said hello.
 
     Attributes:
@@ -101,15 +100,13 @@ class Caller:
         return f"{self.hello.host}:{self.hello.pid}" + (f" ({self.address})" if self.address else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
     """The caller has the claim: welcome it."""
 
     caller: Caller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnAway:
+class TurnAway(msgspec.Struct, frozen=True, kw_only=True):
     """Refuse the caller with this code and text."""
 
     caller: Caller
@@ -117,16 +114,14 @@ class TurnAway:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(msgspec.Struct, frozen=True, kw_only=True):
     """End the session of this connection; `gone` must be called as for every ended session."""
 
     connection: bytes
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Find out whether this connection still exists; call `lost` if not."""
 
     connection: bytes
@@ -135,8 +130,7 @@ class Probe:
 Decision = Admit | TurnAway | End | Probe
 
 
-@dataclass(slots=True, kw_only=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, kw_only=True):
     caller: Caller
     since_ns: int
 

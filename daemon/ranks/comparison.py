@@ -13,7 +13,8 @@ Pure: times come in, decisions go out. The rules for two ranks are in emlio.sess
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from emlio.daemon.ranks.claims import Caller, End, Probe
 from emlio.daemon.ranks.job import MOST_KINDS_KNOWN, Clash, Job, Loader, Rank, is_over, may_follow
@@ -39,15 +40,13 @@ _MOST_IDLE_RANKS = 4096
 """Ranks without a session whose former loaders are remembered, over all jobs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agree:
+class Agree(msgspec.Struct, frozen=True, kw_only=True):
     """The plan offered over this connection may be used."""
 
     connection: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differ:
+class Differ(msgspec.Struct, frozen=True, kw_only=True):
     """This loader conflicts with another rank's: end its session with this text."""
 
     connection: bytes

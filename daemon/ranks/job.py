@@ -5,8 +5,9 @@ emlio.daemon.ranks.comparison.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
+
+import msgspec
 
 from emlio.daemon.ranks.claims import Caller, Process
 from emlio.session.terms import STEPS_AHEAD, Ledger, Point, Terms
@@ -26,16 +27,14 @@ HELD = Limit(0, 0, 0)
 _NEVER_NS = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
+class Clash(msgspec.Struct, frozen=True):
     """A reason to wait for another loader, "terms", "places" or "left", and its beginning."""
 
     kind: str
     since_ns: int
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Loader:
+class Loader(msgspec.Struct, kw_only=True, eq=False):
     """A loader with a session here.
 
     Attributes:
@@ -72,9 +71,9 @@ class Loader:
     was_held: bool = False
     is_closed: bool = False
     is_gone: bool = False
-    against: dict["Loader", Clash] = field(default_factory=dict["Loader", Clash])
-    bounds: dict["Loader", Point] = field(default_factory=dict["Loader", Point])
-    waiting: dict["Loader", None] = field(default_factory=dict["Loader", None])
+    against: dict["Loader", Clash] = msgspec.field(default_factory=dict["Loader", Clash])
+    bounds: dict["Loader", Point] = msgspec.field(default_factory=dict["Loader", Point])
+    waiting: dict["Loader", None] = msgspec.field(default_factory=dict["Loader", None])
 
     @property
     def is_fresh(self) -> bool:
@@ -98,8 +97,7 @@ class Loader:
         return Limit(*min(self.bounds.values()), STEPS_AHEAD) if self.bounds else None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Rank:
+class Rank(msgspec.Struct, kw_only=True, eq=False):
     """The process that has a rank, and what it has made.
 
     Attributes:
@@ -123,13 +121,13 @@ class Rank:
     heard_ns: int
     former_ns: int
     inherited: frozenset[str] = frozenset()
-    loaders: list[Loader] = field(default_factory=list[Loader])
-    gone: dict[str, Loader] = field(default_factory=dict[str, Loader])
-    made: dict[str, Point | None] = field(default_factory=dict[str, Point | None])
-    torn: set[str] = field(default_factory=set[str])
-    begun: dict[str, Point] = field(default_factory=dict[str, Point])
-    former_begun: dict[str, Point] = field(default_factory=dict[str, Point])
-    ledger: Ledger = field(default_factory=Ledger)
+    loaders: list[Loader] = msgspec.field(default_factory=list[Loader])
+    gone: dict[str, Loader] = msgspec.field(default_factory=dict[str, Loader])
+    made: dict[str, Point | None] = msgspec.field(default_factory=dict[str, Point | None])
+    torn: set[str] = msgspec.field(default_factory=set[str])
+    begun: dict[str, Point] = msgspec.field(default_factory=dict[str, Point])
+    former_begun: dict[str, Point] = msgspec.field(default_factory=dict[str, Point])
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
 
     def learn(self, made: Sequence[Made]) -> None:
         """Take the process's own word for all that it has made besides the loader that is offered."""
@@ -184,8 +182,7 @@ class Rank:
         return next(here, self.gone.get(digest))
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class Job(msgspec.Struct, kw_only=True, eq=False):
     """The ranks of a job.
 
     Attributes:
@@ -196,8 +193,8 @@ class Job:
         leaves_epochs: a user left an epoch early, so epochs are compared.
     """
 
-    ranks: dict[int, Rank] = field(default_factory=dict[int, Rank])
-    alike: dict[Ledger, dict[int, Rank]] = field(default_factory=dict[Ledger, dict[int, Rank]])
+    ranks: dict[int, Rank] = msgspec.field(default_factory=dict[int, Rank])
+    alike: dict[Ledger, dict[int, Rank]] = msgspec.field(default_factory=dict[Ledger, dict[int, Rank]])
     is_adopted: bool = False
     leaves_epochs: bool = False
 

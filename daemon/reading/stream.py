@@ -8,7 +8,6 @@ emlio.daemon.lanes.sender).
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 
@@ -77,8 +76,7 @@ def held_bytes(payload_bytes: int, records: int) -> int:
     return payload_bytes + tail_room(records) + _MESSAGE_OVERHEAD_BYTES + _RECORD_OVERHEAD_BYTES * records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A message that is ready for any lane.
 
     Attributes:
@@ -115,19 +113,20 @@ class Outgoing:
         return self.memory.data[:end]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class StreamLimits:
+class StreamLimits(msgspec.Struct, kw_only=True, eq=False):
     """The limits of one stream that its rank may change.
 
     Attributes:
         ready_bytes: the most bytes in flight, whatever the daemon's memory allows. More than what hides a pause of a
             thread only drives the buffers out of the cache.
         message_bytes: the size to which messages are filled.
+        paced: whether messages are smaller on a slow lane.
         readers: the threads that read its dataset at the same time; 0 for all. The largest of all streams counts.
     """
 
     ready_bytes: int
     message_bytes: int = MAX_PAYLOAD_BYTES
+    paced: bool = False
     readers: int = 0
 
 
@@ -427,8 +426,7 @@ class Stream:
         dropped.clear()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFailure:
+class StreamFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A stream that ended by an error, of which the rank must be told."""
 
     stream: Stream

@@ -10,8 +10,8 @@ the scalar parser.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -35,8 +35,7 @@ Otherwise one record of endless tiny entries would cost a whole pass for each en
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spans:
+class Spans(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The positions of one feature's values.
 
     Attributes:

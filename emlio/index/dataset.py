@@ -1,11 +1,11 @@
 """An open dataset, in a folder or in a bucket: its shards, and where their records lie."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +24,7 @@ Notes = Callable[[int, npt.NDArray[np.int64]], Sequence[bytes]]
 """Returns what ranks are told of some records beside their bytes, by shard and numbers in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Some records of a dataset, by name: ranges of one file, or whole files.
 
     Attributes:

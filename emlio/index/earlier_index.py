@@ -1,8 +1,8 @@
 """An index that was made earlier, as far as it still holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,8 +18,7 @@ from emlio.store.store import Store
 __all__ = ["EarlierIndex", "KeptShard", "kept_checksums", "ranged_files_unchanged"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KeptShard:
+class KeptShard(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A shard that has not changed since.
 
     Attributes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +27,7 @@ class _Ranged(Protocol):
     def ends(self) -> npt.NDArray[np.int64]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """One group of a file.
 
     Attributes:

@@ -1,9 +1,9 @@
 """The records of one shard, found and described."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,8 +15,7 @@ from emlio.store.store import Store
 __all__ = ["MadeShard", "ShardMaker"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeShard:
+class MadeShard(msgspec.Struct, frozen=True, kw_only=True):
     """A shard's records; `ranges` are None where each file is one record."""
 
     shard: ShardFiles
@@ -38,8 +37,7 @@ class MadeShard:
         return cls(shard=shard, ranges=ranges, records=records, size_bytes=size_bytes, digest=digest)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardMaker:
+class ShardMaker(msgspec.Struct, frozen=True):
     """Finds the records of shards of one dataset. Thread-safe.
 
     Attributes:

@@ -1,8 +1,8 @@
 """A summary of a dataset, as one value."""
 
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from emlio.errors import DatasetError
@@ -17,8 +17,7 @@ from emlio.planner.catalog import Catalog
 __all__ = ["RecordSizes", "Summary", "mappings_of", "summarise"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSizes:
+class RecordSizes(msgspec.Struct, frozen=True, kw_only=True):
     """The distribution of the records' data sizes, without frames, in bytes."""
 
     min: int
@@ -28,8 +27,7 @@ class RecordSizes:
     max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The summary of a dataset.
 
     Attributes:

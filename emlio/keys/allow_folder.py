@@ -18,9 +18,10 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from emlio.clock import Clock, SystemClock
 from emlio.errors import ConfigError
@@ -52,8 +53,7 @@ _NEVER_NS = 1 << 63
 _TOLD_AT_ONCE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRules:
+class FoundRules(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the folder.
 
     Attributes:
@@ -73,8 +73,7 @@ since ten thousand of them are made each second.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A file as it was read; either a rule or a problem.
 
     Attributes:
@@ -286,7 +285,7 @@ class AllowFolder:
             problem = str(error) if str(path) in str(error) else f"{path}: {error}"
             if before is not None and is_passing(error):
                 self.obstacle = self.obstacle or problem
-                return replace(before, read_again_ns=self._clock.monotonic_ns() + _LONGEST_TICK_NS)
+                return msgspec.structs.replace(before, read_again_ns=self._clock.monotonic_ns() + _LONGEST_TICK_NS)
         # If the system prevented reading, it may succeed later without a change of the file.
         once_more = before is None or problem is not None
         again_ns = self._clock.monotonic_ns() + _LONGEST_TICK_NS if once_more else _NEVER_NS

@@ -1,8 +1,8 @@
 """Key pairs for ZeroMQ's CURVE."""
 
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 import zmq
 from zmq.utils import z85
 
@@ -12,8 +12,7 @@ from emlio.keys.key import PublicKey, SecretKey
 __all__ = ["KeyPair"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
     """A host's secret key and the public key that belongs to it."""
 
     secret: SecretKey

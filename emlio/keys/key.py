@@ -28,6 +28,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Self
 
+import msgspec
+
 from emlio.checksum import crc32c
 from emlio.errors import ConfigError
 
@@ -58,8 +60,7 @@ _TO_Z85 = bytes.maketrans(
 """Translation from the digits of `base64.b85encode` to those of ZeroMQ's RFC 32; the arithmetic is the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicKey:
+class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
     """A host's public key.
 
     Attributes:

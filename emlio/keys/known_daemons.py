@@ -6,8 +6,9 @@ takes precedence.
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey, holds_secret
@@ -18,8 +19,7 @@ __all__ = ["DaemonPlace", "KnownDaemon", "KnownDaemons", "add_daemon"]
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._-]+)?\]|[^:/\[\],\s#*?@=]{1,255})(?::([0-9]{1,5}))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonPlace:
+class DaemonPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The address of a daemon, or of all daemons of a host.
 
     Attributes:
@@ -62,16 +62,14 @@ def _normal(host: str) -> str:
         return host.lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownDaemon:
+class KnownDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """An address, and the key that its daemon must have."""
 
     place: DaemonPlace
     key: PublicKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownDaemons:
+class KnownDaemons(msgspec.Struct, frozen=True, kw_only=True):
     """The daemons known at one moment."""
 
     daemons: tuple[KnownDaemon, ...] = ()

@@ -1,6 +1,6 @@
 """Lines of short text files that users edit."""
 
-from dataclasses import dataclass
+import msgspec
 
 from emlio.errors import ConfigError
 
@@ -12,8 +12,7 @@ for any realistic rule.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
     """A non-empty line without its comment.
 
     Attributes:

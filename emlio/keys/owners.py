@@ -21,9 +21,10 @@ import pwd
 import shlex
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from emlio.errors import ConfigError
 from emlio.interrupts import is_interrupt
@@ -34,8 +35,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the kernel's limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
     """The user for whom files are checked, and access to the file system.
 
     Attributes:

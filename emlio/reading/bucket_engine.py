@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from threading import Event, RLock
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
@@ -38,8 +38,7 @@ _MOST_WASTED = 2
 """A piece holds at most this many times the bytes that are needed of it, with gaps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One range to fetch, and where its parts belong.
 
     Attributes:
@@ -137,8 +136,7 @@ _LOOK_S: Final = 3.0
 they are read, so a server that does not answer now is no reason to refuse the rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Fetch:
+class _Fetch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The requests of one message; `size_bytes` are counted for their answers."""
 
     parts: Sequence[tuple[Piece, "Future[Buffer]"]]

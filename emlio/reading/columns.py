@@ -8,12 +8,13 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -132,8 +133,7 @@ _INDEX_COLUMNS: Final = {plain: name for name in ("size", "number", "shard") for
 """The columns that the index has of each record, by their names in predicates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The records for which a predicate holds.
 
     Attributes:

@@ -13,10 +13,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Lock, Semaphore, current_thread, main_thread
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +33,7 @@ while it is made."""
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class KeptGroup:
+class KeptGroup(msgspec.Struct, kw_only=True, eq=False):
     """A group that is there or is being made.
 
     Attributes:
@@ -58,8 +57,7 @@ def _rung_later() -> Lock:
     return silence
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, kw_only=True, eq=False):
     """A thread that waits for room.
 
     Attributes:
@@ -71,7 +69,7 @@ class _Waiting:
 
     key: Hashable
     size_bytes: int
-    bell: Lock = field(default_factory=_rung_later)
+    bell: Lock = msgspec.field(default_factory=_rung_later)
     admitted: tuple[KeptGroup, bool] | None = None
 
 

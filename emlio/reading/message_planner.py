@@ -1,9 +1,9 @@
 """The messages of a stream: the plan, cut into messages from a position on."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -42,8 +42,7 @@ _LEAST_IN_WINDOWS = 1024
 """Small windows are planned several at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Stretch:
+class _Stretch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Records of a stream that are planned at once; shapes (n,). If they are all of a window, it has these places."""
 
     slots: npt.NDArray[np.int64]
@@ -52,8 +51,7 @@ class _Stretch:
     window: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPosition:
+class StreamPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the endless sequence of epochs that a stream covers.
 
     Attributes:
@@ -69,8 +67,7 @@ class StreamPosition:
     end: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StreamFuture:
+class StreamFuture(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The stream that is read from now on.
 
     Attributes:
@@ -88,8 +85,7 @@ class StreamFuture:
     local: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MessagePlan(RangeRead):
+class MessagePlan(RangeRead, frozen=True, kw_only=True, eq=False):
     """The content of the next message.
 
     Attributes:
@@ -112,8 +108,7 @@ class MessagePlan(RangeRead):
         return self.size_bytes + len(self.notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the plan that holds no record of the stream; the search continues after it.
 
     Attributes:
@@ -123,8 +118,7 @@ class Searched:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Smaller messages at a stream's start.
 
     Young connections carry little per round trip. When several share the first batch evenly, it
@@ -142,8 +136,7 @@ class Opening:
 NO_OPENING = Opening(message_bytes=0, total_bytes=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MessagePlanner:
+class MessagePlanner(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Cuts the plan into the messages of one stream.
 
     Attributes:

@@ -6,8 +6,9 @@ of its values must be pictures.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
+
+import msgspec
 
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.example.decode import parse_example
@@ -30,8 +31,7 @@ _RECORD = "record"
 """The name of a record that has no features."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PictureFindings:
+class PictureFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The result of decoding all pictures.
 
     Attributes:
@@ -100,8 +100,7 @@ def _sampled(reader: RandomReader) -> Iterator[Sequence[Value]]:
             yield found.values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """A record: its bytes values with their features, or why it cannot be read or decoded."""
 
     record: int

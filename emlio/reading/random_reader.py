@@ -6,9 +6,9 @@ one.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -45,8 +45,7 @@ def spread(count: int, wanted: int) -> list[int]:
     return [place * (count - 1) // max(wanted - 1, 1) for place in range(wanted)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One record.
 
     Attributes:

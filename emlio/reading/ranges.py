@@ -1,16 +1,15 @@
 """Ranges of files that are read together."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["RangeRead", "Window", "WindowRecords", "run_starts"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowRecords:
+class WindowRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Records of a window; shapes (n,) for n records.
 
     Attributes:
@@ -26,8 +25,7 @@ class WindowRecords:
     sizes: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Window:
+class Window(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Records that lie in the same blocks, and that the ranks of a job take at about the same time.
 
     Reading their blocks once, and keeping them meanwhile, takes fewer and longer reads.
@@ -43,8 +41,7 @@ class Window:
     of: Callable[[Collection[int]], WindowRecords]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RangeRead:
+class RangeRead(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Records, and where each of them lies; shapes (n,) for n records.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Reading single records of a dataset, wherever they lie in it."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,8 +17,7 @@ from emlio.wire.limits import MAX_PAYLOAD_BYTES
 __all__ = ["FoundRecords", "find_records"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FoundRecords:
+class FoundRecords(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The first of the requested records, or a part of the first one.
 
     Attributes:
@@ -79,8 +77,7 @@ def find_records(
         finder.reads.close()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Finder:
+class _Finder(msgspec.Struct, frozen=True, eq=False):
     engine: ReadEngine
     clock: Clock
     reads: Reads

@@ -1,9 +1,9 @@
 """Reading ranges of the files below a dataset's folder, as they were when the folder was walked."""
 
-from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +25,7 @@ _KEPT_BYTES = 16 * _PIECE_BYTES
 """Memory that is mapped anew costs as much as reading into it: as much is kept as may be under way to a client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FoundRanges:
+class FoundRanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The first bytes of some ranges.
 
     Attributes:

@@ -4,7 +4,7 @@ Covers: the values that the machines of both sides return. Does not cover: carry
 (emlio.daemon.control.thread, emlio.receiver.engine.engine).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from emlio.errors import EmlioError
 from emlio.wire.control import ControlMessage, Open, PlanOffer, Question, ShardRow
@@ -28,28 +28,24 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, kw_only=True):
     """Send this message to the peer."""
 
     message: ControlMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon has listed all shards it holds."""
 
     rows: tuple[ShardRow, ...]
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreed:
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides have the same plan; streams may be opened."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOpened:
+class StreamOpened(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon is now sending this stream.
 
     Attributes:
@@ -63,8 +59,7 @@ class StreamOpened:
     lane_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerCame:
+class AnswerCame(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon has answered a question of this session, or a part of it."""
 
     session: int
@@ -73,8 +68,7 @@ class AnswerCame:
     told: Told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon has said for which of its records a predicate holds.
 
     `told` has a bit for each record of the listed shards, in their order, or a digest for each shard.
@@ -83,8 +77,7 @@ class Matched:
     told: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """The session has ended with this error."""
 
     error: EmlioError
@@ -93,8 +86,7 @@ class Failed:
 RankInstruction = Send | Listed | Matched | Agreed | StreamOpened | AnswerCame | Failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
     """Compute the plan of this offer and answer with `agree`, `refuse`, `ask_catalog` or `ask_content`.
 
     `rows` is the whole catalog if the rank has just sent it, else None: the catalog may be known
@@ -106,27 +98,23 @@ class Judge:
     content: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUp:
+class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     """Find the answer to this question. Once it is sent, call `answered`; or call `refuse`."""
 
     question: Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartStream:
+class StartStream(msgspec.Struct, frozen=True, kw_only=True):
     """Start pushing this stream and call `opened`. Stop the running stream first, if any."""
 
     order: Open
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopStream:
+class StopStream(msgspec.Struct, frozen=True, kw_only=True):
     """Stop the session's stream and free its buffers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """The session is over; drop it.
 
     `failure` is the code of the refusal that ended it, "lost" if the rank fell silent, and empty if

@@ -7,7 +7,6 @@ cover: sockets, the plan, data messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
@@ -63,8 +62,7 @@ _PROBES = 3
 measurements."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerReport:
+class PeerReport(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's last report on the stream."""
 
     sent_bytes: int = 0

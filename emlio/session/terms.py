@@ -8,6 +8,8 @@ the other one's process has made none, or if one goes on with what the other lef
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+import msgspec
+
 from emlio.wire.control import Compared, PlanOffer
 
 __all__ = [
@@ -95,8 +97,7 @@ Point = tuple[int, int]
 """An epoch, and samples consumed over all ranks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The loaders that one rank's process has made for a dataset. Digests stand for terms.
 
     Attributes:

@@ -5,7 +5,6 @@ user waits for data.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +36,7 @@ _ELSEWHERE_NEXT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankView:
+class RankView(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's process, as all its daemons see it.
 
     Attributes:
@@ -87,8 +85,7 @@ class RankView:
         return place, queues[place]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """The part that holds up a job.
 
     Attributes:
@@ -106,8 +103,7 @@ class Blame:
     next_step: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job, as all daemons see it.
 
     Attributes:
@@ -125,7 +121,7 @@ class JobView:
     ranks: Sequence[RankView]
     daemons: Sequence[str]
     absent: Mapping[str, str]
-    lost: Mapping[int, str] = field(default_factory=dict[int, str])
+    lost: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
 
     @property
     def blame(self) -> Blame:
@@ -166,7 +162,7 @@ class JobView:
         found = self._by(
             bound, "", worst, f"streams of {', '.join(worst.by_daemon)} have no credit for {share:.0%} of it"
         )
-        return replace(found, stage=_ELSEWHERE, next_step=_ELSEWHERE_NEXT)
+        return msgspec.structs.replace(found, stage=_ELSEWHERE, next_step=_ELSEWHERE_NEXT)
 
     def _by(self, bound: Bound, host: str, worst: RankView, evidence: str) -> Blame:
         told = f"rank {worst.rank} ({worst.place}) waits for data for {worst.wait:.0%} of the time"
@@ -234,16 +230,15 @@ def _seen(name: str, datasets: Sequence[str], job: "_Job", absent: Mapping[str, 
     )
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """A job while its parts are collected: daemons as keys, in order; sessions by process and daemon; lost ranks."""
 
-    daemons: dict[str, None] = field(default_factory=dict[str, None])
+    daemons: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     world_size: int = 0
-    ranks: dict[tuple[int, str], dict[str, list[RankFigures]]] = field(
+    ranks: dict[tuple[int, str], dict[str, list[RankFigures]]] = msgspec.field(
         default_factory=dict[tuple[int, str], dict[str, list[RankFigures]]]
     )
-    lost: dict[int, str] = field(default_factory=dict[int, str])
+    lost: dict[int, str] = msgspec.field(default_factory=dict[int, str])
 
     def take(self, other: "_Job") -> None:
         """Add the parts of another one."""

@@ -5,8 +5,9 @@ what its stream waited meanwhile.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from emlio.wire.control import StatusReply
 from emlio.wire.status import JobStatus, RankStatus
@@ -18,8 +19,7 @@ _SILENT_PART: Final = 2
 """A rank pings five times in a heartbeat timeout: it is silent after half of it without a message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankFigures:
+class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One session between two replies.
 
     Attributes:
@@ -38,8 +38,7 @@ class RankFigures:
     silent: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFigures:
+class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A job and its ranks."""
 
     status: JobStatus
@@ -51,8 +50,7 @@ class JobFigures:
         return sum(one.bytes_per_s for one in self.ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonFigures:
+class DaemonFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A daemon between two replies.
 
     Attributes:

@@ -9,9 +9,10 @@ Covers: the stages, the rule, its words. Pure. Does not cover: measuring (emlio.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from emlio.units import format_duration
 
@@ -67,8 +68,7 @@ NEXT_STEPS: Final[Mapping[Bound, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """The times from which the stage follows; `str` is the verdict with the numbers it rests on.
 
     The wait for the first batch is left out: it is latency, and bounds nothing.

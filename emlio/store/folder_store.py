@@ -10,10 +10,11 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,8 +32,7 @@ __all__ = ["FolderStore", "FolderTimes", "unchanged", "walk", "walk_files"]
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FolderTimes:
+class FolderTimes(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The folders of a tree, and when each last got or lost an entry.
 
     Attributes:

@@ -8,8 +8,8 @@ import errno
 import os
 import stat
 from array import array
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from emlio.errors import DatasetError
@@ -28,8 +28,7 @@ _CLOSED = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, 
 """Reasons why a folder cannot be opened that may not be read, was replaced, or lies too deep."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WalkedFolder:
+class WalkedFolder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A folder's tree, and what identifies each file of it.
 
     Attributes:

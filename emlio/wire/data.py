@@ -25,7 +25,6 @@ cover: the meaning of the payload and its checksums (emlio.tfrecord), whether th
 expected one (emlio.receiver.placement.reorder).
 """
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Final
 
@@ -132,8 +131,7 @@ def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
     return crc32c(np.ascontiguousarray(ids, dtype="<i8").data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFrame:
+class DataFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A frame, split into its parts.
 
     Attributes:

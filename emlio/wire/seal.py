@@ -45,7 +45,7 @@ SECRET_BYTES: Final = 32
 TAG_BYTES: Final = 16
 
 KEY_MESSAGES: Final = 1 << 20
-"""2^42 bytes at 4 MiB each: far below the limit of either cipher for one key."""
+"""2^43 bytes at 8 MiB each: far below the limit of either cipher for one key."""
 
 Memory = bytes | bytearray | memoryview
 

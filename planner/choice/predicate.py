@@ -12,9 +12,10 @@ Covers: the grammar, its limits, the tree. Does not cover: evaluating it (matchi
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
+
+import msgspec
 
 from emlio.arguments import parsed
 from emlio.errors import ConfigError
@@ -43,8 +44,7 @@ _SHOWN: Final = 60
 Literal = int | float | Fraction | str
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(msgspec.Struct, frozen=True):
     """A column beside one value; `operator` is one of ==, !=, <, <=, >, >=."""
 
     column: str
@@ -52,8 +52,7 @@ class Compare:
     value: Literal
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A column's value is one of these, or none of them."""
 
     column: str
@@ -61,22 +60,19 @@ class Member:
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """The opposite."""
 
     part: "Node"
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(msgspec.Struct, frozen=True):
     """Every part holds."""
 
     parts: "tuple[Node, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     """At least one part holds."""
 
     parts: "tuple[Node, ...]"
@@ -102,8 +98,7 @@ _FOREIGN: Final = {"=": "==", "&": "and", "|": "or", "!": "not", "~": "not"}
 """Signs of other languages, with those of this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     """A column, a value or a sign; `at` is its first character, counted from 1."""
 
     kind: str

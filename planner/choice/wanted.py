@@ -10,9 +10,9 @@ Covers: the predicates to ask, the sampling that follows from the answers. Does 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -65,8 +65,7 @@ def set_of_ids(ids: npt.NDArray[Any], words: str = "the ids of a subset") -> Rec
     return RecordSet.of_ids(rising)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenWeights:
+class GivenWeights(msgspec.Struct, frozen=True, eq=False):
     """A weight for each record."""
 
     weights: RecordWeights
@@ -87,8 +86,7 @@ class GivenWeights:
         return np.diff(self.weights.before(np.arange(catalog.records + 1, dtype=np.int64))).astype(np.float64), ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassWeights:
+class ClassWeights(msgspec.Struct, frozen=True, eq=False):
     """A weight for each class.
 
     Attributes:
@@ -170,8 +168,7 @@ def _quoted(name: int | str) -> str:
     return f"{quote}{name.replace(quote, 2 * quote)}{quote}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A choice that is not settled yet.
 
     Attributes:

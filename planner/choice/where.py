@@ -4,9 +4,9 @@ Covers: the value, and the subset once the matches are known. Does not cover: th
 (emlio.receiver.machine).
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +23,7 @@ __all__ = ["Where", "digest_matches", "join_matches"]
 _AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """The records for which a predicate holds, such as `label in {1, 5} and __size__ < 1MB`.
 
     The daemons evaluate it over their own records: nothing of the others is read or sent.

@@ -6,9 +6,9 @@ Covers: a shard's name in the merged catalog, the records of each dataset there.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +33,7 @@ def part_of(name: str) -> int:
     return int(name[: len(prefix_of(0)) - 1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The records of one dataset in the merged catalog.
 
     Attributes:

@@ -9,9 +9,9 @@ Covers: the record at each place of an epoch. Does not cover: the length of an e
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ from exact ones."""
 _AFTER_ALL: Final = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     """Places of an epoch with the same weights.
 
     Attributes:

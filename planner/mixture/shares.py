@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +25,7 @@ MOST_WEIGHT: Final = 2**31
 """The largest sum of weights: the product of a weight and a place below the sum then fits 64 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(msgspec.Struct, frozen=True):
     """A division of places between two branches, each a node or the number of a dataset.
 
     Attributes:

@@ -4,17 +4,16 @@ Covers: what a rule must offer, and its result. Does not cover: the rules (padde
 which records are in a share (epoch.py).
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Cut", "Cutting"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cutting:
+class Cutting(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Pieces of records and their positions. All arrays have one item for each piece.
 
     Attributes:

@@ -11,8 +11,8 @@ the state after any of them. Does not cover: continuing from a state (plan.py), 
 """
 
 import hashlib
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ from emlio.planner.tokens.state import TOKEN_VERSION, TokenLayer, TokenState
 __all__ = ["Reach", "TokenBatch", "TokenEpoch", "TokenShare"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenBatch:
+class TokenBatch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The tokens in one batch of one rank. Arrays have one item for each piece, row by row.
 
     Attributes:
@@ -58,8 +57,7 @@ class TokenBatch:
         return int((self.ends - self.begins).sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenShare:
+class TokenShare(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One rank's batches of one group.
 
     Attributes:
@@ -77,8 +75,7 @@ class TokenShare:
     batches: tuple[TokenBatch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """A layer of an earlier run, and the place after the last one that it describes."""
 
     layer: TokenLayer

@@ -8,9 +8,9 @@ Covers: groups in order, computed as far as they are asked for. Does not cover: 
 themselves (epoch.py).
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,8 +27,7 @@ _MOST_JOINED: Final = 4
 many pools' worth of records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenGroup:
+class TokenGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Pools that are cut together.
 
     Attributes:
@@ -53,8 +52,7 @@ class TokenGroup:
         return self.end_batch - self.first_batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Run:
+class _Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Consecutive groups: item g of each array is the begin of group g, the last item their end."""
 
     pools: npt.NDArray[np.int64]

@@ -4,8 +4,7 @@ Covers: the value, looking up places, adding to it. Does not cover: how it follo
 (plan.py).
 """
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +15,7 @@ def _nothing() -> npt.NDArray[np.int64]:
     return np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HandedOut:
+class HandedOut(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Records of which some or all tokens were handed out, in pieces from the front.
 
     Attributes:
@@ -25,8 +23,8 @@ class HandedOut:
         tokens: the number of tokens handed out of each record.
     """
 
-    places: npt.NDArray[np.int64] = field(default_factory=_nothing)
-    tokens: npt.NDArray[np.int64] = field(default_factory=_nothing)
+    places: npt.NDArray[np.int64] = msgspec.field(default_factory=_nothing)
+    tokens: npt.NDArray[np.int64] = msgspec.field(default_factory=_nothing)
 
     def find(self, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the positions of known places, and the tokens handed out of each.

@@ -8,8 +8,7 @@ batches of rows. Does not cover: which records are in a share (epoch.py), fillin
 (emlio.receiver.tokens.batches).
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +25,7 @@ _SIDE_BY_SIDE = 8
 """The number of shares from which on processing them side by side is faster, as measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of `rows` rows of `row_tokens` tokens; the rest of each row is padding.
 
     Attributes:

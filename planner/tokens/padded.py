@@ -10,8 +10,8 @@ arrays (emlio.receiver.tokens.batches).
 """
 
 import heapq
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +21,7 @@ from emlio.planner.tokens.cutting import Cutting
 __all__ = ["Padded"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Padded:
+class Padded(msgspec.Struct, frozen=True, kw_only=True):
     """Batches in which the number of records times the longest length is at most `max_tokens`.
 
     Attributes:

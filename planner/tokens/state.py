@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
+import msgspec
+
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.order import PLAN_VERSION
 from emlio.planner.plan import Plan
@@ -35,8 +37,7 @@ _PADDED = re.compile(r"padded:([0-9]{1,10})(:truncate)?")
 _PACKED = re.compile(r"packed:([0-9]{1,10})x([0-9]{1,10})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLayer:
+class TokenLayer(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one group that were handed out, on all ranks.
 
     Attributes:

@@ -3,14 +3,14 @@
 Covers: the values. Does not cover: the reaction to them (emlio.receiver.machine).
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 __all__ = ["LaneEvent", "LinkEvent", "Refusal"]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The reason why connections to an address fail.
 
     Attributes:

@@ -3,8 +3,9 @@
 Covers: both places. Does not cover: copying (emlio.receiver.torch_adapter).
 """
 
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.torch_adapter import DeviceMover
@@ -49,8 +50,8 @@ class Device(Destination):
 
     def arrived(self, made: MadeBatch) -> MadeBatch:
         """See `Destination`."""
-        return replace(made, value=self._mover.finish(made.value))
+        return msgspec.structs.replace(made, value=self._mover.finish(made.value))
 
     def brought(self, made: MadeBatch) -> MadeBatch:
         """See `Destination`."""
-        return self.arrived(replace(made, value=self._mover.start(made.value)))
+        return self.arrived(msgspec.structs.replace(made, value=self._mover.start(made.value)))

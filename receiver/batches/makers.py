@@ -8,10 +8,12 @@ DALI (emlio.receiver.dali.adapter).
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock, Thread
 from traceback import TracebackException
 from typing import Any
+
+import msgspec
 
 from emlio.errors import ClusterError
 from emlio.ray import OnRay, RayFunction, UserError
@@ -28,8 +30,7 @@ from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 __all__ = ["ColumnMaker", "Made", "Maker", "PipeMaker", "RayMaker", "SampleMaker"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(msgspec.Struct, frozen=True, kw_only=True):
     """The result of making a batch.
 
     Attributes:

@@ -14,10 +14,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import RLock, Thread
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, UnsetType
@@ -41,8 +41,7 @@ _LOG = logging.getLogger("emlio.receiver")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeBatch:
+class MadeBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A batch as the user gets it.
 
     Attributes:
@@ -71,8 +70,7 @@ class MadeBatch:
         return self.size_bytes + PLACE_BYTES * self.count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that is being made."""
 
     batch: WholeBatch

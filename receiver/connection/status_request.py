@@ -11,8 +11,9 @@ import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.listeners import listening_users
@@ -34,8 +35,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user, group
 _RUNS = "Check that emlio-daemon is running there"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Way:
+class _Way(msgspec.Struct, kw_only=True):
     """A connection to one address of a daemon, and the question why it fails."""
 
     peer: Peer
@@ -50,13 +50,12 @@ class _Way:
         self.news = max(told, key=lambda one: one.value, default=None)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Asked:
+class _Asked(msgspec.Struct, kw_only=True):
     """A daemon that is asked, and its answer."""
 
     target: Target
     local: bool
-    ways: list[_Way] = field(default_factory=list[_Way])
+    ways: list[_Way] = msgspec.field(default_factory=list[_Way])
     answer: StatusReply | EmlioError | None = None
 
 

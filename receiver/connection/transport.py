@@ -50,8 +50,8 @@ _LANE_SILENT_BEGINNING_NS = 2 * _LANE_CONNECT_MS * 1_000_000
 
 _LANE_HEARTBEAT_MS = 10_000
 _LANE_SILENT_MS = 60_000
-"""libzmq counts only whole messages as signs of life: one of 4 MiB takes half a minute over 1
-Mbit/s."""
+"""libzmq counts only whole messages as signs of life: one of 4 MiB, as a daemon may be set to send, takes half a minute
+over 1 Mbit/s."""
 
 
 _LINK_EVENTS: dict[int, LinkEvent] = {

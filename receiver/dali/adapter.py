@@ -17,11 +17,11 @@ general.
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from traceback import clear_frames
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError, EmlioError
@@ -45,8 +45,7 @@ Finish = Callable[[dict[str, Any], Decoded], dict[str, Any]]
 """Returns the user's value, from a batch's outputs and its records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UnderWay:
+class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that DALI works on or will work on.
 
     It is kept until its outputs are here: if a record stops the pipeline, it is fed again. A batch
@@ -198,7 +197,7 @@ class DaliPipe:
                 continue
             done = self._under_way[0]
             value = self._finish(outputs, done.decoded)
-            made = replace(done.batch, value=value, bad=done.decoded.bad, fault=done.decoded.fault)
+            made = msgspec.structs.replace(done.batch, value=value, bad=done.decoded.bad, fault=done.decoded.fault)
             # Python handles signals where a call ends, so not between these lines.
             handed.ready = made
             del self._under_way[0]
@@ -229,7 +228,7 @@ class DaliPipe:
     def _fetch(self, batches: PatientBatches) -> None:
         batch = batches.first()
         coming = [_UnderWay(batch=batch, decoded=batch.value)]
-        untaken = replace(batch, value=None)  # its columns are freed once DALI has them
+        untaken = msgspec.structs.replace(batch, value=None)  # its columns are freed once DALI has them
         # Python handles signals where a call ends, so not between these lines.
         self._under_way += coming
         self._untaken = untaken
@@ -350,7 +349,7 @@ class DaliPipe:
                 ConfigError(f"the pipeline failed on a batch, but on none of its records alone: {error}"),
             )
             error.__cause__ = cause
-        self._under_way[0] = replace(self._under_way[0], error=error)
+        self._under_way[0] = msgspec.structs.replace(self._under_way[0], error=error)
 
     def _without(self, failed: _UnderWay, faults: dict[int, str], error: Exception) -> _UnderWay:
         ids, reasons = failed.decoded.ids, failed.decoded.with_paths(faults)
@@ -358,8 +357,10 @@ class DaliPipe:
             places = self._policy.settle(ids, reasons)
         except CorruptRecordError as told:
             told.__cause__ = error
-            return replace(failed, error=told)
-        return replace(failed, decoded=failed.decoded.take(places, len(faults), first_fault(ids, reasons)))
+            return msgspec.structs.replace(failed, error=told)
+        return msgspec.structs.replace(
+            failed, decoded=failed.decoded.take(places, len(faults), first_fault(ids, reasons))
+        )
 
 
 def _raise_interrupt(error: Exception) -> None:

@@ -8,9 +8,10 @@ outputs. Does not cover: running it (emlio.receiver.dali.adapter), its requests 
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
+
+import msgspec
 
 from emlio.arguments import like
 from emlio.errors import ConfigError
@@ -26,8 +27,7 @@ _OF_THE_DECORATOR = ("debug", "enable_conditionals")
 """Arguments that DALI's `pipeline_def` takes itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipeOptions:
+class PipeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options to build a pipeline with.
 
     Attributes:

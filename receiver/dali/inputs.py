@@ -8,8 +8,10 @@ import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from emlio.arguments import as_whole
 from emlio.errors import ConfigError
@@ -48,8 +50,7 @@ class InputRequest:
                 raise ConfigError(f"{what} must be among the fields {self.fields!r}, got {strange}")
 
 
-@dataclass(slots=True, kw_only=True)
-class Inputs:
+class Inputs(msgspec.Struct, kw_only=True):
     """Collects the requests of one pipeline while its graph is defined.
 
     Attributes:
@@ -59,7 +60,7 @@ class Inputs:
     """
 
     source: Callable[[int, int], Sequence[Any]]
-    requests: list[InputRequest] = field(default_factory=list[InputRequest])
+    requests: list[InputRequest] = msgspec.field(default_factory=list[InputRequest])
 
 
 _DEFINING: ContextVar[Inputs | None] = ContextVar("emlio_dali_inputs", default=None)

@@ -8,12 +8,14 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
+
+import msgspec
 
 from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.energy.job.folder import shared_folder
@@ -42,8 +44,7 @@ _BETWEEN_LOOKS_S = 0.1
 """A recorder returns a requested reading at once, and one of its threads writes it later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyChoice:
+class EnergyChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The user's choice to record energy.
 
     Attributes:

@@ -1,6 +1,6 @@
 """The bytes of answers that a daemon is asked for at once. Pure."""
 
-from dataclasses import dataclass
+import msgspec
 
 from emlio.wire.limits import MOST_RANGE_QUESTIONS, RANGE_BYTES_PER_REPLY
 
@@ -28,8 +28,7 @@ _SMOOTH = 4
 """Each answer makes a window that is too large smaller by a fourth of the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
+class Awaited(msgspec.Struct, frozen=True):
     """An answer that was asked for: its bytes, when, how many had come before, and whether it filled the window."""
 
     size_bytes: int

@@ -421,7 +421,8 @@ class Engine:
                 case Answered(source=source, came=came):
                     self.questions.asker.hear(source, came)
                 case Remember(way=way, path=path):
-                    self._paths.learn(way, path)
+                    if not self._config.tuning.lanes:  # else the number says nothing of the path
+                        self._paths.learn(way, path)
                 case LookUpNames():
                     self._names.hurry()
                 case Fail(error=error):

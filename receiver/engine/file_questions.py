@@ -1,8 +1,8 @@
 """Questions of other threads for the files below a dataset's folder: its tree, and ranges of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +25,7 @@ _Ints = npt.NDArray[np.int64]
 _BAD_CHECKSUM = "its bytes did not arrive as the daemon read them"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RangesRead:
+class RangesRead(msgspec.Struct, frozen=True, eq=False):
     """The bytes of n ranges of files, as far as they could be read.
 
     Attributes:

@@ -4,8 +4,8 @@ Does not cover: records on this host and checksums (emlio.receiver.looking.looku
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from emlio.formats.notes import find_notes
@@ -21,8 +21,7 @@ from emlio.wire.questions import Absent, AskRecords, RecordRow, Records, Told
 __all__ = ["RecordQuestion", "SoughtRecord", "record_questions"]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class SoughtRecord:
+class SoughtRecord(msgspec.Struct, kw_only=True, eq=False):
     """A record that is looked for, and what was found of it.
 
     Attributes:
@@ -42,10 +41,10 @@ class SoughtRecord:
     here: bool = False
     stream: int = -1
     whole: bool = False
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = msgspec.field(default_factory=bytearray)
     crc: int | None = None
     notes: bytes = b""
-    failed: set[str] = field(default_factory=set[str])
+    failed: set[str] = msgspec.field(default_factory=set[str])
 
 
 def record_questions(pool: DaemonPool, sought: Sequence[SoughtRecord]) -> "list[RecordQuestion]":

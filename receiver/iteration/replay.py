@@ -5,8 +5,9 @@ Covers: keeping the first batches and handing them out again. Does not cover: ma
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
+
+import msgspec
 
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -37,11 +38,13 @@ class Replay:
         kept = self._kept
         if handed.ready is None and len(kept) >= self._count:
             made = kept[position.steps_done % self._count]
-            return replace(made, value=_copied(made.value), epoch=position.epoch, step=position.steps_done)
+            return msgspec.structs.replace(
+                made, value=_copied(made.value), epoch=position.epoch, step=position.steps_done
+            )
         taken = self._take(handed, position)
         if kept and (kept[-1].epoch, kept[-1].step) == (taken.epoch, taken.step):  # it comes again after an interrupt
             kept.pop()
-        kept.append(replace(taken, value=_copied(taken.value)))
+        kept.append(msgspec.structs.replace(taken, value=_copied(taken.value)))
         return taken
 
 

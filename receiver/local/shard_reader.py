@@ -12,10 +12,10 @@ shards are read (emlio.receiver.assignment.agreement), processing a message
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 
+import msgspec
 import numpy as np
 
 from emlio.clock import Clock
@@ -253,7 +253,7 @@ class LocalShards:
         feed.read(planned, gatherer, payload)
         header = _header(planned, feed.crcs(planned, payload.data))
         message = Message(header=header, payload=payload.data, sizes=planned.sizes)
-        return replace(message, run=message.checked(verify=self._verify))
+        return msgspec.structs.replace(message, run=message.checked(verify=self._verify))
 
     def close(self) -> None:
         """Stop the thread and close the files. A second call does nothing."""

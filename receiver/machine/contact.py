@@ -7,8 +7,9 @@ lanes (emlio.receiver.machine.stream).
 
 import errno
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from emlio.receiver.addresses.address import Peer, Target
 from emlio.receiver.addresses.connection_events import LinkEvent, Refusal
@@ -20,8 +21,7 @@ from emlio.wire.control import ControlMessage
 __all__ = ["CLOSES", "SILENCE", "UNANSWERED", "Contact", "Obstacle", "refusal", "unknown_host"]
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True):
     """An obstacle.
 
     Attributes:

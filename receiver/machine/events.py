@@ -5,7 +5,7 @@ Daemons are identified by the numbers of their streams, lanes by their numbers i
 Covers: the events. Does not cover: where they come from (emlio.receiver.connection.lane_plane).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from emlio.errors import EmlioError, RemoteProtocolError, TransportError
 from emlio.receiver.addresses.address import Peer, Target
@@ -40,20 +40,17 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """Connect to the daemons."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetsChanged:
+class TargetsChanged(msgspec.Struct, frozen=True):
     """From now on these are the loader's daemons."""
 
     targets: tuple[Target, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
+class Sought(msgspec.Struct, frozen=True):
     """The user wants the batches from this position on.
 
     Attributes:
@@ -67,8 +64,7 @@ class Sought:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchesTaken:
+class BatchesTaken(msgspec.Struct, frozen=True):
     """The user has taken so many batches of this generation, which took so much of the window."""
 
     generation: int
@@ -76,8 +72,7 @@ class BatchesTaken:
     held_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """The end of a turn: every event of it was reported.
 
     Attributes:
@@ -89,15 +84,13 @@ class TimePassed:
     quiet: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(msgspec.Struct, frozen=True):
     """From now on the loader works so."""
 
     tuning: Tuning
 
 
-@dataclass(frozen=True, slots=True)
-class ReportsWanted:
+class ReportsWanted(msgspec.Struct, frozen=True):
     """Ask the daemons for reports on their streams.
 
     Attributes:
@@ -107,21 +100,18 @@ class ReportsWanted:
     waits: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceChanged:
+class PlaceChanged(msgspec.Struct, frozen=True):
     """The user begins a pass, or waits for a limit to be lifted: tell the daemons."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     """TCP has connected a control connection; with the handshake's round trip, if known."""
 
     source: int
     round_trip_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddressRefused:
+class AddressRefused(msgspec.Struct, frozen=True):
     """The address in use, or the network, refused a control connection.
 
     The transport tries again by itself.
@@ -130,8 +120,7 @@ class AddressRefused:
     source: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalExplained:
+class RefusalExplained(msgspec.Struct, frozen=True):
     """The reason why this address refuses control connections.
 
     It may come after another address was tried.
@@ -142,32 +131,28 @@ class RefusalExplained:
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """A daemon's next control message."""
 
     source: int
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailed:
+class CallFailed(msgspec.Struct, frozen=True):
     """A control connection could not be begun, for a reason that may pass."""
 
     source: int
     error: TransportError
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEnded:
+class LinkEnded(msgspec.Struct, frozen=True):
     """A control connection ended; everything received before was reported before."""
 
     source: int
     event: LinkEvent
 
 
-@dataclass(frozen=True, slots=True)
-class FrameCame:
+class FrameCame(msgspec.Struct, frozen=True):
     """The next frame of a lane."""
 
     source: int
@@ -175,8 +160,7 @@ class FrameCame:
     frame: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class FrameBroken:
+class FrameBroken(msgspec.Struct, frozen=True):
     """The next message of a lane is not a valid message of a daemon."""
 
     source: int
@@ -184,8 +168,7 @@ class FrameBroken:
     error: RemoteProtocolError
 
 
-@dataclass(frozen=True, slots=True)
-class LaneChanged:
+class LaneChanged(msgspec.Struct, frozen=True):
     """The connection of a lane has changed."""
 
     source: int
@@ -193,24 +176,21 @@ class LaneChanged:
     event: LaneEvent
 
 
-@dataclass(frozen=True, slots=True)
-class LaneFull:
+class LaneFull(msgspec.Struct, frozen=True):
     """A lane's send queue had no room for the credit."""
 
     source: int
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRead:
+class MessageRead(msgspec.Struct, frozen=True):
     """The next message of the stream that is read from this host's disks."""
 
     source: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingFailed:
+class ReadingFailed(msgspec.Struct, frozen=True):
     """The stream from this host's disks cannot go on."""
 
     error: EmlioError

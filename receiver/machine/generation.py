@@ -5,7 +5,6 @@ daemon that joins later. Does not cover: calling daemons (emlio.receiver.machine
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ __all__ = ["GenerationsRead", "GivenGeneration", "common_generation"]
 _NAMED = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenGeneration:
+class GivenGeneration(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of one daemon.
 
     Attributes:

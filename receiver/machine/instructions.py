@@ -4,9 +4,9 @@ Covers: the values. Does not cover: carrying them out (emlio.receiver.engine.eng
 emlio.receiver.connection.lane_plane).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -44,8 +44,7 @@ __all__ = [
 Level = Literal["debug", "info", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """Connect to a daemon's control port, in place of any existing connection to it.
 
     Attributes:
@@ -57,24 +56,21 @@ class Call:
     way: Peer | None
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Send a control message; before there is a connection it is queued."""
 
     source: int
     message: ControlMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True):
     """Disconnect, after giving the last messages this long to leave."""
 
     source: int
     linger_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectLane:
+class ConnectLane(msgspec.Struct, frozen=True):
     """Connect a lane."""
 
     source: int
@@ -83,8 +79,7 @@ class ConnectLane:
     shown: LanePass
 
 
-@dataclass(frozen=True, slots=True)
-class SayCredit:
+class SayCredit(msgspec.Struct, frozen=True):
     """Tell a daemon on this lane how much of it was read, and what its stream may send.
 
     The answer may be `LaneFull`.
@@ -95,23 +90,20 @@ class SayCredit:
     credit: Credit
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLane:
+class CloseLane(msgspec.Struct, frozen=True):
     """Disconnect a lane; unread messages are dropped."""
 
     source: int
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookAtLanes:
+class LookAtLanes(msgspec.Struct, frozen=True):
     """Report the changes of a daemon's lanes since the last look."""
 
     source: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadHere:
+class ReadHere(msgspec.Struct, frozen=True, eq=False):
     """Read these shards of this host from this position on, as far as credit allows.
 
     Replaces what was read before.
@@ -134,45 +126,39 @@ class ReadHere:
     end: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HandOut:
+class HandOut(msgspec.Struct, frozen=True, eq=False):
     """Hand out complete batches, in this order."""
 
     generation: int
     batches: list[WholeBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """Pass a daemon's answer to the thread that asked."""
 
     source: int
     came: AnswerCame
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(msgspec.Struct, frozen=True):
     """Remember this about the path to an address."""
 
     way: Peer
     path: KnownPath
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpNames:
+class LookUpNames(msgspec.Struct, frozen=True):
     """Look up host names: a daemon is not, or may not be, where it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Write a line to the log."""
 
     level: Level
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """Report this error to the user: nothing more can come. It is the last instruction."""
 
     error: EmlioError

@@ -7,7 +7,8 @@ credit (emlio.receiver.placement.grants).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from emlio.errors import RemoteProtocolError
 from emlio.planner.catalog import Catalog
@@ -27,8 +28,7 @@ from emlio.wire.data import DataHeader
 __all__ = ["Intake", "IntakeTotals", "Room"]
 
 
-@dataclass(slots=True, kw_only=True)
-class IntakeTotals:
+class IntakeTotals(msgspec.Struct, kw_only=True):
     """Totals of the records received from daemons and read from this host's disks."""
 
     records: int = 0
@@ -42,8 +42,7 @@ _UNASKED_BYTES = 16 << 20
 the round trips until then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """The batches, or the bytes of them, that the user must take until credit is given."""
 
     batches: int

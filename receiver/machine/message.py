@@ -4,10 +4,11 @@ Does not cover: the order on a lane (emlio.receiver.placement.reorder).
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -81,8 +82,7 @@ class MessageNumbers:
         return bisect_right(self._gaps, number, key=attrgetter("start")) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A data message with a decoded header.
 
     Attributes:

@@ -129,14 +129,18 @@ class _Values:
         return [value if type(value) in _ATOMS else self.freeze(value) for value in values]
 
     def _learn(self, value: Any, kind: type[object]) -> Callable[[Any], Any]:
-        if isinstance(value, msgspec.Struct):
+        if isinstance(value, msgspec.Struct) and _is_said(value):
             return lambda value: ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
         if isinstance(value, MethodType):  # another object each time, but equal
             return lambda value: ("k", self._keep(value, value))
         if isinstance(value, self._stays) or callable(value):
             return lambda value: ("k", self._keep(id(value), value))
-        slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-        names = tuple(value.__dict__) if hasattr(value, "__dict__") else tuple(slots)
+        if isinstance(value, msgspec.Struct):
+            names = value.__struct_fields__
+        elif hasattr(value, "__dict__"):
+            names = tuple(value.__dict__)
+        else:
+            names = tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
         number = len(self._kinds)
         self._kinds.append((kind, names))
         if not names:
@@ -157,6 +161,8 @@ class _Values:
             case "o":
                 number: int = value[1]
                 kind, names = self._kinds[number]
+                if issubclass(kind, msgspec.Struct):
+                    return kind(**dict(zip(names, self._thawed(value[2:]), strict=True)))
                 made = object.__new__(kind)
                 for name, item in zip(names, value[2:], strict=True):
                     object.__setattr__(made, name, self.thaw(item) if type(item) is tuple else item)
@@ -185,3 +191,14 @@ class _Values:
             number = self._kept_as[key] = len(self._kept)
             self._kept.append(value.copy() if isinstance(value, np.ndarray) else value)
         return number
+
+
+def _is_said(value: msgspec.Struct) -> bool:
+    """Return whether this is a message or a part of one: it does not change, and its bytes tell all of it."""
+    if not value.__struct_config__.frozen:
+        return False
+    try:
+        msgspec.msgpack.encode(value)
+    except TypeError:
+        return False
+    return True

@@ -5,9 +5,10 @@ any of these ─part→ PARTING ─lose→ LOST; any ─lose→ LOST ─call→ 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+import msgspec
 from msgspec.structs import astuple
 
 from emlio.clocks.log import ClockLog
@@ -87,8 +88,7 @@ def moved(state: SourceState, move: str) -> SourceState:
     return after
 
 
-@dataclass(frozen=True, slots=True)
-class Farewell:
+class Farewell(msgspec.Struct, frozen=True):
     """The reason for which a daemon left, and the time."""
 
     error: EmlioError

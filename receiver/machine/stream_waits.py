@@ -11,14 +11,15 @@ reports (emlio.receiver.machine.rank).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from emlio.receiver.machine.source import Source
 from emlio.session.rank import PeerReport, RankSession
 
 __all__ = ["DaemonWaits", "StreamWaits"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
+class _Heard(msgspec.Struct, frozen=True):
     """A report: its session and stream, and when it came."""
 
     session: RankSession

@@ -1,9 +1,9 @@
 """The surroundings of the rank's machine: facts and random numbers that it asks for, the time, its instructions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from emlio.receiver.addresses.address import Peer
@@ -27,8 +27,7 @@ class Chances(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The facts and functions that the machine may ask for.
 
     Attributes:
@@ -47,7 +46,7 @@ class Surroundings:
     send_buffer_bytes: int
     hello: Callable[[int, Peer], Hello]
     path: Callable[[Peer], KnownPath | None]
-    gate: RankGate = field(default_factory=RankGate)
+    gate: RankGate = msgspec.field(default_factory=RankGate)
     made: Callable[[str], list[Made]] = lambda _: []
     waits: Callable[[], UserWaits | UnsetType] = lambda: UNSET
     came: Came | None = None

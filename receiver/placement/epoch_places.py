@@ -6,8 +6,8 @@ received (emlio.receiver.placement.reorder).
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,8 +22,7 @@ _CHUNK_SLOTS = 8192
 _CHUNKS_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chunk:
+class _Chunk(msgspec.Struct, frozen=True, eq=False):
     """Some places of an epoch: their records, shards and streams."""
 
     ids: npt.NDArray[np.int64]

@@ -12,16 +12,16 @@ cover: telling the daemons (emlio.wire.credit), the daemons' side (emlio.session
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from emlio.session.credits import Place
 
 __all__ = ["Allowance", "Grants", "Owed", "Schedule"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class Owed(msgspec.Struct, frozen=True, kw_only=True):
     """A part of what a stream has to send.
 
     Attributes:
@@ -50,8 +50,7 @@ class Schedule(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """The credit of a stream, counted from its opening.
 
     Attributes:
@@ -65,8 +64,7 @@ class Allowance:
     must: Place = (0, 0)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Stream:
+class _Stream(msgspec.Struct, kw_only=True, eq=False):
     """One stream since it was opened.
 
     Attributes:
@@ -80,7 +78,7 @@ class _Stream:
     """
 
     place: Place
-    owed: deque[Owed] = field(default_factory=deque[Owed])
+    owed: deque[Owed] = msgspec.field(default_factory=deque[Owed])
     owed_bytes: int = 0
     owed_records: int = 0
     allowed_bytes: int = 0

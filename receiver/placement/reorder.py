@@ -10,10 +10,10 @@ complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead mes
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -41,8 +41,7 @@ _EPOCHS_SEARCHED = 3
 each epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadRecord:
+class BadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record of a batch that failed its check.
 
     Attributes:
@@ -60,8 +59,7 @@ class BadRecord:
     note: bytes = b""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class WholeBatch:
+class WholeBatch(msgspec.Struct, kw_only=True, eq=False):
     """A batch with all its records in place.
 
     Attributes:
@@ -81,8 +79,8 @@ class WholeBatch:
     count: int
     ids: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64] | None = None
-    pieces: list[Piece] = field(default_factory=list[Piece])
-    bad: list[BadRecord] = field(default_factory=list[BadRecord])
+    pieces: list[Piece] = msgspec.field(default_factory=list[Piece])
+    bad: list[BadRecord] = msgspec.field(default_factory=list[BadRecord])
     size_bytes: int = 0
     placed: int = 0
 
@@ -97,8 +95,7 @@ class WholeBatch:
         return self.size_bytes + PLACE_BYTES * self.count
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Run:
+class _Run(msgspec.Struct, kw_only=True, eq=False):
     """The records of a message that are not all in their batches yet.
 
     Attributes:

@@ -8,9 +8,9 @@ finding bad records.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,8 +27,7 @@ class OnError(StrEnum):
     REPLACE = "replace"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPlace:
+class RecordPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The place of a record; `offset` is the byte where its frame begins, or -1 if not known."""
 
     shard: str
@@ -42,8 +41,7 @@ class RecordPlace:
         return f"record {self.record} of shard {self.shard}{where}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFault:
+class RecordFault(msgspec.Struct, frozen=True, kw_only=True):
     """A bad record.
 
     Attributes:

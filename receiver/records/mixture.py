@@ -3,8 +3,7 @@
 Covers: which dataset a record is of, their names and contents. Does not cover: decoding (emlio.receiver.batches.mixed_records).
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +15,7 @@ from emlio.planner.mixture.merged import parts_of
 __all__ = ["KnownContents", "MixedContents"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MixedContents:
+class MixedContents(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The contents of the datasets of a mixture.
 
     Attributes:

@@ -5,8 +5,8 @@ Covers: the value, collecting those of a whole dataset, locating a record. Does 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ Ask = Callable[[int, int, int], Promise]
 promise of `RecordSizes`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RecordSizes:
+class RecordSizes(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The sizes of consecutive records.
 
     Attributes:

@@ -25,8 +25,7 @@ from emlio.units import SIZE_UNITS, parse_size
 __all__ = ["LoaderConfig", "PrefetchBound"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefetchBound:
+class PrefetchBound(msgspec.Struct, frozen=True, kw_only=True):
     """The bound on what is held and in flight before the user asks for it.
 
     Attributes:

@@ -11,10 +11,11 @@ checking against the other ranks (emlio.receiver.other_ranks).
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from operator import index
 from uuid import uuid4
+
+import msgspec
 
 from emlio.errors import ConfigError
 from emlio.receiver.setup.launchers import launched, slurm_step
@@ -30,8 +31,7 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", ""})
 """Addresses of a master that mean a different host on every host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """This process's place among its peers.
 
     Attributes:

@@ -6,9 +6,10 @@ Does not cover: work in the user's own thread (emlio.receiver.timing.decode_time
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from threading import enumerate as living_threads
+
+import msgspec
 
 from emlio.interrupts import is_interrupt
 
@@ -24,8 +25,7 @@ _THREAD_CLOCK = 6
 """The kernel's number for a thread's processor time, in the low bits of a clock's number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuLook:
+class CpuLook(msgspec.Struct, frozen=True, kw_only=True):
     """The processor time used up to one moment.
 
     Attributes:

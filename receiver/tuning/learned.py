@@ -197,7 +197,7 @@ def _settings(state: RuleState, tuning: Tuning) -> dict[str, int]:
     return {
         "window_bytes": tuning.window_bytes,
         "lanes": lanes,
-        "message_bytes": tuning.message_bytes or (4 if lanes == 1 else 2) << 20,
+        "message_bytes": tuning.message_bytes or (8 if lanes == 1 else 2) << 20,
         "ready_bytes": tuning.ready_bytes or 16 << 20,
     }
 

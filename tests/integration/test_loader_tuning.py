@@ -1,5 +1,6 @@
 """A loader whose settings change while it runs, over real sockets: every record, lanes and messages as they were set."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,3 +237,14 @@ def test_a_daemon_that_may_send_again_after_a_long_epoch_keeps_its_lanes(
         assert loader.stats().reopened_streams == 0
     assert sum(map(len, seen)) == 3 * _RECORDS
     assert renewed == []
+
+
+@pytest.mark.parametrize(("settings", "lanes"), [(Tuning(window_bytes=64 * _MIB, lanes=3), None), ("off", 1)])
+def test_what_a_loader_was_told_is_not_remembered_as_what_its_path_needs(
+    daemon: Daemon, settings: Any, lanes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_CACHE", str(tmp_path))
+    with _loader(daemon, tune=settings) as loader:
+        assert sum(1 for _ in loader) == _RECORDS // 10
+    found = json.loads(file.read_bytes()) if (file := tmp_path / "paths.json").exists() else {}
+    assert [path["lanes"] for path in found.values()] == ([] if lanes is None else [lanes])

@@ -1,8 +1,8 @@
 """The comparison of ranks: which users a daemon holds, refuses and releases."""
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from emlio.daemon.ranks.claims import End, Probe
@@ -110,7 +110,7 @@ def test_a_loader_that_calls_again_is_what_it_was_and_lives(table: Comparison) -
     second.use(0)
     before = first.caller
     table.lost(before.connection, 0)
-    first.caller = replace(before, connection=b"again")
+    first.caller = msgspec.structs.replace(before, connection=b"again")
     (refusal,) = [one for one in table.call_again(first.caller, 2 * S) if isinstance(one, Differ)]
     assert refusal.connection == second.connection
     assert table.gone(before.connection, 2 * S) == []

@@ -5,7 +5,7 @@ import pytest
 from emlio.daemon.lanes.group import Lane, LaneGroup, LaneState, lane_limit
 from emlio.daemon.lanes.timers import Timers
 from emlio.daemon.limits import MOST_LANE_FRAMES_QUEUED, MOST_LANE_MESSAGES
-from emlio.daemon.streams import opening_of
+from emlio.daemon.streams import opening_of, paced_bytes
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.reading.message_planner import NO_OPENING
 from emlio.wire.credit import Credit, encode_credit
@@ -13,6 +13,7 @@ from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import lane_group, lane_name
 
 SECRET = b"s" * 32
+S = 1_000_000_000
 
 
 def group_of(lanes: int, *, up: bool = True, limit_bytes: int = 100, most_messages: int = 10) -> LaneGroup:
@@ -239,3 +240,25 @@ def test_a_lane_that_is_awaited_is_retired_when_newer_ones_are_up() -> None:
     group.narrow(1)
     assert [lane.number for lane in group if lane.retired] == [0, 1]
     assert group.awaited(3) == []
+
+
+def test_a_lanes_pace_is_what_was_read_of_it_over_the_time_that_this_took() -> None:
+    group = LaneGroup(session=1, secret=SECRET, limit_bytes=100 << 20)
+    lane = group.admit(0, 0)
+    assert group.pace == 0, "nothing was read yet"
+    lane.gave(1 << 20, now_ns=0)
+    lane.gave(3 << 20, now_ns=0)
+    group.hear(lane, said(read_bytes=1 << 20), now_ns=S // 2)
+    assert group.pace == 2 << 20
+    group.hear(lane, said(read_bytes=4 << 20), now_ns=S)
+    assert group.pace == 4 << 20, "the message waited for the one before it"
+    lane.gave(1 << 20, now_ns=100 * S)
+    group.hear(lane, said(read_bytes=5 << 20), now_ns=101 * S)
+    assert group.pace == 1 << 20, "the time in which nothing was under way does not count"
+    group.lost(lane)
+    assert group.pace == 0, "another lane's is not known"
+
+
+@pytest.mark.parametrize(("pace", "size"), [(0, 1 << 20), (1000, 256 << 10), (2 << 20, 1 << 20), (100 << 20, 50 << 20)])
+def test_a_message_takes_half_a_second_at_most(pace: int, size: int) -> None:
+    assert paced_bytes(pace) == size

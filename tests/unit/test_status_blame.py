@@ -1,6 +1,5 @@
 """The stage, the host and the rank that are blamed for a slow job, by the reports of ranks and daemons."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,7 +36,7 @@ def _rank(number: int, user: tuple[int, ...] | None = (0, 0, 2000, 0), **changes
     if user is not None:
         status = msgspec.structs.replace(status, user=UserWaits(*(value * MS for value in user)))
     usual = RankFigures(status=status, bytes_per_s=1e6, shares=NOTHING, waits_for="", silent=False)
-    return replace(usual, **changes)
+    return msgspec.structs.replace(usual, **changes)
 
 
 def _daemon(address: str, *ranks: RankFigures) -> Found:
@@ -132,13 +131,13 @@ def test_of_two_loaders_of_a_rank_the_one_that_waits_counts() -> None:
 
 def test_processes_of_one_rank_on_two_hosts_are_told_apart() -> None:
     other = _rank(0)
-    other = replace(other, status=msgspec.structs.replace(other.status, host="gpu9"))
+    other = msgspec.structs.replace(other, status=msgspec.structs.replace(other.status, host="gpu9"))
     assert [one.place for one in _job(_daemon("store1", _rank(0), other)).ranks] == ["gpu0:7", "gpu9:7"]
 
 
 def test_mounts_are_no_ranks_that_could_tell() -> None:
     mount = _rank(0, user=None)
-    mount = replace(mount, status=msgspec.structs.replace(mount.status, state="ready"))
+    mount = msgspec.structs.replace(mount, status=msgspec.structs.replace(mount.status, state="ready"))
     assert jobs_of([_daemon("store1", mount)]) == []
 
 
@@ -149,7 +148,7 @@ def test_a_mixture_is_one_job_with_the_waits_of_its_slow_dataset() -> None:
     assert isinstance(figures, DaemonFigures)
     (job,) = figures.jobs
     text = JobFigures(status=msgspec.structs.replace(job.status, dataset="text"), ranks=[slow])
-    found = _job((address, replace(figures, jobs=[job, text])))
+    found = _job((address, msgspec.structs.replace(figures, jobs=[job, text])))
     assert found.dataset == "images@1, text@1"
     assert (found.blame.stage, found.blame.host) == (Bound.STORAGE.value, "store1")
 
@@ -160,7 +159,9 @@ def test_a_rank_whose_thread_receives_all_the_time_is_bound_by_that() -> None:
 
 def test_a_silent_rank_is_blamed_before_those_that_wait() -> None:
     silent = _rank(0)
-    silent = replace(silent, status=msgspec.structs.replace(silent.status, silent_ns=7 * S), silent=True)
+    silent = msgspec.structs.replace(
+        silent, status=msgspec.structs.replace(silent.status, silent_ns=7 * S), silent=True
+    )
     job = _job(_daemon("store1", _rank(1, user=(1800, 0, 200, 0)), silent))
     assert (job.blame.stage, job.blame.rank, job.blame.host) == ("a rank's process", 0, "gpu0:7")
     assert "7 s" in job.blame.evidence
@@ -186,7 +187,9 @@ def _lost(rank: int, age_ns: int = S, job: str = "run") -> FailureStatus:
 def _with_failures(found: Found, *failures: FailureStatus) -> Found:
     address, figures = found
     assert isinstance(figures, DaemonFigures)
-    return address, replace(figures, reply=msgspec.structs.replace(figures.reply, failures=list(failures)))
+    return address, msgspec.structs.replace(
+        figures, reply=msgspec.structs.replace(figures.reply, failures=list(failures))
+    )
 
 
 def test_a_job_that_stands_still_without_a_rank_that_was_lost_is_held_up_by_it() -> None:
@@ -206,8 +209,11 @@ def test_a_rank_that_came_back_or_was_lost_long_ago_or_elsewhere_is_not_blamed(f
 def _on(dataset: str, *ranks: RankFigures) -> Found:
     address, figures = _daemon("store1", *ranks)
     assert isinstance(figures, DaemonFigures)
-    jobs = [replace(job, status=msgspec.structs.replace(job.status, dataset=dataset)) for job in figures.jobs]
-    return address, replace(figures, jobs=jobs)
+    jobs = [
+        msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, dataset=dataset))
+        for job in figures.jobs
+    ]
+    return address, msgspec.structs.replace(figures, jobs=jobs)
 
 
 def test_runs_of_one_name_on_two_datasets_are_two_jobs_unless_a_process_reads_both() -> None:

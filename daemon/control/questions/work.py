@@ -1,7 +1,8 @@
 """An open question, and the work that answers it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from emlio.daemon.control.client import Client
 from emlio.wire.control import encode_in_place
@@ -10,8 +11,7 @@ from emlio.wire.questions import Answer, Told
 __all__ = ["Asked", "InPlace", "Place", "Work"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A thing that is read to answer questions, such as a dataset's files. It may be slow, and hang.
 
     Attributes:
@@ -29,8 +29,7 @@ class Place:
     each: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InPlace:
+class InPlace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """An answer whose payload stands in memory from `first` on, with its CRC32C if that is known; `told` has none."""
 
     told: Told
@@ -43,8 +42,7 @@ class InPlace:
         return encode_in_place(Answer(number=number, told=self.told), self.memory, self.first, self.crc)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Makes the answer, or its encoded message: in a thread if it is read from a place.
 
     `make` may raise `RefusedError` there, which ends the session.
@@ -54,8 +52,7 @@ class Work:
     place: Place | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Asked:
+class Asked(msgspec.Struct, kw_only=True, eq=False):
     """A question that is not answered yet.
 
     Attributes:

@@ -11,10 +11,10 @@ Covers: what is shown to whom, and in which order if not all of it fits. Does no
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec import UnsetType
 
 from emlio import __version__
@@ -42,8 +42,7 @@ _ALL_DATASETS: Final = ""
 _JobPlace = tuple[str, str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonFigures:
+class DaemonFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a daemon at one moment, for metrics.
 
     Attributes:

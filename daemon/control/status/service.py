@@ -7,7 +7,8 @@ Covers: putting limits, permissions and the report together. Does not cover: the
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from emlio.clock import Clock
 from emlio.daemon.access.permissions import Permissions
@@ -33,10 +34,9 @@ _MOST_CLIENTS = 1024
 """Clients that are remembered; a client that asks after so many others begins anew."""
 
 
-@dataclass(slots=True)
-class _Client:
+class _Client(msgspec.Struct):
     free_ns: int = 0  # the requests so far are paid for at this time
-    sent: deque[Sent] = field(default_factory=deque[Sent])
+    sent: deque[Sent] = msgspec.field(default_factory=deque[Sent])
 
 
 class StatusQuota:

@@ -11,10 +11,10 @@ import time
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from threading import RLock
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -51,8 +51,7 @@ _MOST_SAID: Final = 3
 """Errors of direct reading that are logged; each was then read through the page cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Begun:
+class _Begun(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A read at the disk. `held` keeps its files open and its bytes counted; `read` its own id."""
 
     read: RangeRead

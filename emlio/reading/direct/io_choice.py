@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+import msgspec
+
 from emlio.errors import ConfigError
 from emlio.index.dataset import Dataset
 from emlio.native.disk import DiskQueue, direct_alignment
@@ -92,8 +94,7 @@ class IoModes:
         return self.by_name.get(name, self.otherwise)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IoChoice:
+class IoChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The way a dataset is read.
 
     Attributes:
@@ -160,8 +161,7 @@ def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     return free_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Version:
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
     """A version of cgroups: the line that names the process's group, its folder, and its files."""
 
     line: str

@@ -8,10 +8,10 @@ message by message.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -40,8 +40,7 @@ _MOST_WAITING: Final = 4
 _MOST_MESSAGES: Final = 1024
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Kept:
+class _Kept(msgspec.Struct, kw_only=True, eq=False):
     """A window in memory.
 
     Attributes:
@@ -70,7 +69,7 @@ class _Kept:
     batch: Batch | None
     files: ExitStack
     failed: bool = False
-    lock: Lock = field(default_factory=Lock)
+    lock: Lock = msgspec.field(default_factory=Lock)
 
     def places_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """Return where records lie; None if one is missing."""
@@ -78,12 +77,11 @@ class _Kept:
         return self.places[at] if (self.ids[at] == ids).all() else None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Job:
+class _Job(msgspec.Struct, kw_only=True, eq=False):
     """The ranks of one job that are here, each with the number of its last window; and the windows that wait for some."""
 
-    ranks: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    waiting: list[_Kept] = field(default_factory=list[_Kept])
+    ranks: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict[int, tuple[int, int]])
+    waiting: list[_Kept] = msgspec.field(default_factory=list[_Kept])
 
 
 _BEFORE_ALL: Final = (-1, -1)

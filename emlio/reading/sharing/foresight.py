@@ -1,8 +1,8 @@
 """The needs of all jobs on a dataset, and which records are kept in memory for that. Pure."""
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +16,7 @@ _Ints = npt.NDArray[np.int64]
 _ELSEWHERE: Final = -(1 << 62)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Needs:
+class Needs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The future of one job, on a dataset whose records have other numbers than in its plan.
 
     Attributes:

@@ -6,8 +6,8 @@ completed when the message's turn comes, or when another stream needs it.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ _Ints = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Message:
+class _Message(msgspec.Struct, kw_only=True, eq=False):
     """A message that is put together.
 
     Attributes:
@@ -46,7 +45,7 @@ class _Message:
     places: _Ints
     missing: npt.NDArray[np.bool_]
     copies: Copies
-    held: list[tuple[_Ints, _Ints]] = field(default_factory=list[tuple[_Ints, _Ints]])
+    held: list[tuple[_Ints, _Ints]] = msgspec.field(default_factory=list[tuple[_Ints, _Ints]])
 
     def use_kept(self, kept: Kept) -> int:
         """Take what is kept, and hold it; return the bytes. With the lock."""

@@ -17,6 +17,7 @@ from itertools import count
 from threading import Lock, RLock
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -131,8 +132,7 @@ class Copies:
             ctypes.memmove(out.ctypes.data + place, source, size)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Fetch:
+class Fetch(msgspec.Struct, kw_only=True, eq=False):
     """A read that a stream has submitted. Who needs it first completes it, and keeps what is needed soon.
 
     Attributes:
@@ -149,13 +149,12 @@ class Fetch:
     read: RangeRead
     numbers: _Ints
     places: npt.NDArray[np.bool_]
-    lock: Lock = field(default_factory=Lock)
+    lock: Lock = msgspec.field(default_factory=Lock)
     taken: bool = False
-    number: int = field(default_factory=count(1).__next__)
+    number: int = msgspec.field(default_factory=count(1).__next__)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Kept:
+class Kept(msgspec.Struct, kw_only=True, eq=False):
     """The memory of one dataset, and what lies in it.
 
     Attributes:
@@ -170,7 +169,7 @@ class Kept:
     page_bytes: int
     memory: _Bytes
     asked: npt.NDArray[np.int64]
-    fetches: "dict[int, Fetch]" = field(default_factory=dict[int, "Fetch"])
+    fetches: "dict[int, Fetch]" = msgspec.field(default_factory=dict[int, "Fetch"])
 
     def pieces(self, entries: _Ints, sizes: _Ints) -> tuple[_Ints, _Ints, _Ints]:
         """Return where the parts of kept records lie in the memory, their lengths, and their places in the records.
@@ -198,8 +197,7 @@ class Kept:
         return np.maximum(-(-sizes // self.page_bytes), 1)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class Member(msgspec.Struct, kw_only=True, eq=False):
     """One stream that shares.
 
     Attributes:

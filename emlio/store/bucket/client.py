@@ -1,10 +1,10 @@
 """Single requests to a place with objects: the contract, and the errors."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import msgspec
 from typing_extensions import Buffer
 
 __all__ = ["Cause", "Client", "ObjectStatus", "RequestError"]
@@ -37,8 +37,7 @@ class RequestError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectStatus:
+class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An object as the server describes it.
 
     Attributes:

@@ -16,10 +16,11 @@ import os
 import signal
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock, Thread
 from typing import Protocol
+
+import msgspec
 
 __all__ = ["Leaseholder", "Leases"]
 
@@ -71,8 +72,7 @@ class Leaseholder(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class _Lease:
+class _Lease(msgspec.Struct, kw_only=True):
     holder: Leaseholder
     hurry_at_s: float | None = None
 

@@ -6,11 +6,11 @@ Their slices are sent without a copy.
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +26,7 @@ _LOOKED_AT = 8
 """Lenders checked for closing when one more is needed; if all are in use, the bytes are copied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lent:
+class _Lent(msgspec.Struct, frozen=True, kw_only=True):
     lender: SliceLender
     descriptor: int
 

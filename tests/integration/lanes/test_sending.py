@@ -1,9 +1,9 @@
 """The thread that sends over all lanes, with ranks' sockets at the other ends: what arrives, and when."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from emlio.daemon.reading.stream import Outgoing, Stream, StreamLimits
@@ -141,7 +141,7 @@ class _Apart(Stream):
 
     def first(self) -> Outgoing | None:
         outgoing = super().first()
-        return None if outgoing is None else replace(outgoing, apart=True)
+        return None if outgoing is None else msgspec.structs.replace(outgoing, apart=True)
 
 
 def test_payloads_that_come_apart_follow_their_headers(stage: Stage, folder: Path) -> None:

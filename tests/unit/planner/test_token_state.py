@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import pytest
 
 from emlio.errors import ConfigError, PlanError
@@ -26,7 +27,7 @@ _STATE = TokenState(
     tokens=900,
     epoch=3,
     consumed=16,
-    layers=(_LAYER, dataclasses.replace(_LAYER, origin=16, cut=Packed(row_tokens=32, rows=2))),
+    layers=(_LAYER, msgspec.structs.replace(_LAYER, origin=16, cut=Packed(row_tokens=32, rows=2))),
 )
 
 

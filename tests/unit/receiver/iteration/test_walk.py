@@ -2,10 +2,10 @@
 
 import dis
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from emlio import EmlioLoader
@@ -58,7 +58,7 @@ class _Faulty(_Flow):
     def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
         made = super().next(handed, position)
         fault = RecordFault(record=made.step, reason="it is torn", of_transform=self.of_transform)
-        return replace(made, bad=1, fault=fault) if made.step else made
+        return msgspec.structs.replace(made, bad=1, fault=fault) if made.step else made
 
 
 class _Watching(LoaderObserver):
