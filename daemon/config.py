@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -166,7 +167,12 @@ def _lanes(value: Any) -> int:
 
 
 def _message_size(value: Any) -> int:
-    return 0 if value == "auto" else parse_size(value)
+    if value == "auto":
+        return 0
+    with suppress(ConfigError):
+        if size := parse_size(value):
+            return size
+    raise ConfigError(f"must be auto or a size in [4KiB, 64MiB], such as '2MiB', got {value!r}")
 
 
 def _cache_size(value: Any) -> int:
@@ -265,14 +271,15 @@ class DaemonConfig:
     )
     message_size: int = option(
         0,
-        "target size of a message: auto is 8 MiB on a single lane (a quarter of --memory, if that is less), the cheapest "
-        "per byte, and 2 MiB on several lanes, which saves memory (default: auto)",
+        "target size of a message, in [4KiB, 64MiB]; a longer record is sent alone. auto is 8 MiB on a single lane, the "
+        "cheapest per byte, or what a slow one carries in half a second, or a quarter of --memory; and 2 MiB on several "
+        "lanes, which saves memory (default: auto)",
         parse=_message_size,
         metavar="auto|SIZE",
     )
     memory: int = option(
         512 << 20,
-        "most memory for records read and not yet sent, over all ranks (default: 512MiB)",
+        "most memory for records read and not yet sent, over all ranks: four messages at least (default: 512MiB)",
         parse=parse_size,
         metavar="SIZE",
     )
@@ -384,7 +391,8 @@ class DaemonConfig:
         largest = self.message_size or _MESSAGE_ALONE_BYTES // 2
         if self.memory < 4 * largest:
             raise ConfigError(
-                f"--memory must be at least {4 * largest} bytes (four messages of {largest} bytes), got {self.memory}"
+                f"--memory must be at least {4 * largest >> 10:,} KiB (four messages of {largest >> 10:,} KiB, or of a smaller "
+                f"--message-size), got {self.memory:,} bytes"
             )
         if self.heartbeat_timeout < 100_000_000:
             raise ConfigError(

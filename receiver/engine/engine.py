@@ -317,8 +317,6 @@ class Engine:
         self._network.close()
         self._waker.close()
 
-    # ---- the thread -----------------------------------------------------------------------------------------------
-
     def _run(self) -> None:
         with self._beginning:
             if self._closed:

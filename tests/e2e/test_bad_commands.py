@@ -152,10 +152,15 @@ def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(smal
             "--data-port must differ from the port of --bind, got 5555 for both",
         ),
         (["--message-size", "1"], "--message-size must be auto or in [4 KiB, 64 MiB], got 1"),
-        (["--message-size", "big"], "--message-size: must be a size of 0 or more, such as '64MiB', got 'big'"),
+        (
+            ["--message-size", "big"],
+            "--message-size: must be auto or a size in [4KiB, 64MiB], such as '2MiB', got 'big'",
+        ),
+        (["--message-size", "0"], "--message-size: must be auto or a size in [4KiB, 64MiB], such as '2MiB', got '0'"),
         (
             ["--memory", "1MiB", "--message-size", "1MiB"],
-            "--memory must be at least 4194304 bytes (four messages of 1048576 bytes), got 1048576",
+            "--memory must be at least 4,096 KiB (four messages of 1,024 KiB, or of a smaller --message-size), "
+            "got 1,048,576 bytes",
         ),
         (
             ["--heartbeat-timeout", "soon"],

@@ -24,7 +24,10 @@ def test_messages_that_were_given_no_size_fit_the_memory_four_times() -> None:
     sizes = [_config(memory=memory << 20).message_bytes(1) >> 20 for memory in (16, 24, 32, 1024)]
     assert sizes == [4, 6, 8, 8]
     assert _config(memory=16 << 20).message_bytes(2) == 2 << 20
-    with pytest.raises(ConfigError, match="--memory must be at least 16777216 bytes"):
+    with pytest.raises(
+        ConfigError,
+        match=r"must be at least 16,384 KiB \(four messages of 4,096 KiB, or of a smaller --message-size\)",
+    ):
         _config(memory=(16 << 20) - 1)
 
 
@@ -195,7 +198,7 @@ def test_a_source_without_a_name_takes_its_folders(tmp_path: Path, monkeypatch: 
         ({"message_size": (64 << 20) + 1}, "--message-size must be auto or in"),
         (
             {"memory": (4 << 20) - 1, "message_size": 1 << 20},
-            "--memory must be at least 4194304 bytes .*, got 4194303",
+            "--memory must be at least 4,096 KiB .*, got 4,194,303 bytes",
         ),
         ({"data_port": 5555}, "--data-port must differ from the port of --bind, got 5555"),
         (
