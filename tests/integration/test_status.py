@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -327,7 +327,7 @@ class FakeControl:
     """Answers at once, in the caller's thread."""
 
     def __init__(self, **figures: Any) -> None:
-        usual: dict[str, Any] = {one.name: {} for one in fields(DaemonFigures)}
+        usual: dict[str, Any] = {name: {} for name in DaemonFigures.__struct_fields__}
         numbers = ("sessions_begun", "held_bytes", "bound_bytes", "lanes", "lanes_lost")
         usual |= {
             "daemon": "store1-1",
