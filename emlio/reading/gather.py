@@ -1,11 +1,10 @@
 """Reading many scattered ranges of files into one buffer with few system calls.
 
-Short runs are copied from this process's own mappings of the files, and long ones, too, while the data are in
-the page cache. A process of ours, such as a daemon, does that in C under a guard: touching a mapping behind
-the end of its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand
-short runs with one call. The other long runs are read with pread. All of them report a file that has become
-shorter as a short read, but of bytes up to the end of the file's last page, which come as zeros from a mapping
-and do not match their checksum
+Long runs are read with pread. Many short ones are copied from this process's own mappings of the
+files. A process of ours, such as a daemon, does that in C under a guard: touching a mapping behind the end of
+its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand records with
+one call. All of them report a file that has become shorter as a short read, but of bytes up to the end
+of the file's last page, which come as zeros from a mapping and do not match their checksum
 (docs/internals/decisions/reading.md has the measurements).
 """
 
@@ -29,13 +28,9 @@ from emlio.store.opened.open_files import OpenFiles
 __all__ = ["Gatherer", "ShortReadError"]
 
 _LONG_RUN_BYTES = 64 << 10
-"""The mean length of runs from which on one pread per run is cheaper than process_vm_readv, which pins pages
-one by one, and than a fault for each page of a disk. Below, every pread would release the interpreter's lock and
-wait to get it back."""
-
-_WARM_READS = 8
-"""Reads in a row that did not wait for a disk, before long runs are copied from mappings. Some file systems (FUSE) tell of
-waits where a page is touched, but not where it is read."""
+"""The mean length of runs from which on one pread per run is cheaper than pinning its pages one by
+one, which must also be mapped on first use. Below, every pread would release the interpreter's lock
+and wait to get it back."""
 
 _IOV_MAX = 1024
 _AT_ONCE = 64
@@ -109,7 +104,6 @@ class Gatherer:
             vm_readv: the system call of that name; returns -1 with an errno if it is forbidden.
         """
         self.cold = True
-        self._warm = 0  # reads in a row that were not cold
         self._waits = -1
         self._vm_readv = vm_readv
         self._may_gather = True
@@ -123,12 +117,11 @@ class Gatherer:
         bounds = np.append(filled[first], filled[-1])
         runs = _Runs(file=file[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
         try:
-            guarded = native.is_guarded()
-            long_runs = out.nbytes >= len(first) * _LONG_RUN_BYTES
             # A file that is read whole, once in an epoch, is not worth a mapping.
-            if not self._may_gather or files.read_whole or (long_runs and (self._warm < _WARM_READS or not guarded)):
+            if not self._may_gather or files.read_whole or out.nbytes >= len(first) * _LONG_RUN_BYTES:
                 _read_runs(files, runs, out)
             else:
+                guarded = native.is_guarded()
                 at_once = len(first) if guarded else _IOV_MAX
                 for begin in range(0, len(first), at_once):
                     self._gather(files, runs.part(slice(begin, begin + at_once)), out, guarded=guarded)
@@ -183,7 +176,6 @@ class Gatherer:
         """Note whether this thread has waited for a disk since the last call."""
         waits = _disk_waits()
         self.cold, self._waits = waits != self._waits, waits
-        self._warm = 0 if self.cold else self._warm + 1
 
     def advise(self, files: OpenFiles, wanted: RangeRead) -> None:
         """Ask the kernel to read these ranges soon, without waiting."""
