@@ -100,14 +100,14 @@ class Lane:
         return self._credit.allows(size_bytes) and len(self._under_way) < most_messages
 
     def gave(self, *frame_bytes: int, now_ns: int = 0) -> None:
-        """Note that a message of these frames was given to the lane."""
+        """Note that a message of these frames was given to the lane now."""
         self._credit.sent(sum(frame_bytes))
         credit = self._credit
         self._under_way.append(_UnderWay(end=credit.sent_bytes, queued_bytes=credit.under_way_bytes, given_ns=now_ns))
         self.sequence += 1
 
     def hear(self, read_bytes: int, now_ns: int = 0) -> None:
-        """Note that the rank has read this many bytes.
+        """Note that the rank has read this many bytes, which it says now; the pace follows from the two times.
 
         Raises:
             RemoteProtocolError: they are more than were sent.

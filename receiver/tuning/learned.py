@@ -20,7 +20,7 @@ from emlio.receiver.tuning.offers import Offer, gaining
 from emlio.receiver.tuning.rule import decide
 from emlio.receiver.tuning.snapshot import Interval, Snapshot
 from emlio.receiver.tuning.state import Decision, Limits, RuleState
-from emlio.receiver.tuning.tuning import Tuning
+from emlio.receiver.tuning.tuning import USUAL_MESSAGE_BYTES, Tuning
 
 __all__ = ["COLUMNS", "Learned", "Score", "neighbours", "rows_of"]
 
@@ -197,7 +197,7 @@ def _settings(state: RuleState, tuning: Tuning) -> dict[str, int]:
     return {
         "window_bytes": tuning.window_bytes,
         "lanes": lanes,
-        "message_bytes": tuning.message_bytes or (8 if lanes == 1 else 2) << 20,
+        "message_bytes": tuning.message_bytes or (USUAL_MESSAGE_BYTES if lanes == 1 else 2 << 20),
         "ready_bytes": tuning.ready_bytes or 16 << 20,
     }
 

@@ -10,7 +10,14 @@ from emlio.errors import ConfigError
 from emlio.wire.limits import MAX_LANES
 from emlio.wire.tuning import StreamTuning
 
-__all__ = ["BOUNDS", "LARGEST_WINDOW_BYTES", "SMALLEST_AUTO_BYTES", "SMALLEST_WINDOW_BYTES", "Tuning"]
+__all__ = [
+    "BOUNDS",
+    "LARGEST_WINDOW_BYTES",
+    "SMALLEST_AUTO_BYTES",
+    "SMALLEST_WINDOW_BYTES",
+    "USUAL_MESSAGE_BYTES",
+    "Tuning",
+]
 
 LARGEST_WINDOW_BYTES = 256 << 20
 """Fills 10 Gbit/s at a round trip of 100 ms, with another 64 MiB held here."""
@@ -25,8 +32,8 @@ _MESSAGES_IN_WINDOW = 8
 for all of it: with few large ones the link would idle."""
 
 _LEAST_MESSAGE_BYTES = 64 << 10
-_USUAL_MESSAGE_BYTES = 8 << 20
-"""The largest that a daemon chooses by itself."""
+USUAL_MESSAGE_BYTES = 8 << 20
+"""The largest that a daemon chooses by itself: for a single lane."""
 
 BOUNDS = {
     "window_bytes": (SMALLEST_WINDOW_BYTES, 1 << 40),
@@ -81,7 +88,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             data_part: the part of the window that the bytes of records take.
         """
         most_bytes = self.most_message_bytes(senders, data_part)
-        fits = most_bytes >= (self.message_bytes or _USUAL_MESSAGE_BYTES)
+        fits = most_bytes >= (self.message_bytes or USUAL_MESSAGE_BYTES)
         return StreamTuning(
             number=number,
             lanes=lanes,
