@@ -1,11 +1,11 @@
 """Reading many scattered ranges of files into one buffer with few system calls.
 
-Long runs are read with pread. Many short ones are copied from this process's own mappings of the
-files. A process of ours, such as a daemon, does that in C under a guard: touching a mapping behind the end of
-its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand records with
-one call. All of them report a file that has become shorter as a short read, but of bytes up to the end
-of the file's last page, which come as zeros from a mapping and do not match their checksum
-(docs/internals/decisions/reading.md has the measurements).
+Short runs are copied from this process's own mappings of the files, and long ones, too, once all of the files were
+read without a wait for a disk. A process of ours, such as a daemon, does that in C under a guard: touching a mapping
+behind the end of its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand
+short runs with one call. The other long runs are read with pread. All of them report a file that has become shorter as
+a short read, but of bytes up to the end of the file's last page, which come as zeros from a mapping and do not match
+their checksum (docs/internals/decisions/reading.md has the measurements).
 """
 
 import ctypes
@@ -28,9 +28,9 @@ from emlio.store.opened.open_files import OpenFiles
 __all__ = ["Gatherer", "ShortReadError"]
 
 _LONG_RUN_BYTES = 64 << 10
-"""The mean length of runs from which on one pread per run is cheaper than pinning its pages one by
-one, which must also be mapped on first use. Below, every pread would release the interpreter's lock
-and wait to get it back."""
+"""The mean length of runs from which on one pread per run is cheaper than process_vm_readv, which pins pages one by one,
+and than the first touch of each page of a mapping. Below, every pread would release the interpreter's lock and wait to
+get it back."""
 
 _IOV_MAX = 1024
 _AT_ONCE = 64
@@ -117,17 +117,21 @@ class Gatherer:
         bounds = np.append(filled[first], filled[-1])
         runs = _Runs(file=file[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
         try:
+            guarded = native.is_guarded()
+            long_runs = out.nbytes >= len(first) * _LONG_RUN_BYTES
             # A file that is read whole, once in an epoch, is not worth a mapping.
-            if not self._may_gather or files.read_whole or out.nbytes >= len(first) * _LONG_RUN_BYTES:
+            if not self._may_gather or files.read_whole or (long_runs and not (guarded and files.are_warm)):
                 _read_runs(files, runs, out)
             else:
-                guarded = native.is_guarded()
                 at_once = len(first) if guarded else _IOV_MAX
                 for begin in range(0, len(first), at_once):
                     self._gather(files, runs.part(slice(begin, begin + at_once)), out, guarded=guarded)
         except _ShortAtError as short:
             raise ShortReadError(int(np.searchsorted(filled, short.at, side="right")) - 1) from None
+        first_look = self._waits < 0
         self.look_at_disk()
+        if long_runs:
+            files.note_read(out.nbytes, waited=self.cold and not first_look)
 
     def _gather(self, files: OpenFiles, runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> None:
         """Read runs, at most _IOV_MAX without a guard: those in mapped files at once, the others one by one."""

@@ -117,6 +117,8 @@ class OpenFiles:
         self._lenders: Lenders | None = None
         if leases is not None:
             self._lenders = Lenders(store.table, leases, leased or lease_room(), self._open_file, self._hear_stuck)
+        self._size_bytes = int(store.sizes.sum())
+        self._warm_bytes = 0
         self._checked_ns = np.zeros(count, np.int64)
         self._scanning = [Lock() for _ in range(_SCANS)]
         self._closing = Event()
@@ -136,6 +138,22 @@ class OpenFiles:
         mapping the shard costs more than reading from it.
         """
         return self._maps.hold_worthwhile(numbers)
+
+    @property
+    def are_warm(self) -> bool:
+        """Long runs of as many bytes as all files have were read since a thread last waited for a disk there.
+
+        Touching each page of a mapping for the first time costs more than reading it, and each later time less: so a
+        mapping pays from the second epoch on, and only if the files stay in the page cache.
+        """
+        return self._warm_bytes >= self._size_bytes
+
+    def note_read(self, size_bytes: int, *, waited: bool) -> None:
+        """Note that long runs were read; a wait for a disk begins the count again.
+
+        An update lost to another thread is harmless.
+        """
+        self._warm_bytes = 0 if waited else self._warm_bytes + size_bytes
 
     def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """Return bytes of a shard in its mapping, or None if they must be copied.

@@ -197,3 +197,51 @@ except reading.ShortReadError as short:
     print(short.position == first, native.is_guarded())
 """
     assert said(program, tmp_path).split() == ["True", "True", "True", "False"]
+
+
+def test_long_runs_are_read_until_all_bytes_were_read_without_a_wait_and_then_copied(tmp_path: Path) -> None:
+    program = """
+from emlio.reading import gather as reading
+from emlio.index.opening import open_dataset
+from emlio_testing.datasets import make_dataset
+from emlio_testing.reading import page_cache, ranges
+
+folder = path.parent / "numbers"
+make_dataset(folder, records=20, shards=2, payload=200_000, mapped=False)
+files = sorted(folder.glob("*.tfrecord"))
+contents = [file.read_bytes() for file in files]
+shards = page_cache(open_dataset("numbers", folder))
+shard, starts = np.array([1, 0, 1, 0]), np.array([1_000_000, 7, 200_016, 500_000])
+sizes = np.array([150_000, 100_000, 70_000, 90_000])  # a tenth of all
+asked, waits = [], 0
+read_files = native.read_files
+native.read_files = lambda *all: asked.append(len(all[0])) or read_files(*all)
+reading._disk_waits = lambda: waits
+
+def reads(n):
+    before = len(asked)
+    due = b"".join(contents[one][at : at + size] for one, at, size in zip(shard, starts, sizes))
+    for _ in range(n):
+        out = np.zeros(int(sizes.sum()), np.uint8)
+        reader.read(shards.files, ranges(shard, starts, sizes), out)
+        assert out.tobytes() == due
+    return len(asked) - before
+
+native.guard()
+reader = reading.Gatherer()
+said = [reads(10), reads(5)]
+reader = reading.Gatherer()  # the next job's thread
+said.append(reads(5))
+waits += 1
+said += [reads(1), reads(10), reads(1)]
+os.truncate(files[1], 1_000_000)
+try:
+    reader.read(shards.files, ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8))
+except reading.ShortReadError as short:
+    said.append(short.position)
+faulthandler.enable()  # takes the guard away
+shard, starts, sizes = shard[1:], starts[1:], sizes[1:]
+said.append(reads(1))
+print(said)
+"""
+    assert said(program, tmp_path) == "[10, 0, 0, 0, 10, 0, 0, 1]\n"
