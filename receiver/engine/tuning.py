@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio.processor import idle_time_ns
 from emlio.receiver.addresses.lane_count import lanes_per_ms
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.machine.events import Event, ReportsWanted, Tuned
@@ -152,6 +153,7 @@ class LoaderTuning:
             round_trip_ns=max((trip for each in pings if (trip := trip_of_path(*each)) is not None), default=None),
             senders=self._senders,
             lanes=figures.lanes,
+            idle_ns=idle_time_ns(),
         )
 
 

@@ -3,11 +3,12 @@
 Covers: these, the surest first. Pure. Does not cover: when, and whether they stay (emlio.receiver.tuning.rule).
 """
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from emlio.receiver.tuning.snapshot import blame_of
+from emlio.receiver.tuning.snapshot import Interval, blame_of
 from emlio.receiver.tuning.state import Limits, RuleState
 from emlio.receiver.tuning.tuning import SMALLEST_WINDOW_BYTES, Tuning
 from emlio.units import counted
@@ -25,7 +26,11 @@ _FAR_NS = 1_000_000
 """From this round trip on, a connection's buffers may be what bounds it."""
 
 _RECENT = 3
-_LARGE_BYTES = 4 << 20
+_BUSY = 0.1
+"""Processors that are idle for a smaller share of the time bound the rate, not the path: larger messages need fewer of them,
+more lanes more."""
+
+_LARGE_BYTES, _LARGEST_BYTES = 4 << 20, 8 << 20
 _MOST_TRIED_LANES = 32
 
 
@@ -60,24 +65,32 @@ def gaining(state: RuleState, limits: Limits) -> list[Offer]:
     larger = _offer(tuning, "larger window", f"a window of {window >> 20} MiB", window_bytes=window)
     ready = min(2 * (tuning.ready_bytes or 16 << 20), 128 << 20)
     more = _offer(tuning, "more ready", f"{ready >> 20} MiB read ahead by daemons", ready_bytes=ready)
-    far = limits.lanes and state.trip_ns >= _FAR_NS
-    most = max(min(2 * state.lanes, _MOST_TRIED_LANES), state.lanes)
-    offers = (
-        [with_lanes(state, most, limits)] if far else []
-    )  # first: whatever is short of work makes the others wait, too
+    recent = state.recent[-_RECENT:]
+    offers: list[Offer] = []
+    if limits.lanes and state.trip_ns >= _FAR_NS:  # first: whatever is short of work makes the others wait, too
+        if _are_busy(recent):
+            offers.append(with_lanes(state, state.lanes, limits, _LARGEST_BYTES))
+        else:
+            offers.append(with_lanes(state, max(min(2 * state.lanes, _MOST_TRIED_LANES), state.lanes), limits))
     # Of some time: whatever bounds a run, each waits for a moment now and then.
-    if blame_of(state.recent[-_RECENT:]) in ("storage", "network"):
+    if blame_of(recent) in ("storage", "network"):
         return [*offers, more]
     return [*offers, larger] if window > 1.1 * tuning.window_bytes else offers
 
 
-def with_lanes(state: RuleState, lanes: int, limits: Limits) -> Offer:
-    """Return more lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
+def _are_busy(recent: Sequence[Interval]) -> bool:
+    idle = [each.idle for each in recent if each.idle is not None]
+    return bool(idle) and statistics.median(idle) < _BUSY
+
+
+def with_lanes(state: RuleState, lanes: int, limits: Limits, message_bytes: int = _LARGE_BYTES) -> Offer:
+    """Return so many lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
     tuning = state.tuning
-    message = max(tuning.message_bytes, _LARGE_BYTES)
+    message = max(tuning.message_bytes, message_bytes)
     window = min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
     name = f"{counted(lanes, 'lane')}, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
-    return _offer(tuning, "more of all", name, lanes=lanes, message_bytes=message, window_bytes=window)
+    kind = "more of all" if lanes != state.lanes else "larger messages"
+    return _offer(tuning, kind, name, lanes=lanes, message_bytes=message, window_bytes=window)
 
 
 def _offer(tuning: Tuning, kind: str, name: str, **changes: int) -> Offer:

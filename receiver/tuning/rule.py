@@ -7,8 +7,8 @@ A state and a snapshot give the next state and a decision, and nothing else does
 2. The lanes follow the round trip; more come only while the user waits, and stay only if they bring more: a queue of our
    own makes round trips longer, too.
 3. While the user of a rank that is alone waits, something is tried: on a far path more lanes, with larger messages and the
-   window that these need, or else the setting that daemons' waits point to. It stays if 3 % more come, and is not tried
-   again for a while otherwise.
+   window that these need, or the largest messages alone where processors are busy, or else the setting that daemons' waits
+   point to. It stays if 3 % more come, and is not tried again for a while otherwise.
 4. While the user never waits, credit is given in large parts, and for large messages: daemons then send in bursts and
    rest, which costs both sides less processor time. A wait, or a higher cost, ends that. A governor tries fewer lanes as
    well, and keeps what costs 3 % less.

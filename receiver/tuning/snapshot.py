@@ -43,6 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         round_trip_ns: the shortest one measured since the last snapshot, of the farthest daemon; None if none was.
         senders: daemons that send.
         lanes: data connections that are up.
+        idle_ns: time for which the processors that this process may use were idle, on average; None if that is not known.
     """
 
     at_ns: int
@@ -59,6 +60,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     round_trip_ns: int | None = None
     senders: int = 1
     lanes: int = 0
+    idle_ns: int | None = None
 
 
 class DaemonWork:
@@ -96,6 +98,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         network, window, storage: the share of the time for which daemons' streams waited for each.
         busy, storage_busy: processor seconds a second of this side's threads, and of the daemons' processes.
         sent: bytes that daemons sent in a second, to any rank; None if that is not known.
+        idle: the share of the time for which this host's processors were idle; None if that is not known.
     """
 
     elapsed_ns: int
@@ -107,6 +110,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     busy: float = 0.0
     storage_busy: float = 0.0
     sent: float | None = None
+    idle: float | None = None
 
     @property
     def cost(self) -> float | None:
@@ -133,6 +137,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
             storage_busy=storage_ns / elapsed_ns,
             **{name: waited / elapsed_ns for name, waited in waits.items()},
             sent=sent * 1e9 / elapsed_ns if now.storage_bytes else None,
+            idle=None if now.idle_ns is None or before.idle_ns is None else (now.idle_ns - before.idle_ns) / elapsed_ns,
         )
 
 

@@ -16,7 +16,7 @@ from emlio import open_limits
 from emlio.energy.values.run import boot_id
 from emlio.index.opening import open_dataset
 from emlio.keys import owners
-from emlio.processor import has_aes
+from emlio.processor import has_aes, idle_time_ns
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.path_memory import KnownPaths
 from emlio_testing.datasets import make_dataset
@@ -63,13 +63,14 @@ def _look(path: str) -> os.stat_result:
     [
         lambda: boot_id(_STRUCK),
         lambda: has_aes(_STRUCK),
+        lambda: idle_time_ns(_STRUCK),
         lambda: owners._unnamed(_STRUCK),
         lambda: owners.check_above(Path("/etc"), owners.Asker(user=0, home="/home/u", look=_look)),
         lambda: KnownPaths(_STRUCK).find(Peer(host="store1", port=5555)),
         open_limits.open_descriptors,
         open_limits.mapping_limit,
     ],
-    ids=["boot", "processor", "users", "home", "paths", "descriptors", "mappings"],
+    ids=["boot", "processor", "idle", "users", "home", "paths", "descriptors", "mappings"],
 )
 def test_an_alarm_while_a_file_is_read_reaches_the_user(
     read: Callable[[], object], monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ class Path:
         needs: the window below which the user waits.
         tells: whether daemons tell of their work.
         opened: lanes that the daemon uses as long as it is told of no number.
+        idle: the share of the time for which this host's processors are idle.
     """
 
     trip_ns: int = 30_000_000
@@ -43,6 +44,7 @@ class Path:
     tells: bool = True
     opened: int = 12
     blame: str = "lane_ns"
+    idle: float | None = 0.5
     state: RuleState = field(default_factory=lambda: RuleState(tuning=Tuning(window_bytes=128 * MIB)))
     limits: Limits = LIMITS
     now: Snapshot = field(default_factory=lambda: Snapshot(at_ns=0))
@@ -73,6 +75,7 @@ class Path:
             storage_bytes=seen.storage_bytes + came * self.tells,
             round_trip_ns=self.trip_ns,
             lanes=lanes,
+            idle_ns=None if self.idle is None else (seen.idle_ns or 0) + round(elapsed_ns * self.idle),
             **{self.blame: getattr(seen, self.blame) + wait_ns},
         )
         self.state, decision = decide(self.state, self.now, self.limits, gains)
@@ -321,6 +324,31 @@ def test_lanes_that_begin_slowly_are_given_time() -> None:
     path.run(2)
     assert path.told[1:] == []
     assert (path.state.tuning.lanes, path.state.move) == (24, None)
+
+
+@pytest.mark.parametrize(
+    ("idle", "tried"),
+    [
+        (0.5, "24 lanes, messages of 4 MiB and a window of 256 MiB"),
+        (0.15, "24 lanes, messages of 4 MiB and a window of 256 MiB"),
+        (None, "24 lanes, messages of 4 MiB and a window of 256 MiB"),
+        (0.05, "12 lanes, messages of 8 MiB and a window of 256 MiB"),
+        (0.0, "12 lanes, messages of 8 MiB and a window of 256 MiB"),
+    ],
+)
+def test_where_processors_are_busy_larger_messages_are_tried_and_not_more_lanes(idle: float | None, tried: str) -> None:
+    path = Path(opened=12, link=2e9, idle=idle)
+    path.run(2)
+    assert path.told == [f"the user waits for 90% of the time, for the network: {tried}"]
+
+
+def test_lanes_are_tried_once_processors_are_idle_again() -> None:
+    path = Path(opened=12, link=2e9, idle=0.0)
+    path.run(10)
+    assert (path.state.tuning.lanes, path.state.tuning.message_bytes) == (0, 0)  # larger messages brought nothing here
+    path.idle = 0.5
+    path.run(10)
+    assert (path.state.tuning.lanes, path.state.tuning.message_bytes) == (24, 4 * MIB)
 
 
 def test_more_of_all_never_takes_lanes_away() -> None:
