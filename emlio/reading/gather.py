@@ -4,8 +4,8 @@ Short runs are copied from this process's own mappings of the files, and long on
 read without a wait for a disk. A process of ours, such as a daemon, does that in C under a guard: touching a mapping
 behind the end of its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand
 short runs with one call. The other long runs are read with pread. All of them report a file that has become shorter as
-a short read, but of bytes up to the end of the file's last page, which come as zeros from a mapping and do not match
-their checksum (docs/internals/decisions/reading.md has the measurements).
+a short read, but of bytes of many short runs up to the end of the file's last page, which come as zeros from a mapping and
+do not match their checksum (docs/internals/decisions/reading.md has the measurements).
 """
 
 import ctypes
@@ -31,6 +31,10 @@ _LONG_RUN_BYTES = 64 << 10
 """The mean length of runs from which on one pread per run is cheaper than process_vm_readv, which pins pages one by one,
 and than the first touch of each page of a mapping. Below, every pread would release the interpreter's lock and wait to
 get it back."""
+
+_FEW_RUNS = 256
+"""After so many runs at most it is checked that no file became shorter meanwhile: what lacks in the last page are zeros. That
+costs a system call for each file."""
 
 _IOV_MAX = 1024
 _AT_ONCE = 64
@@ -135,19 +139,29 @@ class Gatherer:
 
     def _gather(self, files: OpenFiles, runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> None:
         """Read runs, at most _IOV_MAX without a guard: those in mapped files at once, the others one by one."""
-        in_mapped = partial(_copy_mapped, files) if guarded else self._gather_mapped
-        left = runs
-        if self._may_gather:
-            with files.mapped(runs.file) as addresses:
-                there = addresses >= 0
-                if there.all():
-                    left = in_mapped(addresses, runs, out)
-                elif there.any():
-                    unread = in_mapped(addresses[there], runs.part(there), out)
-                    left = runs if len(unread) else runs.part(~there)
         # A container may forbid the call; reading run by run is slower and always allowed.
+        left = self._gather_some(files, runs, out, guarded=guarded) if self._may_gather else runs
         if len(left):
             _read_runs(files, left, out)
+
+    def _gather_some(self, files: OpenFiles, runs: "_Runs", out: npt.NDArray[np.uint8], *, guarded: bool) -> "_Runs":
+        """Read runs that lie in mapped files; return those that were not read."""
+        in_mapped = partial(_copy_mapped, files) if guarded else self._gather_mapped
+        try:
+            held = files.mapped(runs.file)
+        except EmlioError:  # this file system has no mappings, or memory is short; whatever else it is, reading tells
+            files.note_read(0, waited=True)
+            return runs
+        left = runs
+        with held as addresses:
+            there = addresses >= 0
+            if there.all():
+                left = in_mapped(addresses, runs, out)
+            elif there.any():
+                unread = in_mapped(addresses[there], runs.part(there), out)
+                left = runs if len(unread) else runs.part(~there)
+        few = len(runs) <= _FEW_RUNS
+        return left if not few or files.are_whole(np.unique(runs.file)) else runs
 
     def _gather_mapped(self, addresses: npt.NDArray[np.int64], runs: "_Runs", out: npt.NDArray[np.uint8]) -> "_Runs":
         """Read runs from mappings in one call; return the runs that were not read.

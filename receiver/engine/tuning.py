@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError
-from emlio.processor import idle_time_ns
+from emlio.processor import processor_times
 from emlio.receiver.addresses.lane_count import lanes_per_ms
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.machine.events import Event, ReportsWanted, Tuned
@@ -72,6 +72,7 @@ class LoaderTuning:
         self._prefetch = prefetch
         self._tuner: Tuner | None = None
         self._looked = False
+        self._processors = processor_times()
         self._work = DaemonWork()
         self._asked_ns = 0
         self._ask_every_ns = max(_ASK_EVERY_NS, config.world_size * _ASK_EVERY_NS // _RANKS)
@@ -135,6 +136,8 @@ class LoaderTuning:
     def _look(self) -> Snapshot:
         figures, sources, cpu = self._machine.figures(), self._machine.pool.sources, look()
         self._work.add({source.number: source.conversation.report.work for source in sources})
+        before, self._processors = self._processors, processor_times()
+        idle = self._processors.idle_since(before) if before is not None and self._processors is not None else None
         pings = [(source.conversation.pings.take_round_trip(), source.stream.handshake_ns) for source in sources]
         if not self._looked:  # the lanes were chosen by the best that was known
             self._looked, pings = True, [(source.stream.round_trip_ns() or None, None) for source in sources]
@@ -150,10 +153,12 @@ class LoaderTuning:
             cpu_ns=sum(cpu.readers.values()) + sum(cpu.decoders.values()),
             storage_cpu_ns=self._work.cpu_ns,
             storage_bytes=self._work.sent_bytes,
-            round_trip_ns=max((trip for each in pings if (trip := trip_of_path(*each)) is not None), default=None),
+            round_trip_ns=max(
+                (trip for each in pings if (trip := trip_of_path(*each, idle)) is not None), default=None
+            ),
             senders=self._senders,
             lanes=figures.lanes,
-            idle_ns=idle_time_ns(),
+            idle=idle,
         )
 
 

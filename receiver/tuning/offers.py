@@ -68,10 +68,8 @@ def gaining(state: RuleState, limits: Limits) -> list[Offer]:
     recent = state.recent[-_RECENT:]
     offers: list[Offer] = []
     if limits.lanes and state.trip_ns >= _FAR_NS:  # first: whatever is short of work makes the others wait, too
-        if _are_busy(recent):
-            offers.append(with_lanes(state, state.lanes, limits, _LARGEST_BYTES))
-        else:
-            offers.append(with_lanes(state, max(min(2 * state.lanes, _MOST_TRIED_LANES), state.lanes), limits))
+        most = max(min(2 * state.lanes, _MOST_TRIED_LANES), state.lanes)
+        offers.append(_with_messages(state, limits) if _are_busy(recent) else with_lanes(state, most, limits))
     # Of some time: whatever bounds a run, each waits for a moment now and then.
     if blame_of(recent) in ("storage", "network"):
         return [*offers, more]
@@ -83,14 +81,24 @@ def _are_busy(recent: Sequence[Interval]) -> bool:
     return bool(idle) and statistics.median(idle) < _BUSY
 
 
-def with_lanes(state: RuleState, lanes: int, limits: Limits, message_bytes: int = _LARGE_BYTES) -> Offer:
-    """Return so many lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
-    tuning = state.tuning
-    message = max(tuning.message_bytes, message_bytes)
-    window = min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
+def with_lanes(state: RuleState, lanes: int, limits: Limits) -> Offer:
+    """Return more lanes, the messages that they carry, and a window that has room for two on each: one alone brings little."""
+    message, window = _message_and_window(state, lanes, limits, _LARGE_BYTES)
     name = f"{counted(lanes, 'lane')}, messages of {message >> 20} MiB and a window of {window >> 20} MiB"
-    kind = "more of all" if lanes != state.lanes else "larger messages"
-    return _offer(tuning, kind, name, lanes=lanes, message_bytes=message, window_bytes=window)
+    return _offer(state.tuning, "more of all", name, lanes=lanes, message_bytes=message, window_bytes=window)
+
+
+def _with_messages(state: RuleState, limits: Limits) -> Offer:
+    """Return the largest messages, and the window that they need on the lanes that are there."""
+    message, window = _message_and_window(state, state.lanes, limits, _LARGEST_BYTES)
+    name = f"messages of {message >> 20} MiB and a window of {window >> 20} MiB"
+    return _offer(state.tuning, "larger messages", name, message_bytes=message, window_bytes=window)
+
+
+def _message_and_window(state: RuleState, lanes: int, limits: Limits, least_bytes: int) -> tuple[int, int]:
+    tuning = state.tuning
+    message = max(tuning.message_bytes, least_bytes)
+    return message, min(max(tuning.window_bytes, HERE_BYTES + 2 * lanes * message), limits.most_window_bytes)
 
 
 def _offer(tuning: Tuning, kind: str, name: str, **changes: int) -> Offer:

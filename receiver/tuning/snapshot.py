@@ -15,13 +15,17 @@ __all__ = ["DaemonWork", "Interval", "Snapshot", "blame_of", "cost_of", "trip_of
 _OWN_NS: Final = 5_000_000
 """A ping takes this much longer where both ends are busy: interpreters send and answer it."""
 
+_RESTED: Final = 0.5
+"""Processors that are idle for a larger share of the time make no ping longer."""
 
-def trip_of_path(ping_ns: int | None, handshake_ns: int | None) -> int | None:
+
+def trip_of_path(ping_ns: int | None, handshake_ns: int | None, idle: float | None = None) -> int | None:
     """Return the path's round trip, by that of a ping and that of TCP's handshake, which kernels answered.
 
-    The path may have become longer since the handshake, or that one may have ended at a proxy on the way.
+    The path may have become longer since the handshake, or that one may have ended at a proxy on the way. So it counts only
+    where this host's processors are not `idle` for much of the time.
     """
-    if ping_ns is None or handshake_ns is None:
+    if ping_ns is None or handshake_ns is None or (idle is not None and idle > _RESTED):
         return ping_ns
     return handshake_ns if handshake_ns < ping_ns < handshake_ns + _OWN_NS else ping_ns
 
@@ -43,7 +47,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         round_trip_ns: the shortest one measured since the last snapshot, of the farthest daemon; None if none was.
         senders: daemons that send.
         lanes: data connections that are up.
-        idle_ns: time for which the processors that this process may use were idle, on average; None if that is not known.
+        idle: the share of the time since the last snapshot for which the processors that this process may use were idle; None
+            if that is not known.
     """
 
     at_ns: int
@@ -60,7 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     round_trip_ns: int | None = None
     senders: int = 1
     lanes: int = 0
-    idle_ns: int | None = None
+    idle: float | None = None
 
 
 class DaemonWork:
@@ -137,7 +142,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
             storage_busy=storage_ns / elapsed_ns,
             **{name: waited / elapsed_ns for name, waited in waits.items()},
             sent=sent * 1e9 / elapsed_ns if now.storage_bytes else None,
-            idle=None if now.idle_ns is None or before.idle_ns is None else (now.idle_ns - before.idle_ns) / elapsed_ns,
+            idle=now.idle,
         )
 
 

@@ -16,7 +16,7 @@ from emlio import open_limits
 from emlio.energy.values.run import boot_id
 from emlio.index.opening import open_dataset
 from emlio.keys import owners
-from emlio.processor import has_aes, idle_time_ns
+from emlio.processor import has_aes, processor_times
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.path_memory import KnownPaths
 from emlio_testing.datasets import make_dataset
@@ -63,7 +63,7 @@ def _look(path: str) -> os.stat_result:
     [
         lambda: boot_id(_STRUCK),
         lambda: has_aes(_STRUCK),
-        lambda: idle_time_ns(_STRUCK),
+        lambda: processor_times(_STRUCK),
         lambda: owners._unnamed(_STRUCK),
         lambda: owners.check_above(Path("/etc"), owners.Asker(user=0, home="/home/u", look=_look)),
         lambda: KnownPaths(_STRUCK).find(Peer(host="store1", port=5555)),

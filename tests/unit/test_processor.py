@@ -1,4 +1,4 @@
-"""Idle time of processors, from files like /proc/stat."""
+"""Times of processors, from files like /proc/stat."""
 
 import os
 import time
@@ -6,38 +6,55 @@ from pathlib import Path
 
 import pytest
 
-from emlio.processor import idle_time_ns
-
-S = 1_000_000_000
+from emlio.processor import ProcessorTimes, processor_times
 
 
-def test_idle_time_is_the_mean_of_the_processors_that_may_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _line(name: str, idle: int, wait: int, busy: int) -> str:
+    return f"{name} {busy} 0 0 {idle} {wait} 0 0 0 77 88"  # the last two are contained in the first
+
+
+def test_times_are_those_of_the_processors_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 10})
-    hertz = os.sysconf("SC_CLK_TCK")
+    lines = [_line("cpu", 99, 99, 99), _line("cpu0", 50, 9, 8), _line("cpu1", 3, 1, 20), _line("cpu10", 5, 3, 30)]
     stat = tmp_path / "stat"
-    lines = ["cpu  9 9 9 9 9 9 9 9 9 9"]
-    lines += [
-        f"cpu{number} 1 2 3 {idle * hertz} {wait * hertz} 4 5 6 7 8"
-        for number, idle, wait in [(0, 50, 9), (1, 3, 1), (10, 5, 3)]
-    ]
-    stat.write_text("\n".join([*lines, "intr 1 2", "ctxt 5"]))
-    assert idle_time_ns(stat) == 6 * S
+    stat.write_text("\n".join([*lines, "intr 1 2", "ctxt 5", ""]))
+    assert processor_times(stat) == ProcessorTimes(idle=12, all=62)
 
 
-@pytest.mark.parametrize("text", ["", "cpu 1 2 3 4 5", "cpu0 1 2 3", "cpu0 a b c d e f", "intr 5"])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "cpu 1 2 3 4 5", "cpu0 1 2 3", "cpu0 a b c d e f", "intr 5", "cpu0 0 0 0 0 0 0 0 0 0 0"]
+)
 def test_what_is_no_such_file_tells_nothing(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     (tmp_path / "stat").write_text(text)
-    assert idle_time_ns(tmp_path / "stat") is None
-    assert idle_time_ns(tmp_path / "none") is None
+    assert processor_times(tmp_path / "stat") is None
+    assert processor_times(tmp_path / "none") is None
 
 
-def test_this_machine_is_idle_for_no_longer_than_time_passes() -> None:
-    before, begun = idle_time_ns(), time.monotonic()
+@pytest.mark.parametrize(
+    ("later", "share"),
+    [
+        ((150, 300), 0.25),
+        ((100, 200), 0.0),
+        ((200, 200), 1.0),
+        ((100, 100), None),  # no time has passed
+        ((90, 200), None),  # another set of processors, or counters that began again
+        ((300, 200), None),
+        ((50, 50), None),
+    ],
+)
+def test_the_idle_share_is_known_only_where_both_times_are_of_the_same_processors(
+    later: tuple[int, int], share: float | None
+) -> None:
+    assert ProcessorTimes(*later).idle_since(ProcessorTimes(100, 100)) == share
+
+
+def test_this_machine_tells() -> None:
+    before = processor_times()
     time.sleep(0.2)
-    after, ended = idle_time_ns(), time.monotonic()
+    after = processor_times()
     assert before is not None
     assert after is not None
-    assert 0 <= after - before <= (ended - begun + 0.1) * S
+    share = after.idle_since(before)
+    assert share is not None
+    assert 0 <= share <= 1

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError, EmlioError
+from emlio.interrupts import is_interrupt
 from emlio.native.files import close_files
 from emlio.open_limits import is_used_up, refusal_of
 from emlio.store.folder import absence
@@ -154,6 +155,19 @@ class OpenFiles:
         An update lost to another thread is harmless.
         """
         self._warm_bytes = 0 if waited else self._warm_bytes + size_bytes
+
+    def are_whole(self, numbers: npt.NDArray[np.int64]) -> bool:
+        """Return whether each of these files has the bytes that were indexed, as far as its name tells now."""
+        for number in numbers[~self._are_same(numbers)].tolist():
+            try:
+                found = self.store.folder.stat(self._table.names[number])
+            except OSError as error:
+                if is_interrupt(error):
+                    raise
+                return False
+            if found.st_size < self._table.size_bytes(number):
+                return False
+        return True
 
     def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """Return bytes of a shard in its mapping, or None if they must be copied.
@@ -312,11 +326,8 @@ class OpenFiles:
         return refusal_of(error, f"shard {path}") or DatasetError(f"a shard must be readable: {path}: {error.strerror}")
 
     def _not_mapped(self, number: int, error: OSError) -> EmlioError:
-        files = self._table
-        return refusal_of(error, f"shard {files.path(number)}") or DatasetError(
-            f"a shard must have the {files.size_bytes(number)} bytes that were indexed: {files.path(number)}: "
-            f"{error.strerror}"
-        )
+        path = self._table.path(number)
+        return refusal_of(error, f"shard {path}") or DatasetError(f"a shard cannot be mapped: {path}: {error.strerror}")
 
     def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:
         self.on_stuck(path, borrowers)

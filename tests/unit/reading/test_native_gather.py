@@ -199,8 +199,7 @@ except reading.ShortReadError as short:
     assert said(program, tmp_path).split() == ["True", "True", "True", "False"]
 
 
-def test_long_runs_are_read_until_all_bytes_were_read_without_a_wait_and_then_copied(tmp_path: Path) -> None:
-    program = """
+_WARM = """
 from emlio.reading import gather as reading
 from emlio.index.opening import open_dataset
 from emlio_testing.datasets import make_dataset
@@ -229,6 +228,12 @@ def reads(n):
 
 native.guard()
 reader = reading.Gatherer()
+said = []
+"""
+
+
+def test_long_runs_are_read_until_all_bytes_were_read_without_a_wait_and_then_copied(tmp_path: Path) -> None:
+    program = """
 said = [reads(10), reads(5)]
 reader = reading.Gatherer()  # the next job's thread
 said.append(reads(5))
@@ -244,4 +249,46 @@ shard, starts, sizes = shard[1:], starts[1:], sizes[1:]
 said.append(reads(1))
 print(said)
 """
-    assert said(program, tmp_path) == "[10, 0, 0, 0, 10, 0, 0, 1]\n"
+    assert said(_WARM + program, tmp_path) == "[10, 0, 0, 0, 10, 0, 0, 1]\n"
+
+
+@pytest.mark.parametrize("error", ["ENODEV", "EACCES", "ENOMEM"])
+def test_long_runs_of_files_that_cannot_be_mapped_are_read_as_before(error: str, tmp_path: Path) -> None:
+    program = f"""
+import errno
+from emlio.store.opened import open_files
+tries = []
+def refuse(*_):
+    tries.append(1)
+    raise OSError(errno.{error}, os.strerror(errno.{error}))
+open_files.map_file = refuse
+print(reads(10), len(tries), reads(10), len(tries), reads(1), len(tries))
+"""
+    # Tried again once as many bytes as there are were read once more.
+    assert said(_WARM + program, tmp_path).split() == ["10", "0", "10", "1", "1", "2"]
+
+
+def test_a_file_cut_within_the_last_page_of_a_long_run_is_a_short_read_and_no_zeros(tmp_path: Path) -> None:
+    program = """
+reads(11)
+os.truncate(files[1], 1_149_000)  # its page ends behind the run
+try:
+    reader.read(shards.files, ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8))
+except reading.ShortReadError as short:
+    print(short.position, 1_149_000 // PAGE == 1_149_999 // PAGE)
+os.truncate(files[1], len(contents[1]))
+"""
+    assert said(_WARM + program, tmp_path).split() == ["0", "True"]
+
+
+def test_a_dataset_of_links_is_copied_too(tmp_path: Path) -> None:
+    program = """
+linked = path.parent / "linked"
+linked.mkdir()
+folder.rename(linked / ".real")
+for file in (linked / ".real").iterdir():
+    (linked / file.name).symlink_to(Path(".real") / file.name)
+shards = page_cache(open_dataset("linked", linked))
+print(reads(10), reads(5))
+"""
+    assert said(_WARM + program, tmp_path).split() == ["10", "0"]

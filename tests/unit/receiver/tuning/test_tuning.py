@@ -292,3 +292,9 @@ def test_a_busy_host_is_not_taken_for_a_long_path(
         return None if ms is None else round(ms * 1e6)
 
     assert trip_of_path(ns(ping_ms), ns(handshake_ms)) == ns(path_ms)
+    assert trip_of_path(ns(ping_ms), ns(handshake_ms), idle=0.3) == ns(path_ms)
+
+
+def test_pings_of_a_host_that_rests_are_believed_though_a_handshake_was_faster() -> None:
+    assert trip_of_path(4_000_000, 100_000, idle=0.9) == 4_000_000
+    assert trip_of_path(None, 100_000, idle=0.9) is None
