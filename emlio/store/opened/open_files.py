@@ -158,7 +158,8 @@ class OpenFiles:
 
     def are_whole(self, numbers: npt.NDArray[np.int64]) -> bool:
         """Return whether each of these files has the bytes that were indexed, as far as its name tells now."""
-        for number in numbers[~self._are_same(numbers)].tolist():
+        unsure: list[int] = numbers[~self._are_same(numbers)].tolist()
+        for number in unsure:
             try:
                 found = self.store.folder.stat(self._table.names[number])
             except OSError as error:
