@@ -162,8 +162,11 @@ def _switch(value: Any) -> bool:
 
 
 def _lanes(value: Any) -> int:
-    parse = _whole(1, MAX_LANES)
-    return 0 if value == "auto" else int(parse(value))
+    if value == "auto":
+        return 0
+    with suppress(ConfigError):
+        return int(_whole(1, MAX_LANES)(value))
+    raise ConfigError(f"must be auto or a whole number in [1, {MAX_LANES}], got {value!r}")
 
 
 def _message_size(value: Any) -> int:

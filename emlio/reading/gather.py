@@ -4,8 +4,8 @@ Short runs are copied from this process's own mappings of the files, and long on
 read without a wait for a disk. A process of ours, such as a daemon, does that in C under a guard: touching a mapping
 behind the end of its file would otherwise end the process with SIGBUS. Elsewhere process_vm_readv moves a thousand
 short runs with one call. The other long runs are read with pread. All of them report a file that has become shorter as
-a short read, but of bytes of many short runs up to the end of the file's last page, which come as zeros from a mapping and
-do not match their checksum (docs/internals/decisions/reading.md has the measurements).
+a short read, but of bytes up to the end of the file's last page, which come as zeros from a mapping: `check_read` finds that,
+or their checksum (docs/internals/decisions/reading.md has the measurements).
 """
 
 import ctypes
@@ -31,10 +31,6 @@ _LONG_RUN_BYTES = 64 << 10
 """The mean length of runs from which on one pread per run is cheaper than process_vm_readv, which pins pages one by one,
 and than the first touch of each page of a mapping. Below, every pread would release the interpreter's lock and wait to
 get it back."""
-
-_FEW_RUNS = 256
-"""After so many runs at most it is checked that no file became shorter meanwhile: what lacks in the last page are zeros. That
-costs a system call for each file."""
 
 _IOV_MAX = 1024
 _AT_ONCE = 64
@@ -160,8 +156,7 @@ class Gatherer:
             elif there.any():
                 unread = in_mapped(addresses[there], runs.part(there), out)
                 left = runs if len(unread) else runs.part(~there)
-        few = len(runs) <= _FEW_RUNS
-        return left if not few or files.are_whole(np.unique(runs.file)) else runs
+        return left
 
     def _gather_mapped(self, addresses: npt.NDArray[np.int64], runs: "_Runs", out: npt.NDArray[np.uint8]) -> "_Runs":
         """Read runs from mappings in one call; return the runs that were not read.

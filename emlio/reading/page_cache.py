@@ -121,6 +121,7 @@ class PageCacheReads(Reads):
             gatherer.read(self._files, read, out)
         except ShortReadError as short:
             raise self._cut_short(read, short.position) from short
+        self._files.check_read(read.file, now_ns)
 
     def _cut_short(self, read: RangeRead, at: int) -> CorruptRecordError:
         """Return the error for a record that the file lacks or cannot deliver.

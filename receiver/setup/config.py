@@ -19,7 +19,7 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.tuning.choice import TuneChoice
-from emlio.receiver.tuning.tuning import LARGEST_WINDOW_BYTES, SMALLEST_AUTO_BYTES, SMALLEST_WINDOW_BYTES, Tuning
+from emlio.receiver.tuning.tuning import BOUNDS, LARGEST_WINDOW_BYTES, SMALLEST_AUTO_BYTES, Tuning
 from emlio.units import SIZE_UNITS, parse_size
 
 __all__ = ["LoaderConfig", "PrefetchBound"]
@@ -45,8 +45,9 @@ class PrefetchBound(msgspec.Struct, frozen=True, kw_only=True):
             size_bytes = parse_size(given)
         except ConfigError:
             size_bytes = 0
-        if size_bytes < SMALLEST_WINDOW_BYTES:
-            raise ConfigError(f'must be "auto", or a size of at least 1 MiB in {SIZE_UNITS}, got {given!r}')
+        low, high = BOUNDS["window_bytes"]
+        if not low <= size_bytes <= high:
+            raise ConfigError(f'must be "auto", or a size from 1 MiB to 1 TiB in {SIZE_UNITS}, got {given!r}')
         return cls(most_bytes=size_bytes)
 
 

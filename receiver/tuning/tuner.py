@@ -97,6 +97,11 @@ class Tuner:
                 "the rule that tune= gave must keep window_bytes within limits.most_window_bytes, "
                 f"{limits.most_window_bytes:,}, got {tuning.window_bytes:,}"
             )
+        if after.tuning != tuning:
+            raise EmlioError(
+                "the rule that tune= gave must return a state whose tuning is that of its decision, "
+                f"got {after.tuning!r} and {tuning!r}"
+            )
         return after, decision
 
     def close(self) -> None:

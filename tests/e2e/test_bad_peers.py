@@ -118,7 +118,7 @@ def test_a_name_never_becomes_a_path(daemon: DaemonProcess, name: str) -> None:
         ({"drop_last": True, "pad": True}, "drop_last and pad must not both be True"),
         (
             {"prefetch": "1kB"},
-            "prefetch must be \"auto\", or a size of at least 1 MiB in B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, got '1kB'",
+            "prefetch must be \"auto\", or a size from 1 MiB to 1 TiB in B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, got '1kB'",
         ),
     ],
     ids=str,

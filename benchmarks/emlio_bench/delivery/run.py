@@ -64,6 +64,7 @@ class DeliverySettings(CommonSettings):
     )
     repeats: int = count(5, "rounds; one sample of each subject in each")
     bytes: int = byte_size("2GB", "payload of a sample, but at most 4 s of it, over a link 60 s")
+    warm_up: int = byte_size("100MB", "payload before a sample; more than two epochs show what later ones take")
     rtts: tuple[int, ...] = durations(
         "",
         f"deliver over links of these round trips; --subjects of {','.join(_OWN_SUBJECTS)} only (default: on loopback)",
@@ -128,7 +129,9 @@ def _scenarios(settings: DeliverySettings) -> list[Scenario]:
 def _window(settings: DeliverySettings) -> Window:
     if settings.quick:
         return QUICK_WINDOW
-    return Window(sample_bytes=settings.bytes, **({"most_ns": _LONG_NS} if settings.rtts else {}))
+    return Window(
+        warm_up_bytes=settings.warm_up, sample_bytes=settings.bytes, **({"most_ns": _LONG_NS} if settings.rtts else {})
+    )
 
 
 def _held_text(refused: str) -> str:

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Leaseholder", "Leases"]
+__all__ = ["Leaseholder", "Leases", "is_local"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _F_SETOWN_EX = 15
@@ -111,7 +111,7 @@ class Leases:
             holder: releases the lease when a process wants to write. The writer waits meanwhile, at
                 most the system's lease-break-time (45 s).
         """
-        if not _is_local(descriptor):
+        if not is_local(descriptor):
             return False
         with self._lock:
             if self._closing:
@@ -200,7 +200,8 @@ def _default_patience_s() -> float:
     return min(_PATIENCE_S, break_s / 2) if break_s > 0 else _PATIENCE_S
 
 
-def _is_local(descriptor: int) -> bool:
+def is_local(descriptor: int) -> bool:
+    """Return whether this file, or folder, lies in a file system that only this kernel writes to."""
     found = ctypes.create_string_buffer(_STATFS_BYTES)
     if _fstatfs(descriptor, found) != 0:
         return False

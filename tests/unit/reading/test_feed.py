@@ -1,6 +1,7 @@
 """A stream's messages: what the plan says, cut as told, whatever the position and whoever owns what."""
 
 import gc
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
 from emlio.reading.page_cache import PageCacheEngine
+from emlio.store.opened import open_files
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import ids_checksum
 from emlio_testing.clock import ManualClock
@@ -172,7 +174,48 @@ def test_planned_messages_still_go_out_when_the_order_ends(folder: Path) -> None
             assert feed.next(gatherer) is None
 
 
-def test_a_file_that_changed_is_noticed_within_the_time_a_check_is_good_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_local_file_that_changed_is_noticed_by_the_next_read(tmp_path: Path, stamped: bool) -> None:
+    make_dataset(tmp_path, records=40, shards=1)
+    with _opened(tmp_path) as shards:
+        feed, gatherer = (
+            feed_of(shards, spec=PlanSpec(batch_size=8), message_bytes=200, clock=ManualClock()),
+            Gatherer(),
+        )
+        first, second = feed.next(gatherer), feed.next(gatherer)
+        assert first is not None
+        assert second is not None
+        _read(feed, first, gatherer)
+        path = tmp_path / "train-00000-of-00001.tfrecord"
+        before, content = path.stat(), path.read_bytes()
+        path.write_bytes(content[len(content) // 2 :] + content[: len(content) // 2])
+        if stamped:  # as rsync does
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(DatasetError, match=r"train-00000-of-00001\.tfrecord"):
+            _read(feed, second, gatherer)
+
+
+def test_a_local_file_whose_mode_changed_is_still_read(tmp_path: Path) -> None:
+    make_dataset(tmp_path, records=40, shards=1)
+    with _opened(tmp_path) as shards:
+        feed, gatherer = (
+            feed_of(shards, spec=PlanSpec(batch_size=8), message_bytes=200, clock=ManualClock()),
+            Gatherer(),
+        )
+        for number in range(4):
+            message = feed.next(gatherer)
+            assert message is not None
+            _read(feed, message, gatherer)
+            (tmp_path / "train-00000-of-00001.tfrecord").chmod((0o600, 0o640)[number % 2])
+
+
+def test_a_file_of_another_host_that_changed_is_noticed_within_the_time_a_check_is_good_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_local(_: int) -> bool:
+        return False
+
+    monkeypatch.setattr(open_files, "is_local", is_local)
     make_dataset(tmp_path, records=40, shards=1)
     clock = ManualClock()
     with _opened(tmp_path) as shards:

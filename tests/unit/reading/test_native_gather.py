@@ -268,17 +268,31 @@ print(reads(10), len(tries), reads(10), len(tries), reads(1), len(tries))
     assert said(_WARM + program, tmp_path).split() == ["10", "0", "10", "1", "1", "2"]
 
 
-def test_a_file_cut_within_the_last_page_of_a_long_run_is_a_short_read_and_no_zeros(tmp_path: Path) -> None:
+def test_a_file_cut_within_the_last_page_of_a_long_run_is_an_error_and_no_zeros(tmp_path: Path) -> None:
     program = """
-reads(11)
-os.truncate(files[1], 1_149_000)  # its page ends behind the run
+from emlio.errors import DatasetError
+import time
+wanted, out = ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8)
+reader_of = shards.reads()
+for _ in range(11):
+    reader_of.complete(wanted, reader, out, time.monotonic_ns())
+print(len(asked))
+os.truncate(files[1], 1_149_000)
 try:
-    reader.read(shards.files, ranges(shard, starts, sizes), np.zeros(int(sizes.sum()), np.uint8))
-except reading.ShortReadError as short:
-    print(short.position, 1_149_000 // PAGE == 1_149_999 // PAGE)
-os.truncate(files[1], len(contents[1]))
+    reader_of.complete(wanted, reader, out, time.monotonic_ns())
+except DatasetError as error:
+    print("changed while it was served" in str(error), 1_149_000 // PAGE == 1_149_999 // PAGE)
 """
-    assert said(_WARM + program, tmp_path).split() == ["0", "True"]
+    assert said(_WARM + program, tmp_path).split() == ["10", "True", "True"]
+
+
+def test_files_of_another_host_are_never_copied_from_mappings_in_long_runs(tmp_path: Path) -> None:
+    program = """
+from emlio.store.opened import open_files
+open_files.is_local = lambda _: False
+print(reads(30))
+"""
+    assert said(_WARM + program, tmp_path) == "30\n"
 
 
 def test_a_dataset_of_links_is_copied_too(tmp_path: Path) -> None:

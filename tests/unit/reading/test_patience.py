@@ -176,7 +176,8 @@ def test_who_waits_for_descriptors_ends_when_the_feed_is_stopped(data: Path) -> 
         folder.refusals, folder.on_refusal = _FOR_EVER, feed.stop
         with pytest.raises(DatasetError, match=r"this process has reached its limit of .* open files") as caught:
             feed.read(message, gatherer, np.zeros(message.size_bytes, np.uint8))
-        assert folder.refusals == _FOR_EVER - 1
+        # Mapped, and read so many files at a time, and half as many, down to one: all without a pause.
+        assert folder.refusals >= _FOR_EVER - 8
         assert caught.value.passing
 
 

@@ -264,9 +264,9 @@ def test_no_argument_of_the_loader_has_a_hint_for_another_place() -> None:
     assert set(HINTS) & set(inspect.signature(EmlioLoader).parameters) == set()
 
 
-@pytest.mark.parametrize("size", ["64 parsecs", "1"])
-def test_a_window_is_refused_by_one_rule_with_all_units(size: str) -> None:
-    with pytest.raises(ConfigError, match=r'"auto".* at least 1 MiB in B, kB, .*TiB'):
+@pytest.mark.parametrize("size", ["64 parsecs", "1", "2TiB", -5])
+def test_a_window_is_refused_by_one_rule_with_all_units(size: str | int) -> None:
+    with pytest.raises(ConfigError, match=r'"auto".* from 1 MiB to 1 TiB in B, kB, .*TiB'):
         EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, prefetch=size)
 
 

@@ -233,6 +233,16 @@ def test_a_decision_that_cannot_be_is_refused_and_what_the_rule_saw_is_in_the_lo
     tuner.close()
 
 
+def test_a_rule_whose_state_is_not_what_it_decided_is_told_so() -> None:
+    def rule(state: RuleState, *_: object) -> tuple[RuleState, Decision]:
+        return state, Decision(tuning=msgspec.structs.replace(state.tuning, lanes=3), reason="three")
+
+    with pytest.raises(
+        EmlioError, match=r"a state whose tuning is that of its decision, got .*lanes=0.* and .*lanes=3"
+    ):
+        Tuner(TUNING, _Looks(), rule=rule).turn(0, LIMITS)
+
+
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3)])
 def test_whatever_a_rule_raises_is_the_loaders_error_and_what_it_saw_is_in_the_log(
     tmp_path: Path, raised: BaseException
