@@ -77,7 +77,7 @@ def test_a_read_that_waits_is_answered_by_the_push_and_not_stored(folder: Path) 
     source.opened.clear()
     with Mount(tree.tree, folder, source) as mount, ThreadPoolExecutor(3) as pool:
         reads = [pool.submit(_path(folder, tree, number).read_bytes) for number in tree.files]
-        while mount.counts().missed < 3:
+        while mount.counts().missed < 3 or len(source.asked) < 3:
             time.sleep(0.001)
         assert _push(mount, tree, tree.files) == [0, 0, 0]
         assert [read.result(10) for read in reads] == [tree.content[number] for number in tree.files]
